@@ -1,0 +1,225 @@
+/* flashtile.h: the C interface of flashtile, exact attention in linear memory (FlashAttention-2, arXiv 2307.08691).
+ *
+ * Every call takes plain structs and returns a status; flashtile_last_error() holds this thread's message. Structs that
+ * may grow start with their `size`: initialise them with the FLASHTILE_*_INIT macros, which also make "unset" distinct
+ * from zero. Nothing is written to any output before every argument has been checked. All functions may be called from
+ * many threads at once.
+ */
+#ifndef FLASHTILE_FLASHTILE_H
+#define FLASHTILE_FLASHTILE_H
+
+#include <flashtile/version.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(FLASHTILE_STATIC)
+#define FLASHTILE_API
+#else
+#define FLASHTILE_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a call came to. Codes are append-only. */
+typedef enum flashtile_status {
+    FLASHTILE_OK = 0,
+    FLASHTILE_INVALID_ARGUMENT = 1, /* an argument is wrong: the message names it, its value and what is allowed */
+    FLASHTILE_UNSUPPORTED = 2,      /* legal, but nothing here can do it: the message says what could */
+    FLASHTILE_OUT_OF_MEMORY = 3,
+    FLASHTILE_DEVICE_ERROR = 4, /* a driver, compiler or device failed */
+    FLASHTILE_INTERNAL = 5      /* a fault of flashtile's own: please report it */
+} flashtile_status;
+
+typedef enum flashtile_dtype {
+    FLASHTILE_DTYPE_UNSET = 0,
+    FLASHTILE_FP32 = 1,
+    FLASHTILE_FP16 = 2,
+    FLASHTILE_BF16 = 3,
+    FLASHTILE_FP8_E4M3 = 4, /* name kept free: UNSUPPORTED until it comes */
+    FLASHTILE_BOOL = 5,     /* one byte, zero is false */
+    FLASHTILE_INT32 = 6,
+    FLASHTILE_INT64 = 7
+} flashtile_dtype;
+
+/* Device types carry DLPack's numbers. */
+typedef enum flashtile_device { FLASHTILE_CPU = 1, FLASHTILE_CUDA = 2 } flashtile_device;
+
+typedef enum flashtile_causal {
+    FLASHTILE_CAUSAL_NONE = 0,
+    FLASHTILE_CAUSAL_BOTTOM_RIGHT = 1, /* the last query sees the last key, as in flash-attn */
+    FLASHTILE_CAUSAL_TOP_LEFT = 2      /* query i sees keys 0..i, as in PyTorch */
+} flashtile_causal;
+
+/* Where a window and ALiBi are counted from when causal is off (a causal mode implies its own alignment). */
+typedef enum flashtile_alignment { FLASHTILE_ALIGN_BOTTOM_RIGHT = 0, FLASHTILE_ALIGN_TOP_LEFT = 1 } flashtile_alignment;
+
+typedef enum flashtile_isa {
+    FLASHTILE_ISA_AUTO = 0,
+    FLASHTILE_ISA_PORTABLE = 1,
+    FLASHTILE_ISA_AVX2 = 2, /* with FMA and F16C */
+    FLASHTILE_ISA_AVX512 = 3,
+    FLASHTILE_ISA_AVX512_BF16 = 4,
+    FLASHTILE_ISA_AMX = 5 /* name kept free */
+} flashtile_isa;
+
+#define FLASHTILE_MAX_RANK 6
+
+/* A view of memory that the caller owns. Strides are in elements; the innermost dimension must be contiguous, and the
+ * stride of a dimension of size 1 is never read. */
+typedef struct flashtile_tensor {
+    void* data;
+    int32_t dtype;       /* flashtile_dtype */
+    int32_t device_type; /* flashtile_device */
+    int32_t device_id;
+    int32_t rank;
+    int64_t shape[FLASHTILE_MAX_RANK];
+    int64_t stride[FLASHTILE_MAX_RANK];
+} flashtile_tensor;
+
+/* A parallel-for that the host program supplies: it must call task(arg, i) once for every i in [0, count), from any
+ * threads, and return when all have returned. `concurrency` says how many it runs at once. */
+typedef struct flashtile_executor {
+    void (*parallel_for)(void* context, int64_t count, void (*task)(void* arg, int64_t index), void* arg);
+    void* context;
+    int32_t concurrency;
+} flashtile_executor;
+
+/* How a score becomes a probability, and how the work is run. The order is: s = scale * q.k; softcap; ALiBi; bias;
+ * then the masks, which must all keep (docs/semantics.md). */
+typedef struct flashtile_options {
+    size_t size;
+    int32_t causal;    /* flashtile_causal */
+    int32_t alignment; /* flashtile_alignment */
+    int32_t has_scale; /* 0: scale is 1/sqrt(head_dim) */
+    float scale;
+    float softcap;        /* c * tanh(s / c); 0 is off */
+    int64_t window_left;  /* keys from i + off - left .. */
+    int64_t window_right; /* .. to i + off + right, inclusive; -1 is open */
+    double dropout;       /* probability in [0, 1), honoured to 1/65536 */
+    uint64_t seed;        /* of the dropout mask (Philox4x32-7) */
+    uint64_t offset;
+    const uint64_t* seed_ptr;           /* where not NULL, read instead of `seed` (on CUDA: device memory) */
+    const uint64_t* offset_ptr;         /* likewise */
+    int32_t deterministic;              /* gradients bit for bit the same at any thread count */
+    int32_t batch_invariant;            /* a row's bits depend on nothing but its own problem */
+    int32_t check_values;               /* CUDA: synchronise to check values that lie in device memory */
+    int32_t threads;                    /* 0: the process's setting */
+    int32_t isa;                        /* flashtile_isa; CPU only */
+    const flashtile_executor* executor; /* NULL: the process's */
+    void* stream;                       /* CUDA: a CUstream */
+    void* workspace;                    /* NULL: allocated by the call */
+    size_t workspace_size;
+} flashtile_options;
+
+#define FLASHTILE_OPTIONS_INIT                                                                                    \
+    {                                                                                                             \
+        sizeof(flashtile_options), 0, 0, 0, 0.0f, 0.0f, -1, -1, 0.0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, \
+            NULL, 0                                                                                               \
+    }
+
+/* The inputs that forward and backward share. A NULL pointer means absent.
+ *   q (batch, seqlen_q, heads, d), k (batch, seqlen_k, kv_heads, d), v (batch, seqlen_k, kv_heads, dv); heads is a
+ *   multiple of kv_heads. Packed: q (total_q, heads, d), k, v (total_k, kv_heads, ..) with cu_seqlens_q and
+ * cu_seqlens_k (int32 or int64, batch + 1) and the longest lengths. alibi_slopes fp32 (heads) or (batch, heads). bias
+ * and mask broadcast to (batch, heads, seqlen_q, seqlen_k); bias has q's dtype or fp32, mask is BOOL and true keeps.
+ * seqused_k int32 (batch) shortens the keys. */
+typedef struct flashtile_inputs {
+    size_t size;
+    const flashtile_tensor* q;
+    const flashtile_tensor* k;
+    const flashtile_tensor* v;
+    const flashtile_tensor* alibi_slopes;
+    const flashtile_tensor* bias;
+    const flashtile_tensor* mask;
+    const flashtile_tensor* cu_seqlens_q;
+    const flashtile_tensor* cu_seqlens_k;
+    const flashtile_tensor* seqused_k;
+    int64_t max_seqlen_q;
+    int64_t max_seqlen_k;
+} flashtile_inputs;
+
+#define FLASHTILE_INPUTS_INIT \
+    { sizeof(flashtile_inputs), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, -1, -1 }
+
+/* out (batch, seqlen_q, heads, dv) in q's dtype; lse fp32 (batch, heads, seqlen_q), or (heads, total_q) when packed:
+ * the natural logarithm of the sum of exponentials of the scaled and masked scores. lse may be NULL. */
+typedef struct flashtile_forward_outputs {
+    size_t size;
+    const flashtile_tensor* out;
+    const flashtile_tensor* lse;
+} flashtile_forward_outputs;
+
+#define FLASHTILE_FORWARD_OUTPUTS_INIT \
+    { sizeof(flashtile_forward_outputs), NULL, NULL }
+
+/* What backward reads beside the inputs (out, lse: what forward wrote; dout like out; dlse like lse, may be NULL) and
+ * what it writes (dq, dk, dv like q, k, v, each overwritten; dbias like bias, may be NULL). */
+typedef struct flashtile_gradients {
+    size_t size;
+    const flashtile_tensor* out;
+    const flashtile_tensor* lse;
+    const flashtile_tensor* dout;
+    const flashtile_tensor* dlse;
+    const flashtile_tensor* dq;
+    const flashtile_tensor* dk;
+    const flashtile_tensor* dv;
+    const flashtile_tensor* dbias;
+} flashtile_gradients;
+
+#define FLASHTILE_GRADIENTS_INIT \
+    { sizeof(flashtile_gradients), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+
+/* out = softmax(mask(scale * q k^T + ...)) v (FlashAttention-2, Algorithm 1). `options` may be NULL: the defaults. */
+FLASHTILE_API flashtile_status flashtile_forward(const flashtile_options* options, const flashtile_inputs* inputs,
+                                                 const flashtile_forward_outputs* outputs);
+
+/* dq, dk, dv (and dbias) from dout (FlashAttention-2, Algorithm 2). Options and inputs must be those of the forward. */
+FLASHTILE_API flashtile_status flashtile_backward(const flashtile_options* options, const flashtile_inputs* inputs,
+                                                  const flashtile_gradients* gradients);
+
+/* Bytes of workspace that the call would use; pass that much in `workspace` (64-byte aligned) and it allocates nothing
+ * that grows with the problem. */
+FLASHTILE_API flashtile_status flashtile_forward_workspace(const flashtile_options* options,
+                                                           const flashtile_inputs* inputs,
+                                                           const flashtile_forward_outputs* outputs, size_t* bytes);
+FLASHTILE_API flashtile_status flashtile_backward_workspace(const flashtile_options* options,
+                                                            const flashtile_inputs* inputs,
+                                                            const flashtile_gradients* gradients, size_t* bytes);
+
+/* Writes the dropout mask of (options->dropout, seed, offset) to keep, BOOL (batch, heads, seqlen_q, seqlen_k): true
+ * where a probability is kept. */
+FLASHTILE_API flashtile_status flashtile_dropout_mask(const flashtile_options* options, const flashtile_tensor* keep);
+
+/* Fills `tensor` from a `const DLTensor*` (dlpack.h). No copy; the DLTensor's memory must outlive the view. */
+FLASHTILE_API flashtile_status flashtile_from_dlpack(const void* dl_tensor, flashtile_tensor* tensor);
+
+/* This thread's last error, or "" if it has had none. Valid until this thread's next call. */
+FLASHTILE_API const char* flashtile_last_error(void);
+
+/* What this thread's last successful forward or backward ran on, e.g. "cpu avx512_bf16 forward, 2 threads". */
+FLASHTILE_API const char* flashtile_last_run(void);
+
+FLASHTILE_API const char* flashtile_version(void); /* "0.1.0" */
+FLASHTILE_API const char* flashtile_status_name(flashtile_status status);
+
+/* 1 where this CPU and this build can run the instruction set. */
+FLASHTILE_API int flashtile_isa_available(flashtile_isa isa);
+FLASHTILE_API const char* flashtile_isa_name(flashtile_isa isa); /* "avx512_bf16", as FLASHTILE_ISA takes it */
+/* What ISA_AUTO (or FLASHTILE_ISA in the environment) comes to for a dtype. */
+FLASHTILE_API flashtile_isa flashtile_isa_chosen(flashtile_dtype dtype);
+
+/* Threads that a call uses unless it says otherwise: FLASHTILE_THREADS, or the CPUs this process may run on.
+ * 0 restores that. */
+FLASHTILE_API flashtile_status flashtile_set_threads(int32_t threads);
+FLASHTILE_API int32_t flashtile_get_threads(void);
+
+/* The executor of calls that bring none; NULL restores flashtile's own pool. The struct is copied. */
+FLASHTILE_API flashtile_status flashtile_set_executor(const flashtile_executor* executor);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,352 @@
+// flashtile.hpp: the C++ interface of flashtile, header-only over the C ABI of flashtile.h.
+//
+//     namespace ft = flashtile;
+//     auto q = ft::view(q_ptr, ft::bf16, {batch, seqlen_q, heads, head_dim});
+//     ft::forward({.causal = true}, q, k, v, out, lse);
+//
+// Views do not own memory. Every call throws flashtile::error, which carries the status and a message that names the
+// argument, its value and what is allowed; nothing has been written then. Shapes, units and sources: flashtile.h.
+#pragma once
+
+#include <flashtile/flashtile.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <new>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+namespace flashtile {
+inline namespace v0 {
+
+enum class status : int {
+    ok = FLASHTILE_OK,
+    invalid_argument = FLASHTILE_INVALID_ARGUMENT,
+    unsupported = FLASHTILE_UNSUPPORTED,
+    out_of_memory = FLASHTILE_OUT_OF_MEMORY,
+    device_error = FLASHTILE_DEVICE_ERROR,
+    internal = FLASHTILE_INTERNAL,
+};
+
+class error : public std::runtime_error {
+public:
+    error(flashtile_status code, const std::string& message)
+        : std::runtime_error(message), code_(static_cast<status>(code)) {}
+    status code() const noexcept { return code_; }
+
+private:
+    status code_;
+};
+
+enum class dtype : std::int32_t {
+    fp32 = FLASHTILE_FP32,
+    fp16 = FLASHTILE_FP16,
+    bf16 = FLASHTILE_BF16,
+    fp8_e4m3 = FLASHTILE_FP8_E4M3,
+    boolean = FLASHTILE_BOOL,
+    int32 = FLASHTILE_INT32,
+    int64 = FLASHTILE_INT64,
+};
+inline constexpr dtype fp32 = dtype::fp32;
+inline constexpr dtype fp16 = dtype::fp16;
+inline constexpr dtype bf16 = dtype::bf16;
+inline constexpr dtype boolean = dtype::boolean;
+inline constexpr dtype int32 = dtype::int32;
+inline constexpr dtype int64 = dtype::int64;
+
+struct device {
+    std::int32_t type = FLASHTILE_CPU;
+    std::int32_t id = 0;
+};
+inline constexpr device cpu{FLASHTILE_CPU, 0};
+constexpr device cuda(std::int32_t id = 0) {
+    return {FLASHTILE_CUDA, id};
+}
+
+enum class isa : std::int32_t {
+    automatic = FLASHTILE_ISA_AUTO,
+    portable = FLASHTILE_ISA_PORTABLE,
+    avx2 = FLASHTILE_ISA_AVX2,
+    avx512 = FLASHTILE_ISA_AVX512,
+    avx512_bf16 = FLASHTILE_ISA_AVX512_BF16,
+};
+
+// A non-owning tensor. A default one is absent.
+class tensor {
+public:
+    tensor() = default;
+    explicit tensor(const flashtile_tensor& raw) : raw_(raw), present_(true) {}
+
+    bool present() const noexcept { return present_; }
+    const flashtile_tensor& raw() const noexcept { return raw_; }
+    const flashtile_tensor* get() const noexcept { return present_ ? &raw_ : nullptr; }
+
+private:
+    flashtile_tensor raw_{};
+    bool present_ = false;
+};
+
+namespace detail {
+
+inline void check(flashtile_status code) {
+    if (code == FLASHTILE_OUT_OF_MEMORY) throw std::bad_alloc();
+    if (code != FLASHTILE_OK) throw error(code, flashtile_last_error());
+}
+
+inline void require_rank(std::size_t rank) {
+    if (rank > FLASHTILE_MAX_RANK)
+        throw error(FLASHTILE_INVALID_ARGUMENT, "view: rank is " + std::to_string(rank) + ", allowed is at most " +
+                                                    std::to_string(FLASHTILE_MAX_RANK));
+}
+
+}  // namespace detail
+
+// A view with explicit strides, in elements.
+inline tensor view(const void* data, dtype type, std::span<const std::int64_t> shape,
+                   std::span<const std::int64_t> strides, device where = cpu) {
+    detail::require_rank(shape.size());
+    if (shape.size() != strides.size())
+        throw error(FLASHTILE_INVALID_ARGUMENT, "view: shape and strides differ in length");
+    flashtile_tensor raw{};
+    raw.data = const_cast<void*>(data);
+    raw.dtype = static_cast<std::int32_t>(type);
+    raw.device_type = where.type;
+    raw.device_id = where.id;
+    raw.rank = static_cast<std::int32_t>(shape.size());
+    for (std::size_t n = 0; n < shape.size(); ++n) {
+        raw.shape[n] = shape[n];
+        raw.stride[n] = strides[n];
+    }
+    return tensor(raw);
+}
+
+// A contiguous (row-major) view.
+inline tensor view(const void* data, dtype type, std::span<const std::int64_t> shape, device where = cpu) {
+    detail::require_rank(shape.size());
+    std::int64_t strides[FLASHTILE_MAX_RANK] = {};
+    std::uint64_t stride = 1;  // unsigned: a product past 64 bits wraps here and is refused by the call's own checks
+    for (std::size_t n = shape.size(); n-- > 0;) {
+        strides[n] = static_cast<std::int64_t>(stride);
+        stride *= static_cast<std::uint64_t>(shape[n]);
+    }
+    return view(data, type, shape, std::span<const std::int64_t>(strides, shape.size()), where);
+}
+
+inline tensor view(const void* data, dtype type, std::initializer_list<std::int64_t> shape, device where = cpu) {
+    return view(data, type, std::span<const std::int64_t>(shape.begin(), shape.size()), where);
+}
+inline tensor view(const void* data, dtype type, std::initializer_list<std::int64_t> shape,
+                   std::initializer_list<std::int64_t> strides, device where = cpu) {
+    return view(data, type, std::span<const std::int64_t>(shape.begin(), shape.size()),
+                std::span<const std::int64_t>(strides.begin(), strides.size()), where);
+}
+
+// A view of a DLPack tensor (any type with DLTensor's fields, so that no dlpack.h is needed here).
+template <class DLTensorLike>
+requires requires(const DLTensorLike& t) {
+    t.data;
+    t.device.device_type;
+    t.ndim;
+    t.dtype.lanes;
+    t.byte_offset;
+}
+tensor view(const DLTensorLike& dl_tensor) {
+    flashtile_tensor raw{};
+    detail::check(flashtile_from_dlpack(&dl_tensor, &raw));
+    return tensor(raw);
+}
+
+// `.causal = true` is bottom-right, as in flash-attn; `.causal = top_left` is PyTorch's.
+struct causal_mode {
+    std::int32_t value = FLASHTILE_CAUSAL_NONE;
+    constexpr causal_mode() = default;
+    constexpr causal_mode(bool on) : value(on ? FLASHTILE_CAUSAL_BOTTOM_RIGHT : FLASHTILE_CAUSAL_NONE) {}
+    constexpr explicit causal_mode(flashtile_causal mode) : value(mode) {}
+};
+inline constexpr causal_mode top_left{FLASHTILE_CAUSAL_TOP_LEFT};
+inline constexpr causal_mode bottom_right{FLASHTILE_CAUSAL_BOTTOM_RIGHT};
+
+struct window_size {
+    std::int64_t left = -1;
+    std::int64_t right = -1;
+};
+
+// Every option, each off by default. Declaration order is the order that designated initialisers must keep.
+struct options {
+    causal_mode causal = {};
+    window_size window = {};
+    bool align_top_left = false;  // of window and ALiBi when causal is off
+    std::optional<float> scale = {};
+    float softcap = 0.0f;
+    tensor alibi_slopes = {};
+    tensor bias = {};
+    tensor mask = {};
+    double dropout = 0.0;
+    std::uint64_t seed = 0;
+    std::uint64_t offset = 0;
+    const std::uint64_t* seed_ptr = nullptr;
+    const std::uint64_t* offset_ptr = nullptr;
+    tensor cu_seqlens_q = {};
+    tensor cu_seqlens_k = {};
+    std::int64_t max_seqlen_q = -1;
+    std::int64_t max_seqlen_k = -1;
+    tensor seqused_k = {};
+    bool deterministic = false;
+    bool batch_invariant = false;
+    bool check_values = false;
+    int threads = 0;
+    flashtile::isa isa = flashtile::isa::automatic;
+    const flashtile_executor* executor = nullptr;
+    void* stream = nullptr;
+    void* workspace = nullptr;
+    std::size_t workspace_size = 0;
+};
+
+// What backward reads and writes beside q, k, v; dlse and dbias may be absent.
+struct backward_args {
+    tensor out = {};
+    tensor lse = {};
+    tensor dout = {};
+    tensor dlse = {};
+    tensor dq = {};
+    tensor dk = {};
+    tensor dv = {};
+    tensor dbias = {};
+};
+
+namespace detail {
+
+inline flashtile_options c_options(const options& o) {
+    flashtile_options c = FLASHTILE_OPTIONS_INIT;
+    c.causal = o.causal.value;
+    c.alignment = o.align_top_left ? FLASHTILE_ALIGN_TOP_LEFT : FLASHTILE_ALIGN_BOTTOM_RIGHT;
+    c.has_scale = o.scale.has_value();
+    c.scale = o.scale.value_or(0.0f);
+    c.softcap = o.softcap;
+    c.window_left = o.window.left;
+    c.window_right = o.window.right;
+    c.dropout = o.dropout;
+    c.seed = o.seed;
+    c.offset = o.offset;
+    c.seed_ptr = o.seed_ptr;
+    c.offset_ptr = o.offset_ptr;
+    c.deterministic = o.deterministic;
+    c.batch_invariant = o.batch_invariant;
+    c.check_values = o.check_values;
+    c.threads = o.threads;
+    c.isa = static_cast<std::int32_t>(o.isa);
+    c.executor = o.executor;
+    c.stream = o.stream;
+    c.workspace = o.workspace;
+    c.workspace_size = o.workspace_size;
+    return c;
+}
+
+// The C struct points into `o`, `q`, `k` and `v`, which must outlive it.
+inline flashtile_inputs c_inputs(const options& o, const tensor& q, const tensor& k, const tensor& v) {
+    flashtile_inputs c = FLASHTILE_INPUTS_INIT;
+    c.q = q.get();
+    c.k = k.get();
+    c.v = v.get();
+    c.alibi_slopes = o.alibi_slopes.get();
+    c.bias = o.bias.get();
+    c.mask = o.mask.get();
+    c.cu_seqlens_q = o.cu_seqlens_q.get();
+    c.cu_seqlens_k = o.cu_seqlens_k.get();
+    c.seqused_k = o.seqused_k.get();
+    c.max_seqlen_q = o.max_seqlen_q;
+    c.max_seqlen_k = o.max_seqlen_k;
+    return c;
+}
+
+inline flashtile_forward_outputs c_outputs(const tensor& out, const tensor& lse) {
+    flashtile_forward_outputs c = FLASHTILE_FORWARD_OUTPUTS_INIT;
+    c.out = out.get();
+    c.lse = lse.get();
+    return c;
+}
+
+inline flashtile_gradients c_gradients(const backward_args& a) {
+    flashtile_gradients c = FLASHTILE_GRADIENTS_INIT;
+    c.out = a.out.get();
+    c.lse = a.lse.get();
+    c.dout = a.dout.get();
+    c.dlse = a.dlse.get();
+    c.dq = a.dq.get();
+    c.dk = a.dk.get();
+    c.dv = a.dv.get();
+    c.dbias = a.dbias.get();
+    return c;
+}
+
+}  // namespace detail
+
+inline void forward(const options& o, const tensor& q, const tensor& k, const tensor& v, const tensor& out,
+                    const tensor& lse = {}) {
+    const auto c_opts = detail::c_options(o);
+    const auto inputs = detail::c_inputs(o, q, k, v);
+    const auto outputs = detail::c_outputs(out, lse);
+    detail::check(flashtile_forward(&c_opts, &inputs, &outputs));
+}
+
+inline void backward(const options& o, const tensor& q, const tensor& k, const tensor& v, const backward_args& args) {
+    const auto c_opts = detail::c_options(o);
+    const auto inputs = detail::c_inputs(o, q, k, v);
+    const auto gradients = detail::c_gradients(args);
+    detail::check(flashtile_backward(&c_opts, &inputs, &gradients));
+}
+
+inline void backward(const options& o, const tensor& q, const tensor& k, const tensor& v, const tensor& out,
+                     const tensor& lse, const tensor& dout, const tensor& dq, const tensor& dk, const tensor& dv) {
+    backward(o, q, k, v, backward_args{.out = out, .lse = lse, .dout = dout, .dq = dq, .dk = dk, .dv = dv});
+}
+
+inline std::size_t forward_workspace(const options& o, const tensor& q, const tensor& k, const tensor& v,
+                                     const tensor& out, const tensor& lse = {}) {
+    const auto c_opts = detail::c_options(o);
+    const auto inputs = detail::c_inputs(o, q, k, v);
+    const auto outputs = detail::c_outputs(out, lse);
+    std::size_t bytes = 0;
+    detail::check(flashtile_forward_workspace(&c_opts, &inputs, &outputs, &bytes));
+    return bytes;
+}
+
+inline std::size_t backward_workspace(const options& o, const tensor& q, const tensor& k, const tensor& v,
+                                      const backward_args& args) {
+    const auto c_opts = detail::c_options(o);
+    const auto inputs = detail::c_inputs(o, q, k, v);
+    const auto gradients = detail::c_gradients(args);
+    std::size_t bytes = 0;
+    detail::check(flashtile_backward_workspace(&c_opts, &inputs, &gradients, &bytes));
+    return bytes;
+}
+
+// The dropout mask of (o.dropout, o.seed, o.offset): boolean (batch, heads, seqlen_q, seqlen_k), true where kept.
+inline void dropout_mask(const options& o, const tensor& keep) {
+    const auto c_opts = detail::c_options(o);
+    detail::check(flashtile_dropout_mask(&c_opts, keep.get()));
+}
+
+inline const char* version() {
+    return flashtile_version();
+}
+inline const char* last_run() {
+    return flashtile_last_run();
+}
+inline bool available(isa which) {
+    return flashtile_isa_available(static_cast<flashtile_isa>(which)) != 0;
+}
+inline const char* name(isa which) {
+    return flashtile_isa_name(static_cast<flashtile_isa>(which));
+}
+inline void set_threads(int threads) {
+    detail::check(flashtile_set_threads(threads));
+}
+inline int get_threads() {
+    return flashtile_get_threads();
+}
+
+}  // namespace v0
+}  // namespace flashtile

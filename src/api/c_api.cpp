@@ -1,0 +1,177 @@
+// c_api.cpp: the exported functions. Each converts, calls, catches and returns a status; no exception crosses.
+#include <cstdint>
+#include <new>
+#include <string>
+
+#include "api/dlpack.h"
+#include "api/validate.h"
+#include "core/backend.h"
+#include "core/error.h"
+#include "cpu/features.h"
+#include "cpu/threads.h"
+#include "flashtile/flashtile.h"
+#include "shared/philox.h"
+
+namespace {
+
+using namespace flashtile;
+
+thread_local std::string last_error;
+thread_local std::string last_run;
+
+template <class F>
+flashtile_status guarded(F body) noexcept {
+    try {
+        body();
+        return FLASHTILE_OK;
+    } catch (const Error& error) {
+        last_error = error.what();
+        return error.status();
+    } catch (const std::bad_alloc&) {
+        last_error = "out of memory";
+        return FLASHTILE_OUT_OF_MEMORY;
+    } catch (const std::exception& error) {
+        last_error = std::string("internal error: ") + error.what();
+        return FLASHTILE_INTERNAL;
+    }
+}
+
+template <class T>
+T& require(T* pointer, const char* name) {
+    if (pointer == nullptr)
+        throw Error(FLASHTILE_INVALID_ARGUMENT, std::string(name) + " is NULL, allowed is a pointer");
+    return *pointer;
+}
+
+void write_dropout_mask(const Problem& p, const Operands& x) {
+    const std::uint64_t seed = x.seed_ptr != nullptr ? *x.seed_ptr : x.seed;
+    const std::uint64_t offset = x.offset_ptr != nullptr ? *x.offset_ptr : x.offset;
+    for (std::int64_t b = 0; b < p.batch; ++b)
+        for (std::int64_t h = 0; h < p.heads; ++h) {
+            const auto dropout =
+                Dropout::make(seed, offset, static_cast<unsigned>(b), static_cast<unsigned>(h), p.dropout_threshold);
+            for (std::int64_t i = 0; i < p.seqlen_q; ++i) {
+                auto* row = static_cast<std::uint8_t*>(x.mask.data) + b * x.mask.stride_batch + h * x.mask.stride_head +
+                            i * x.mask.stride_row;
+                for (std::int64_t j = 0; j < p.seqlen_k; ++j)
+                    row[j] = dropout.keeps(static_cast<unsigned>(i), static_cast<unsigned>(j));
+            }
+        }
+}
+
+}  // namespace
+
+extern "C" {
+
+flashtile_status flashtile_forward(const flashtile_options* options, const flashtile_inputs* inputs,
+                                   const flashtile_forward_outputs* outputs) {
+    return guarded([&] {
+        const api::Call call = api::validate_forward(options, inputs, outputs);
+        last_run = backend_for(call.execution.device_type).forward(call.problem, call.operands, call.execution);
+    });
+}
+
+flashtile_status flashtile_backward(const flashtile_options* options, const flashtile_inputs* inputs,
+                                    const flashtile_gradients* gradients) {
+    return guarded([&] {
+        const api::Call call = api::validate_backward(options, inputs, gradients);
+        last_run = backend_for(call.execution.device_type).backward(call.problem, call.operands, call.execution);
+    });
+}
+
+flashtile_status flashtile_forward_workspace(const flashtile_options* options, const flashtile_inputs* inputs,
+                                             const flashtile_forward_outputs* outputs, size_t* bytes) {
+    return guarded([&] {
+        const api::Call call = api::validate_forward(options, inputs, outputs);
+        require(bytes, "bytes") =
+            backend_for(call.execution.device_type).forward_workspace(call.problem, call.execution);
+    });
+}
+
+flashtile_status flashtile_backward_workspace(const flashtile_options* options, const flashtile_inputs* inputs,
+                                              const flashtile_gradients* gradients, size_t* bytes) {
+    return guarded([&] {
+        const api::Call call = api::validate_backward(options, inputs, gradients);
+        require(bytes, "bytes") =
+            backend_for(call.execution.device_type).backward_workspace(call.problem, call.execution);
+    });
+}
+
+flashtile_status flashtile_dropout_mask(const flashtile_options* options, const flashtile_tensor* keep) {
+    return guarded([&] {
+        const api::Call call = api::validate_dropout_mask(options, keep);
+        write_dropout_mask(call.problem, call.operands);
+    });
+}
+
+flashtile_status flashtile_from_dlpack(const void* dl_tensor, flashtile_tensor* tensor) {
+    return guarded([&] { require(tensor, "tensor") = api::from_dlpack(dl_tensor); });
+}
+
+const char* flashtile_last_error(void) {
+    return last_error.c_str();
+}
+const char* flashtile_last_run(void) {
+    return last_run.c_str();
+}
+const char* flashtile_version(void) {
+    return FLASHTILE_VERSION_STRING;
+}
+
+const char* flashtile_status_name(flashtile_status status) {
+    switch (status) {
+        case FLASHTILE_OK:
+            return "ok";
+        case FLASHTILE_INVALID_ARGUMENT:
+            return "invalid argument";
+        case FLASHTILE_UNSUPPORTED:
+            return "unsupported";
+        case FLASHTILE_OUT_OF_MEMORY:
+            return "out of memory";
+        case FLASHTILE_DEVICE_ERROR:
+            return "device error";
+        case FLASHTILE_INTERNAL:
+            return "internal error";
+    }
+    return "unknown status";
+}
+
+int flashtile_isa_available(flashtile_isa isa) {
+    return cpu::isa_available(isa) ? 1 : 0;
+}
+const char* flashtile_isa_name(flashtile_isa isa) {
+    return cpu::isa_name(isa);
+}
+flashtile_isa flashtile_isa_chosen(flashtile_dtype dtype) {
+    flashtile_isa isa = FLASHTILE_ISA_PORTABLE;
+    // A FLASHTILE_ISA that cannot run is reported by the calls themselves.
+    static_cast<void>(guarded([&] { isa = cpu::kernels_for(static_cast<DType>(dtype), FLASHTILE_ISA_AUTO).isa; }));
+    return isa;
+}
+
+flashtile_status flashtile_set_threads(int32_t threads) {
+    return guarded([&] {
+        if (threads < 0 || threads > 4096)
+            throw Error(FLASHTILE_INVALID_ARGUMENT,
+                        "threads is " + std::to_string(threads) + ", allowed is 0 (the default) to 4096");
+        cpu::set_threads(threads);
+    });
+}
+
+int32_t flashtile_get_threads(void) {
+    std::int32_t threads = 1;
+    static_cast<void>(guarded([&] { threads = cpu::get_threads(); }));
+    return threads;
+}
+
+flashtile_status flashtile_set_executor(const flashtile_executor* executor) {
+    return guarded([&] {
+        if (executor != nullptr && (executor->parallel_for == nullptr || executor->concurrency < 1))
+            throw Error(FLASHTILE_INVALID_ARGUMENT, "executor has no parallel_for or concurrency " +
+                                                        std::to_string(executor->concurrency) +
+                                                        ", allowed is a parallel_for and a concurrency of at least 1");
+        cpu::set_executor(executor);
+    });
+}
+
+}  // extern "C"

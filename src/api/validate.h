@@ -1,0 +1,23 @@
+// validate.h: from the arguments of the C interface to a validated Problem. The only place that checks shapes and
+// types; everything below it may trust what it is given. Throws Error before anything is written.
+#pragma once
+
+#include "core/problem.h"
+
+namespace flashtile::api {
+
+struct Call {
+    Problem problem;
+    Operands operands;
+    Execution execution;
+};
+
+Call validate_forward(const flashtile_options* options, const flashtile_inputs* inputs,
+                      const flashtile_forward_outputs* outputs);
+Call validate_backward(const flashtile_options* options, const flashtile_inputs* inputs,
+                       const flashtile_gradients* gradients);
+
+// For flashtile_dropout_mask: the problem's sizes come from the mask itself, which is left in operands.mask.
+Call validate_dropout_mask(const flashtile_options* options, const flashtile_tensor* keep);
+
+}  // namespace flashtile::api

@@ -1,0 +1,33 @@
+// backend.h: what a backend is. A backend takes a validated Problem and runs it where the operands lie; it checks
+// nothing about shapes, and it reports what it cannot do before it writes anything.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "core/problem.h"
+
+namespace flashtile {
+
+class Backend {
+public:
+    virtual ~Backend() = default;
+    virtual const char* name() const = 0;
+    virtual std::int32_t device_type() const = 0;  // flashtile_device
+
+    // Bytes of workspace a call uses; a caller may bring as much in Execution.
+    virtual std::size_t forward_workspace(const Problem&, const Execution&) const = 0;
+    virtual std::size_t backward_workspace(const Problem&, const Execution&) const = 0;
+
+    // Each returns what ran, for flashtile_last_run().
+    virtual std::string forward(const Problem&, const Operands&, const Execution&) const = 0;
+    virtual std::string backward(const Problem&, const Operands&, const Execution&) const = 0;
+};
+
+// The ordered list of backends that this library was built with.
+std::span<const Backend* const> backends();
+
+// The first backend for a device type, or an UNSUPPORTED error that lists those there are.
+const Backend& backend_for(std::int32_t device_type);
+
+}  // namespace flashtile

@@ -1,0 +1,26 @@
+// backends.cpp: the visible, ordered list of backends. A new one is a line here.
+#include <array>
+
+#include "core/backend.h"
+#include "core/error.h"
+#include "cpu/backend.h"
+
+namespace flashtile {
+
+std::span<const Backend* const> backends() {
+    static const std::array<const Backend*, 1> list = {&cpu::backend()};
+    return list;
+}
+
+const Backend& backend_for(std::int32_t device_type) {
+    std::string known;
+    for (const Backend* backend : backends()) {
+        if (backend->device_type() == device_type) return *backend;
+        known += std::string(known.empty() ? "" : ", ") + backend->name() + " (" +
+                 std::to_string(backend->device_type()) + ")";
+    }
+    throw Error(FLASHTILE_UNSUPPORTED,
+                "device_type is " + std::to_string(device_type) + ", and this build has a backend for: " + known);
+}
+
+}  // namespace flashtile

@@ -1,0 +1,67 @@
+// problem.cpp: names and printing of a Problem, for error messages, logs and plans.
+#include "core/problem.h"
+
+#include <sstream>
+
+namespace flashtile {
+
+const char* name(DType dtype) {
+    switch (dtype) {
+        case DType::unset:
+            return "unset";
+        case DType::fp32:
+            return "fp32";
+        case DType::fp16:
+            return "fp16";
+        case DType::bf16:
+            return "bf16";
+        case DType::fp8_e4m3:
+            return "fp8_e4m3";
+        case DType::boolean:
+            return "bool";
+        case DType::int32:
+            return "int32";
+        case DType::int64:
+            return "int64";
+    }
+    return "unknown";
+}
+
+std::int64_t size_of(DType dtype) {
+    switch (dtype) {
+        case DType::fp32:
+        case DType::int32:
+            return 4;
+        case DType::fp16:
+        case DType::bf16:
+            return 2;
+        case DType::int64:
+            return 8;
+        case DType::fp8_e4m3:
+        case DType::boolean:
+            return 1;
+        case DType::unset:
+            break;
+    }
+    return 0;
+}
+
+std::string to_string(const Problem& p) {
+    std::ostringstream text;
+    text << name(p.dtype) << " batch=" << p.batch << " heads=" << p.heads << "/" << p.kv_heads
+         << " seqlen=" << p.seqlen_q << "x" << p.seqlen_k << " d=" << p.head_dim << " dv=" << p.head_dim_v
+         << " scale=" << p.scale;
+    if (p.packed) text << " packed=" << p.total_q << "x" << p.total_k;
+    if (p.window_left >= 0 || p.window_right >= 0)
+        text << " window=" << p.window_left << "," << p.window_right << (p.top_left ? " top-left" : " bottom-right");
+    if (p.softcap != 0) text << " softcap=" << p.softcap;
+    if (p.alibi) text << " alibi";
+    if (p.bias != DType::unset) text << " bias=" << name(p.bias);
+    if (p.mask) text << " mask";
+    if (p.dropout_threshold != 0) text << " dropout=" << p.dropout_threshold << "/65536";
+    if (p.deterministic) text << " deterministic";
+    if (p.batch_invariant) text << " batch_invariant";
+    return text.str();
+}
+
+}  // namespace flashtile

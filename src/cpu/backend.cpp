@@ -1,0 +1,195 @@
+// backend.cpp: runs a problem on the CPU: picks the instruction set, splits rows and heads over threads, hands out
+// scratch memory, and calls the kernels.
+#include "cpu/backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "core/error.h"
+#include "cpu/features.h"
+#include "cpu/schedule.h"
+#include "cpu/threads.h"
+
+namespace flashtile::cpu {
+namespace {
+
+constexpr std::size_t kLine = 64;
+
+std::size_t round_up(std::size_t bytes) {
+    return (bytes + kLine - 1) / kLine * kLine;
+}
+
+// A call's memory: what the caller brought, or this thread's own, which is kept for the next call unless it is large.
+class Workspace {
+public:
+    Workspace(const Execution& execution, std::size_t bytes) {
+        if (execution.workspace != nullptr) {
+            if (execution.workspace_size < bytes)
+                throw Error(FLASHTILE_INVALID_ARGUMENT,
+                            "workspace_size is " + std::to_string(execution.workspace_size) + ", and this call needs " +
+                                std::to_string(bytes) + " bytes");
+            base_ = static_cast<std::byte*>(execution.workspace);
+            return;
+        }
+        thread_local Kept kept;
+        if (bytes <= kept.size) {
+            base_ = kept.memory.get();
+            return;
+        }
+        Memory memory(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kLine})));
+        base_ = memory.get();
+        if (bytes <= kMostKept) {
+            kept.memory = std::move(memory);
+            kept.size = bytes;
+        } else {
+            own_ = std::move(memory);
+        }
+    }
+
+    std::byte* base() const { return base_; }
+
+private:
+    static constexpr std::size_t kMostKept = std::size_t{16} << 20;
+    struct Delete {
+        void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{kLine}); }
+    };
+    using Memory = std::unique_ptr<std::byte, Delete>;
+    struct Kept {
+        Memory memory;
+        std::size_t size = 0;
+    };
+
+    std::byte* base_ = nullptr;
+    Memory own_;
+};
+
+// Rows of a forward block: as many panels as share a key block well, fewer if threads would go without work. A row's
+// bits do not depend on it.
+std::int64_t forward_rows(const Problem& p, const Kernels& kernels, std::int32_t threads) {
+    const std::int64_t all_rows = p.heads * (p.packed ? p.total_q : p.batch * p.seqlen_q);
+    std::int64_t rows = kernels.max_rows;
+    while (rows > kernels.panel && (rows >= 2 * p.seqlen_q || (threads > 1 && all_rows < 4 * threads * rows)))
+        rows /= 2;
+    return rows;
+}
+
+struct ForwardPlan {
+    const Kernels& kernels;
+    std::int32_t threads;
+    std::int64_t rows;
+    std::size_t scratch;  // a thread
+
+    ForwardPlan(const Problem& p, const Execution& execution)
+        : kernels(kernels_for(p.dtype, execution.isa)),
+          threads(threads_for(execution)),
+          rows(forward_rows(p, kernels, threads)),
+          scratch(round_up(kernels.forward_scratch(p, rows))) {}
+
+    std::size_t workspace() const { return scratch * static_cast<std::size_t>(threads); }
+};
+
+// Queries and keys of backward's blocks. Keys of a block are fewer where a problem is small, so that threads find work;
+// that may depend on the problem, but not on the threads: it decides the order in which dq is summed.
+struct BackwardPlan {
+    static constexpr std::int64_t kEnoughTasks = 16;
+
+    const Kernels& kernels;
+    std::int32_t threads;
+    std::int64_t key_block;
+    std::int64_t panels, query_blocks;  // a head, over all sequences
+    std::size_t scratch;                // a thread
+    std::size_t rows_bytes, dq_bytes, turn_bytes;
+
+    BackwardPlan(const Problem& p, const Execution& execution)
+        : kernels(kernels_for(p.dtype, execution.isa)), threads(threads_for(execution)), key_block(kernels.key_block) {
+        const std::int64_t all_keys = p.kv_heads * (p.packed ? p.total_k : p.batch * p.seqlen_k);
+        while (key_block > 32 && all_keys < kEnoughTasks * key_block) key_block /= 2;
+        panels = units(p, kernels.panel);
+        query_blocks = units(p, kernels.query_block);
+        scratch = round_up(kernels.backward_scratch(p));
+        const auto rows = static_cast<std::size_t>(p.heads * panels * kernels.panel);
+        rows_bytes = round_up(rows * sizeof(float));
+        dq_bytes = round_up(rows * static_cast<std::size_t>(p.head_dim) * sizeof(float));
+        turn_bytes = round_up(static_cast<std::size_t>(p.heads * query_blocks) * sizeof(std::uint32_t));
+    }
+
+    std::size_t workspace() const {
+        return 2 * rows_bytes + dq_bytes + turn_bytes + scratch * static_cast<std::size_t>(threads);
+    }
+
+    // Units of `rows` queries in a head, every sequence starting at a unit of its own.
+    static std::int64_t units(const Problem& p, std::int64_t rows) {
+        return p.packed ? p.total_q / rows + p.batch : p.batch * ((p.seqlen_q + rows - 1) / rows);
+    }
+};
+
+std::string ran(const Kernels& kernels, const char* pass, std::int32_t threads) {
+    return std::string("cpu ") + isa_name(kernels.isa) + " " + pass + ", " + std::to_string(threads) +
+           (threads == 1 ? " thread" : " threads");
+}
+
+class CpuBackend final : public Backend {
+public:
+    const char* name() const override { return "cpu"; }
+    std::int32_t device_type() const override { return FLASHTILE_CPU; }
+
+    std::size_t forward_workspace(const Problem& p, const Execution& execution) const override {
+        return ForwardPlan(p, execution).workspace();
+    }
+    std::size_t backward_workspace(const Problem& p, const Execution& execution) const override {
+        return BackwardPlan(p, execution).workspace();
+    }
+
+    std::string forward(const Problem& p, const Operands& x, const Execution& execution) const override {
+        const ForwardPlan plan(p, execution);
+        const Workspace workspace(execution, plan.workspace());
+        const Schedule queries(p.batch, p.heads, p.seqlen_q, x.cu_seqlens_q, plan.rows);
+        run_tasks(execution, plan.threads, queries.tickets(), [&](std::int64_t ticket, std::int32_t slot) {
+            plan.kernels.forward(p, x, queries.block(ticket, true),
+                                 workspace.base() + static_cast<std::size_t>(slot) * plan.scratch);
+        });
+        return ran(plan.kernels, "forward", plan.threads);
+    }
+
+    std::string backward(const Problem& p, const Operands& x, const Execution& execution) const override {
+        const BackwardPlan plan(p, execution);
+        const Kernels& kernels = plan.kernels;
+        const Workspace workspace(execution, plan.workspace());
+        std::byte* next = workspace.base();
+        const auto take = [&](std::size_t bytes) { return std::exchange(next, next + bytes); };
+        const BackwardState state{
+            .lse = reinterpret_cast<float*>(take(plan.rows_bytes)),
+            .D = reinterpret_cast<float*>(take(plan.rows_bytes)),
+            .dq = reinterpret_cast<float*>(take(plan.dq_bytes)),
+            .turn = reinterpret_cast<std::uint32_t*>(take(plan.turn_bytes)),
+            .panels = plan.panels,
+            .query_blocks = plan.query_blocks,
+            .key_block = plan.key_block,
+        };
+        std::memset(state.turn, 0, plan.turn_bytes);
+
+        const auto each = [&](const Schedule& schedule, auto kernel) {
+            run_tasks(execution, plan.threads, schedule.tickets(), [&](std::int64_t ticket, std::int32_t slot) {
+                kernel(p, x, state, schedule.block(ticket), next + static_cast<std::size_t>(slot) * plan.scratch);
+            });
+        };
+        const Schedule queries(p.batch, p.heads, p.seqlen_q, x.cu_seqlens_q, kernels.query_block);
+        each(queries, kernels.backward_prepare);
+        each(Schedule(p.batch, p.kv_heads, p.seqlen_k, x.cu_seqlens_k, plan.key_block), kernels.backward_keys);
+        each(queries, kernels.backward_finish);
+        if (x.dbias) each(Schedule(x.bias_batch, x.bias_heads, x.bias_rows, {}, kernels.panel), kernels.backward_bias);
+        return ran(kernels, "backward", plan.threads);
+    }
+};
+
+}  // namespace
+
+const Backend& backend() {
+    static const CpuBackend instance;
+    return instance;
+}
+
+}  // namespace flashtile::cpu

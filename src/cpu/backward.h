@@ -1,0 +1,433 @@
+// backward.h: FlashAttention-2's backward pass (arXiv 2307.08691, Algorithm 2). One task owns a block of Bc keys of one
+// key head and walks the blocks of Br queries that see it, for every query head of the group: P is recomputed from the
+// scores and LSE, dV and dK stay in the task, dQ is added to in fp32. As in forward.h the tiles S^T, dP^T and dQ^T have
+// queries in their lanes; dV and dK have columns there.
+#pragma once
+
+#include "cpu/kernels.h"
+#include "cpu/scores.h"
+#include "cpu/turn.h"
+
+namespace flashtile {
+inline namespace FLASHTILE_TARGET {
+
+// P and dS of one panel of queries and up to Bc keys: lines 11 to 14 of Algorithm 2.
+template <class Math>
+class GradientTile {
+    using Scalar = typename Math::Scalar;
+    static constexpr int64_t Bc = kBackwardKeys;
+
+public:
+    // Where the tile's fp32 rows of P^T and dS^T go: row n at n * stride.
+    struct Output {
+        float* p;
+        float* ds;
+        int64_t stride;
+        bool before_softcap = true;  // dS of scale * q.k; false: of the score that bias is added to
+    };
+    // One panel of queries, packed for both products.
+    struct Queries {
+        int64_t i0, count;
+        const Scalar* q;
+        const Scalar* dout;
+        const float* lse;
+        const float* D;
+    };
+
+    GradientTile(const Problem& problem, Arena& arena) : d_(problem.head_dim), dv_(problem.head_dim_v) {
+        const int64_t widest = d_ > dv_ ? d_ : dv_;
+        k_ = arena.take<Scalar>(Bc * pairs(d_));
+        v_ = arena.take<Scalar>(Bc * pairs(dv_));
+        s_ = arena.take<float>(Bc * kPanel);
+        dp_ = arena.take<float>(Bc * kPanel);
+        derivative_ = arena.take<float>(Bc * kPanel);
+        keep_ = arena.take<float>(Bc * kPanel);
+        tile_ = arena.take<float>((round_up(widest > Bc ? widest : Bc, kLanes) + kLanes) * kPanel);
+        rows_ = arena.take<float>(kLanes * round_up(widest > Bc ? widest : Bc, kLanes));
+    }
+
+    static int64_t pairs(int64_t n) { return (n + Math::kPack - 1) / Math::kPack; }
+
+    void load_keys(const Head& head, int64_t j0, int64_t j1) {
+        first_key_ = j0;
+        block_k_ = rows_operand<Math>(head.k, j0, j1, d_, k_);
+        block_v_ = rows_operand<Math>(head.v, j0, j1, dv_, v_);
+    }
+
+    // Q^T and dO^T. A query that saw no key (lse = -inf) reads as zero: nothing that lies there has an effect.
+    Queries load_queries(const Head& head, const cpu::BackwardState& state, int64_t h, int64_t i0, Scalar* q,
+                         Scalar* dout) {
+        const int64_t count = head.seqlen_q - i0 < kPanel ? head.seqlen_q - i0 : kPanel;
+        load_packed_panel<Math>(head.q, i0, count, d_, Math::kPack == 1 ? head.scale_log2 : 1.0f, rows_, tile_, q);
+        load_packed_panel<Math>(head.dout, i0, count, dv_, 1.0f, rows_, tile_, dout);
+        const int64_t at = (h * state.panels + head.first_unit(kPanel)) * kPanel + i0;
+        for (int64_t lane = 0; lane < count; ++lane)
+            if (state.lse[at + lane] == __builtin_inff()) {
+                clear_lane(q, pairs(d_), lane);
+                clear_lane(dout, pairs(dv_), lane);
+            }
+        return {i0, count, q, dout, state.lse + at, state.D + at};
+    }
+
+    // P = 2^(S - LSE), dP = dO V^T, dS = P * (dP - D), for keys [from, to) of the loaded block. `visible`, where not
+    // null, is as in modify_scores; returns true if all keys are seen. Dropped probabilities are 0 in P, and P, dP lack
+    // dropout's factor.
+    bool compute(const Head& head, const Queries& queries, int64_t from, int64_t to, uint8_t* visible,
+                 const Output& out) {
+        const ScoreTile tile{s_, queries.i0, queries.count, from, to};
+        const bool plain =
+            !head.modified() && !head.drops && head.band.covers(queries.i0, queries.i0 + queries.count, from, to);
+        const Vec lse[2] = {load(queries.lse), load(queries.lse + kLanes)};
+        const Vec D[2] = {load(queries.D), load(queries.D + kLanes)};
+        const float scale = Math::kPack == 1 ? 1.0f : head.scale_log2;
+        const auto scaled = [=](Vec s) { return Math::kPack == 1 ? s : s * scale; };
+        const auto nothing = [](int64_t, int) { return Vec{}; };
+        const Scalar* k = block_k_.data + (from - first_key_) * block_k_.row;
+        const Scalar* v = block_v_.data + (from - first_key_) * block_v_.row;
+
+        if (plain) {
+            const Vec lse0 = lse[0], lse1 = lse[1], d0 = D[0], d1 = D[1];
+            product<Math>(k, block_k_.row, 1, queries.q, kPanel, to - from, pairs(d_), nothing,
+                          [=](int64_t j, Vec s0, Vec s1) {
+                              store(out.p + j * out.stride, exp2(scaled(s0) - lse0));
+                              store(out.p + j * out.stride + kLanes, exp2(scaled(s1) - lse1));
+                          });
+            product<Math>(v, block_v_.row, 1, queries.dout, kPanel, to - from, pairs(dv_), nothing,
+                          [=](int64_t j, Vec dp0, Vec dp1) {
+                              const float* p = out.p + j * out.stride;
+                              store(out.ds + j * out.stride, load(p) * (dp0 - d0));
+                              store(out.ds + j * out.stride + kLanes, load(p + kLanes) * (dp1 - d1));
+                          });
+            return true;
+        }
+
+        const auto store_to = [=](float* to_tile) {
+            return [=](int64_t j, Vec x0, Vec x1) {
+                store(to_tile + j * kPanel, x0);
+                store(to_tile + j * kPanel + kLanes, x1);
+            };
+        };
+        product<Math>(k, block_k_.row, 1, queries.q, kPanel, to - from, pairs(d_), nothing,
+                      [=, raw = store_to(s_)](int64_t j, Vec s0, Vec s1) { raw(j, scaled(s0), scaled(s1)); });
+        product<Math>(v, block_v_.row, 1, queries.dout, kPanel, to - from, pairs(dv_), nothing, store_to(dp_));
+        const bool softcap = head.softcap_log2 != 0.0f;
+        const bool all_visible = modify_scores(head, tile, softcap ? derivative_ : nullptr, visible, tile_, rows_);
+        if (head.drops) dropout_keep(head, tile, keep_);
+        const float kept = head.drops ? head.dropout.scale() : 1.0f;
+        for (int64_t j = 0; j < to - from; ++j)
+            for (int half = 0; half < 2; ++half) {
+                const int64_t n = j * kPanel + half * kLanes;
+                const Vec s = load(s_ + n);
+                // A hidden score must give 0 whatever dP holds there, so both are selected, not multiplied.
+                const Vec p = s <= kLeastMaximum ? Vec{} : exp2(s - lse[half]);
+                const Vec keep = head.drops ? load(keep_ + n) : broadcast(1.0f);
+                Vec ds = p * (load(dp_ + n) * keep * kept - D[half]);
+                if (softcap && out.before_softcap) ds *= load(derivative_ + n);
+                store(out.p + j * out.stride + half * kLanes, p * keep);
+                store(out.ds + j * out.stride + half * kLanes, s <= kLeastMaximum ? Vec{} : ds);
+            }
+        return all_visible;
+    }
+
+private:
+    static void clear_lane(Scalar* panel, int64_t rows, int64_t lane) {
+        for (int64_t r = 0; r < rows; ++r) panel[r * kPanel + lane] = 0;
+    }
+
+    int64_t d_, dv_;
+    int64_t first_key_ = 0;
+    Operand2d<Math> block_k_{}, block_v_{};
+    Scalar *k_, *v_;
+    float *s_, *dp_, *derivative_, *keep_, *tile_, *rows_;
+};
+
+// Lines 4 and 5: D = rowsum(dO * O), less dlse, since the gradient of LSE is P; LSE in log2 units. Queries that see no
+// key, and lanes that hold no query, get LSE = +inf, which makes every P of theirs 0. dQ = 0.
+inline void prepare_queries(const Problem& p, const Head& head, const cpu::BackwardState& state, int64_t h,
+                            int64_t first, int64_t end, float* row_buffer) {
+    const int64_t unit = h * state.panels + head.first_unit(kPanel);
+    const int64_t dv = p.head_dim_v, width = round_up(dv, kLanes);
+    float* o = row_buffer;
+    float* dout = row_buffer + width;
+    memset(o, 0, static_cast<size_t>(2 * width) * sizeof(float));
+    for (int64_t i = first; i < round_up(end, kPanel); ++i) {
+        float lse = __builtin_inff(), D = 0.0f;
+        const float given = i < end ? head.lse.element(i, 0) : -__builtin_inff();
+        if (given != -__builtin_inff()) {
+            load_row(head.out.dtype, head.out.at(i), dv, o);
+            load_row(head.dout.dtype, head.dout.at(i), dv, dout);
+            Vec sum{};
+            for (int64_t c = 0; c < width; c += kLanes) sum += load(o + c) * load(dout + c);
+            for (int lane = 0; lane < kLanes; ++lane) D += sum[lane];
+            if (head.dlse) D -= head.dlse.element(i, 0);
+            lse = given * kLog2e;
+        }
+        state.lse[unit * kPanel + i] = lse;
+        state.D[unit * kPanel + i] = D;
+    }
+    float* dq = state.dq + (unit + first / kPanel) * p.head_dim * kPanel;
+    memset(dq, 0, static_cast<size_t>(round_up(end - first, kPanel) * p.head_dim) * sizeof(float));
+}
+
+// dq = scale * dQ, from panels to rows of q's type.
+inline void finish_queries(const Problem& p, const Head& head, const cpu::BackwardState& state, int64_t h,
+                           int64_t first, int64_t end, float* row_buffer) {
+    alignas(64) float scale[kPanel];
+    for (float& x : scale) x = p.scale;
+    const int64_t unit = h * state.panels + head.first_unit(kPanel);
+    for (int64_t i = first; i < end; i += kPanel)
+        store_panel(state.dq + (unit + i / kPanel) * p.head_dim * kPanel, p.head_dim, scale, row_buffer, head.dq, i,
+                    end - i < kPanel ? end - i : kPanel);
+}
+
+template <class Math>
+class BackwardKeys {
+    using Scalar = typename Math::Scalar;
+    using Tile = GradientTile<Math>;
+    static constexpr int64_t Bc = kBackwardKeys;
+    static constexpr int64_t Br = kBackwardQueries;
+    static constexpr int64_t kPanels = Br / kPanel;
+    // Rows of P^T and dS^T are padded past a power of two, so that a column of them spreads over the cache's sets.
+    static constexpr int64_t kStride = Br + kLanes;
+
+public:
+    BackwardKeys(const Problem& problem, const Operands& operands, const cpu::BackwardState& state, std::byte* scratch)
+        : problem_(problem),
+          operands_(operands),
+          state_(state),
+          arena_(scratch),
+          tile_(problem, arena_),
+          d_(problem.head_dim),
+          dv_(problem.head_dim_v),
+          d_wide_(round_up(d_, kPanel)),
+          dv_wide_(round_up(dv_, kPanel)) {
+        q_panel_ = arena_.take<Scalar>(kPanels * Tile::pairs(d_) * kPanel);
+        do_panel_ = arena_.take<Scalar>(kPanels * Tile::pairs(dv_) * kPanel);
+        q_rows_ = arena_.take<Scalar>(Tile::pairs(Br) * d_wide_);
+        do_rows_ = arena_.take<Scalar>(Tile::pairs(Br) * dv_wide_);
+        k_columns_ = arena_.take<Scalar>(Tile::pairs(Bc) * d_);
+        p_ = arena_.take<float>(Bc * kStride);
+        ds_ = arena_.take<float>(Bc * kStride);
+        if constexpr (Math::kPack > 1) {
+            p_rows_ = arena_.take<Scalar>(Bc * kStride / 2);
+            ds_rows_ = arena_.take<Scalar>(Bc * kStride / 2);
+            ds_pairs_ = arena_.take<Scalar>(Bc / 2 * kPanel);
+        }
+        dk_ = arena_.take<float>(Bc * d_wide_);
+        dv_acc_ = arena_.take<float>(Bc * dv_wide_);
+        visible_ = arena_.take<uint8_t>(kPanels * Bc);
+    }
+
+    static std::size_t scratch_bytes(const Problem& problem) {
+        const Operands none{};
+        const BackwardKeys layout(problem, none, cpu::BackwardState{}, nullptr);
+        return static_cast<std::size_t>(layout.arena_.used(nullptr));
+    }
+
+    // dK and dV of keys [first, end) of key head kv_h.
+    void run(int64_t b, int64_t kv_h, int64_t first, int64_t end) {
+        memset(dk_, 0, static_cast<size_t>(Bc * d_wide_) * sizeof(float));
+        memset(dv_acc_, 0, static_cast<size_t>(Bc * dv_wide_) * sizeof(float));
+        const int64_t group = problem_.heads / problem_.kv_heads;
+        Head head{};
+        for (int64_t g = 0; g < group; ++g) {
+            const int64_t h = kv_h * group + g;
+            head = make_head(problem_, operands_, b, h);
+            const int64_t used_end = end < head.seqlen_k ? end : head.seqlen_k;
+            if (first >= used_end) continue;
+            tile_.load_keys(head, first, used_end);
+            if (!late_columns(head)) k_block_ = columns_operand<Math>(head.k, first, used_end, d_, nullptr, k_columns_);
+            const int64_t i_end = head.band.end_query(used_end - 1, head.seqlen_q);
+            for (int64_t i0 = head.band.first_query(first) / Br * Br; i0 < i_end; i0 += Br)
+                query_block(head, h, i0, i0 + Br < head.seqlen_q ? i0 + Br : head.seqlen_q, first, used_end);
+        }
+        write(head.dk, dk_, d_, d_wide_, first, end, problem_.scale);
+        write(head.dv, dv_acc_, dv_, dv_wide_, first, end, head.drops ? head.dropout.scale() : 1.0f);
+    }
+
+private:
+    static bool late_columns(const Head& head) { return head.bias || head.mask; }
+
+    // One block of queries against the task's keys: lines 10 to 18.
+    void query_block(const Head& head, int64_t h, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
+        const int64_t seen_from = head.band.first_key(i0);
+        const int64_t seen_to = head.band.end_key(i1 - 1, head.seqlen_k);
+        if (seen_from >= j1 || seen_to <= j0) return;
+
+        const int64_t panels = (i1 - i0 + kPanel - 1) / kPanel;
+        const int64_t rows = round_up(i1 - i0, kPanel);
+        struct Range {
+            int64_t from, to;
+            bool all_visible;
+        } range[kPanels];
+        for (int64_t n = 0; n < panels; ++n) {
+            Scalar* q = q_panel_ + n * Tile::pairs(d_) * kPanel;
+            Scalar* dout = do_panel_ + n * Tile::pairs(dv_) * kPanel;
+            const auto queries = tile_.load_queries(head, state_, h, i0 + n * kPanel, q, dout);
+            const int64_t last = queries.i0 + queries.count - 1;
+            const int64_t from = clamp(head.band.first_key(queries.i0), j0, j1) - j0;
+            const int64_t to = clamp(head.band.end_key(last, head.seqlen_k), j0, j1) - j0;
+            float* p = p_ + n * kPanel;
+            float* ds = ds_ + n * kPanel;
+            range[n] = {from / Math::kPack * Math::kPack, to, true};
+            clear(p, ds, 0, from < to ? range[n].from : j1 - j0);
+            if (from >= to) {
+                range[n].from = range[n].to = 0;
+                continue;
+            }
+            clear(p, ds, to, j1 - j0);
+            uint8_t* visible = late_columns(head) ? visible_ + n * Bc : nullptr;
+            range[n].all_visible = tile_.compute(head, queries, j0 + range[n].from, j0 + to, visible,
+                                                 {p + range[n].from * kStride, ds + range[n].from * kStride, kStride});
+        }
+        load_rows(head.q, head, h, i0, i1, d_, d_wide_, q_rows_);
+        load_rows(head.dout, head, h, i0, i1, dv_, dv_wide_, do_rows_);
+        pack(j1 - j0, rows);
+
+        // dV += P^T dO, dK += dS^T Q
+        add_columns(p_operand(), do_rows_, dv_wide_, dv_acc_, j1 - j0, rows);
+        add_columns(ds_operand(), q_rows_, d_wide_, dk_, j1 - j0, rows);
+
+        // dQ += dS K, in the order of key blocks
+        std::uint32_t* turn = state_.turn + h * state_.query_blocks + head.first_unit(Br) + i0 / Br;
+        const auto mine = static_cast<std::uint32_t>(j0 / state_.key_block - seen_from / state_.key_block);
+        cpu::wait_for_turn(turn, mine);
+        for (int64_t n = 0; n < panels; ++n)
+            if (range[n].from < range[n].to)
+                add_dq(head, h, i0, n, j0, range[n].from, range[n].to, range[n].all_visible);
+        cpu::pass_turn(turn, mine + 1);
+    }
+
+    static int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : (x > high ? high : x); }
+
+    static void clear(float* p, float* ds, int64_t from, int64_t to) {
+        for (int64_t j = from; j < to; ++j)
+            for (int half = 0; half < 2; ++half) {
+                store(p + j * kStride + half * kLanes, Vec{});
+                store(ds + j * kStride + half * kLanes, Vec{});
+            }
+    }
+
+    // Rows [i0, i1) as the B panel of a product over rows: [row / kPack][wide], zero past the columns, past the rows
+    // and where a query saw no key.
+    void load_rows(const Rows& x, const Head& head, int64_t h, int64_t i0, int64_t i1, int64_t cols, int64_t wide,
+                   Scalar* dst) {
+        const float* lse = state_.lse + (h * state_.panels + head.first_unit(kPanel)) * kPanel;
+        const auto present = [&](int64_t i) { return i < i1 && lse[i] != __builtin_inff(); };
+        for (int64_t i = i0; i < i0 + round_up(i1 - i0, kPanel); i += Math::kPack) {
+            Scalar* row = dst + (i - i0) / Math::kPack * wide;
+            if constexpr (Math::kPack == 1) {
+                if (present(i)) {
+                    load_row(x.dtype, x.at(i), cols, row);
+                } else {
+                    memset(row, 0, static_cast<size_t>(cols) * sizeof(float));
+                }
+            } else {
+                const auto source = [&](int64_t n) {
+                    return present(n) ? reinterpret_cast<const uint16_t*>(x.at(n)) : nullptr;
+                };
+                Math::interleave(source(i), source(i + 1), cols, row);
+            }
+            for (int64_t c = cols; c < wide; ++c) row[c] = 0;
+        }
+    }
+
+    // P^T and dS^T as rows operands of products over queries.
+    Operand2d<Math> p_operand() const {
+        if constexpr (Math::kPack == 1)
+            return {p_, kStride, 1};
+        else
+            return {p_rows_, kStride / 2, 1};
+    }
+    Operand2d<Math> ds_operand() const {
+        if constexpr (Math::kPack == 1)
+            return {ds_, kStride, 1};
+        else
+            return {ds_rows_, kStride / 2, 1};
+    }
+    void pack(int64_t keys, int64_t rows) {
+        if constexpr (Math::kPack > 1)
+            for (int64_t j = 0; j < keys; ++j)
+                for (int64_t i = 0; i < rows; i += kPanel) {
+                    const int64_t n = j * kStride + i;
+                    Math::store_row(p_rows_ + n / 2, load(p_ + n), load(p_ + n + kLanes));
+                    Math::store_row(ds_rows_ + n / 2, load(ds_ + n), load(ds_ + n + kLanes));
+                }
+    }
+
+    // acc[key][columns] += A^T B over the block's queries
+    static void add_columns(const Operand2d<Math>& a, const Scalar* b, int64_t wide, float* acc, int64_t keys,
+                            int64_t rows) {
+        for (int64_t c = 0; c < wide; c += kPanel) {
+            float* slab = acc + c;
+            product<Math>(
+                a.data, a.row, a.step, b + c, wide, keys, rows / Math::kPack,
+                [=](int64_t j, int half) { return load(slab + j * wide + half * kLanes); },
+                [=](int64_t j, Vec c0, Vec c1) {
+                    store(slab + j * wide, c0);
+                    store(slab + j * wide + kLanes, c1);
+                });
+        }
+    }
+
+    // dQ^T += K^T dS^T for panel n, over keys [from, to) of the block
+    void add_dq(const Head& head, int64_t h, int64_t i0, int64_t n, int64_t j0, int64_t from, int64_t to,
+                bool all_visible) {
+        float* dq = state_.dq + (h * state_.panels + head.first_unit(kPanel) + i0 / kPanel + n) * d_ * kPanel;
+        Operand2d<Math> k;
+        if (late_columns(head)) {
+            k = columns_operand<Math>(head.k, j0 + from, j0 + to, d_, all_visible ? nullptr : visible_ + n * Bc,
+                                      k_columns_);
+        } else {
+            k = k_block_;
+            k.data += from / Math::kPack * k.step;
+        }
+        const Scalar* ds;
+        int64_t ds_step;
+        if constexpr (Math::kPack == 1) {
+            ds = ds_ + n * kPanel + from * kStride;
+            ds_step = kStride;
+        } else {
+            for (int64_t j = from; j < to; j += 2)
+                for (int half = 0; half < 2; ++half) {
+                    const float* even = ds_ + n * kPanel + j * kStride + half * kLanes;
+                    Math::store_pair(ds_pairs_ + (j - from) / 2 * kPanel + half * kLanes, load(even),
+                                     j + 1 < to ? load(even + kStride) : Vec{});
+                }
+            ds = ds_pairs_;
+            ds_step = kPanel;
+        }
+        product<Math>(
+            k.data, k.row, k.step, ds, ds_step, d_, Tile::pairs(to - from),
+            [=](int64_t c, int half) { return load(dq + c * kPanel + half * kLanes); },
+            [=](int64_t c, Vec c0, Vec c1) {
+                store(dq + c * kPanel, c0);
+                store(dq + c * kPanel + kLanes, c1);
+            });
+    }
+
+    // Keys past seqused get zero gradients like any key that no query sees.
+    static void write(const Rows& dst, float* acc, int64_t cols, int64_t wide, int64_t first, int64_t end,
+                      float factor) {
+        for (int64_t j = first; j < end; ++j) {
+            float* row = acc + (j - first) * wide;
+            for (int64_t c = 0; c < wide; c += kLanes) store(row + c, load(row + c) * factor);
+            store_row(dst.dtype, row, cols, dst.at(j));
+        }
+    }
+
+    const Problem& problem_;
+    const Operands& operands_;
+    const cpu::BackwardState& state_;
+    Arena arena_;
+    Tile tile_;
+    int64_t d_, dv_, d_wide_, dv_wide_;
+    Scalar *q_panel_, *do_panel_, *q_rows_, *do_rows_, *k_columns_;
+    Scalar *p_rows_, *ds_rows_, *ds_pairs_;
+    float *p_, *ds_, *dk_, *dv_acc_;
+    uint8_t* visible_;
+    Operand2d<Math> k_block_{};
+};
+
+}  // namespace FLASHTILE_TARGET
+}  // namespace flashtile

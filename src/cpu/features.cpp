@@ -1,0 +1,140 @@
+// features.cpp: dispatch by CPU features, never by family or model. Where two sets' order differs between vendors (the
+// bf16 dot product is half as fast as an fp32 FMA on some CPUs, twice as fast on others) a one-off timing decides.
+#include "cpu/features.h"
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <span>
+
+#include "core/error.h"
+
+namespace flashtile::cpu {
+namespace {
+
+struct Set {
+    flashtile_isa isa;
+    const char* name;
+    bool (*runs_here)();
+    const Kernels& (*kernels)();  // null: not in this build
+};
+
+bool always() {
+    return true;
+}
+
+#if defined(__x86_64__)
+bool has_avx2() {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+           __builtin_cpu_supports("bmi2");
+}
+bool has_avx512() {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+bool has_avx512_bf16() {
+    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+#else
+bool never() {
+    return false;
+}
+#endif
+
+// In the order in which they are preferred, last is best.
+constexpr auto kSets = std::to_array<Set>({
+    {FLASHTILE_ISA_PORTABLE, "portable", always, portable_kernels},
+#if defined(__x86_64__)
+        {FLASHTILE_ISA_AVX2, "avx2", has_avx2, avx2_kernels},
+        {FLASHTILE_ISA_AVX512, "avx512", has_avx512, avx512_kernels},
+        {FLASHTILE_ISA_AVX512_BF16, "avx512_bf16", has_avx512_bf16, avx512_bf16_kernels},
+#else
+        {FLASHTILE_ISA_AVX2, "avx2", never, nullptr}, {FLASHTILE_ISA_AVX512, "avx512", never, nullptr},
+        {FLASHTILE_ISA_AVX512_BF16, "avx512_bf16", never, nullptr},
+#endif
+});
+
+const Set* find(flashtile_isa isa) {
+    for (const Set& set : kSets)
+        if (set.isa == isa) return &set;
+    return nullptr;
+}
+
+std::string available_names() {
+    std::string names;
+    for (const Set& set : kSets)
+        if (set.runs_here()) names += std::string(names.empty() ? "" : ", ") + set.name;
+    return names;
+}
+
+const Set& require(flashtile_isa isa, const std::string& who) {
+    const Set* set = find(isa);
+    if (set == nullptr || !set->runs_here())
+        throw Error(FLASHTILE_UNSUPPORTED,
+                    who + " is " + (set != nullptr ? set->name : std::to_string(static_cast<int>(isa))) +
+                        ", which this CPU or build cannot run; it can run: auto, " + available_names());
+    return *set;
+}
+
+flashtile_isa isa_from_environment() {
+    const char* wish = std::getenv("FLASHTILE_ISA");
+    if (wish == nullptr || *wish == '\0' || std::string(wish) == "auto") return FLASHTILE_ISA_AUTO;
+    for (const Set& set : kSets)
+        if (set.name == std::string(wish)) return require(set.isa, "FLASHTILE_ISA").isa;
+    throw Error(FLASHTILE_INVALID_ARGUMENT,
+                std::string("FLASHTILE_ISA is '") + wish + "', allowed is one of: auto, " + available_names());
+}
+
+#if defined(__x86_64__)
+// True if bf16 problems run faster on pairs of bf16 than widened to fp32: both multiply the same tile a few times.
+bool bf16_pairs_win() {
+    const auto best_time = [](DType dtype) {
+        auto best = std::chrono::steady_clock::duration::max();
+        for (int repeat = 0; repeat < 8; ++repeat) {
+            const auto start = std::chrono::steady_clock::now();
+            avx512_bf16_kernels().probe(dtype);
+            best = std::min(best, std::chrono::steady_clock::now() - start);
+        }
+        return best;
+    };
+    return best_time(DType::bf16) < best_time(DType::fp32);
+}
+#endif
+
+flashtile_isa best_for(DType dtype) {
+    flashtile_isa best = FLASHTILE_ISA_PORTABLE;
+    for (const Set& set : kSets)
+        if (set.runs_here()) best = set.isa;
+#if defined(__x86_64__)
+    if (best == FLASHTILE_ISA_AVX512_BF16) {
+        static const bool pairs_win = bf16_pairs_win();
+        if (dtype != DType::bf16 || !pairs_win) return FLASHTILE_ISA_AVX512;
+    }
+#else
+    static_cast<void>(dtype);
+#endif
+    return best;
+}
+
+}  // namespace
+
+const char* isa_name(flashtile_isa isa) {
+    if (isa == FLASHTILE_ISA_AUTO) return "auto";
+    if (isa == FLASHTILE_ISA_AMX) return "amx";
+    const Set* set = find(isa);
+    return set != nullptr ? set->name : "unknown";
+}
+
+bool isa_available(flashtile_isa isa) {
+    const Set* set = find(isa);
+    return isa == FLASHTILE_ISA_AUTO || (set != nullptr && set->runs_here());
+}
+
+const Kernels& kernels_for(DType dtype, flashtile_isa forced) {
+    if (forced != FLASHTILE_ISA_AUTO) return require(forced, "isa").kernels();
+    static const flashtile_isa from_environment = isa_from_environment();
+    return find(from_environment != FLASHTILE_ISA_AUTO ? from_environment : best_for(dtype))->kernels();
+}
+
+}  // namespace flashtile::cpu

@@ -1,0 +1,17 @@
+// features.h: which instruction sets this CPU and this build can run, and which one a call gets.
+#pragma once
+
+#include <string>
+
+#include "cpu/kernels.h"
+
+namespace flashtile::cpu {
+
+const char* isa_name(flashtile_isa isa);
+bool isa_available(flashtile_isa isa);
+
+// The kernels for a dtype: the set that the call forces, else FLASHTILE_ISA, else the fastest that there is. Throws if
+// a forced one cannot run here.
+const Kernels& kernels_for(DType dtype, flashtile_isa forced);
+
+}  // namespace flashtile::cpu

@@ -1,0 +1,263 @@
+// forward.h: FlashAttention-2's forward pass (arXiv 2307.08691, Algorithm 1) for one block of queries of one head.
+// Br queries lie in panels of kPanel; the Bc keys of a block are shared by all panels while they are in cache. All
+// tiles are transposed, S^T[key][query], so that softmax runs along lanes and needs no horizontal reduction. Blocks of
+// keys start at multiples of Bc whatever the mask, and a hidden key adds exactly nothing, so that a row's bits depend
+// on its own problem only.
+#pragma once
+
+#include "cpu/kernels.h"
+#include "cpu/scores.h"
+
+namespace flashtile {
+inline namespace FLASHTILE_TARGET {
+
+template <class Math>
+class Forward {
+    using Scalar = typename Math::Scalar;
+    static constexpr int64_t Bc = kForwardKeys;
+
+    // m, l and O of one panel, and its Q^T.
+    struct Panel {
+        int64_t i0;
+        int64_t count;
+        Scalar* q;  // Q^T [d / kPack][kPanel]
+        float* o;   // O^T [dv][kPanel], not yet divided by l
+        float* m;   // running maximum, log2 units
+        float* l;   // running sum of 2^(s - m)
+    };
+
+public:
+    Forward(const Problem& problem, const Head& head, std::byte* scratch)
+        : head_(head), d_(problem.head_dim), dv_(problem.head_dim_v), arena_(scratch) {
+        lay_out();
+    }
+
+    static std::size_t scratch_bytes(const Problem& problem, int64_t rows) {
+        const Head none{};
+        Forward layout(problem, none, nullptr);
+        for (int64_t i = 0; i < rows; i += kPanel) layout.take_panel(i, kPanel);
+        return static_cast<std::size_t>(layout.arena_.used(nullptr));
+    }
+
+    void run(int64_t first, int64_t end) {
+        const Head& head = head_;
+        const int64_t panels = (end - first + kPanel - 1) / kPanel;
+        Panel panel[kMaxPanels];
+        for (int64_t n = 0; n < panels; ++n) {
+            const int64_t i0 = first + n * kPanel;
+            panel[n] = take_panel(i0, end - i0 < kPanel ? end - i0 : kPanel);
+            start(panel[n]);
+        }
+
+        const int64_t j_end = head.band.end_key(end - 1, head.seqlen_k);
+        for (int64_t j0 = head.band.first_key(first) / Bc * Bc; j0 < j_end; j0 += Bc) {
+            const int64_t first_key = greater(j0, head.band.first_key(first));
+            const int64_t end_key = lesser(j0 + Bc, j_end);
+            if (first_key >= end_key) continue;
+            load_block(j0, first_key, end_key);
+            for (int64_t n = 0; n < panels; ++n) {
+                const int64_t i0 = panel[n].i0, i1 = i0 + panel[n].count;
+                const int64_t from = greater(first_key, head.band.first_key(i0));
+                const int64_t to = lesser(end_key, head.band.end_key(i1 - 1, head.seqlen_k));
+                if (from < to) process_block(panel[n], j0, from, to);
+            }
+        }
+        for (int64_t n = 0; n < panels; ++n) finish(panel[n]);
+    }
+
+    static constexpr int64_t kMaxPanels = 8;
+
+private:
+    static int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
+    static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
+
+    void lay_out() {
+        const int64_t widest = greater(greater(d_, dv_), Bc);
+        s_ = arena_.take<float>((Bc + kLanes) * kPanel);
+        if constexpr (Math::kPack > 1) p_ = arena_.take<Scalar>(Bc / Math::kPack * kPanel);
+        k_ = arena_.take<Scalar>(Bc * round_up(d_, Math::kPack) / Math::kPack);
+        v_ = arena_.take<Scalar>(Bc * dv_ / Math::kPack);
+        tile_ = arena_.take<float>((widest + kLanes) * kPanel);
+        rows_ = arena_.take<float>(kLanes * round_up(widest, kLanes));
+        visible_ = arena_.take<uint8_t>(Bc);
+    }
+
+    Panel take_panel(int64_t i0, int64_t count) {
+        Panel panel{};
+        panel.i0 = i0;
+        panel.count = count;
+        panel.q = arena_.take<Scalar>(round_up(d_, Math::kPack) / Math::kPack * kPanel);
+        panel.o = arena_.take<float>(dv_ * kPanel);
+        panel.m = arena_.take<float>(kPanel);
+        panel.l = arena_.take<float>(kPanel);
+        return panel;
+    }
+
+    // Lines 3 to 5: load Q; O = 0, l = 0, m = "minus infinity". In fp32 the scale goes into Q^T, once.
+    void start(Panel& panel) {
+        load_packed_panel<Math>(head_.q, panel.i0, panel.count, d_, Math::kPack == 1 ? head_.scale_log2 : 1.0f, rows_,
+                                tile_, panel.q);
+        memset(panel.o, 0, static_cast<size_t>(dv_ * kPanel) * sizeof(float));
+        for (int half = 0; half < kPanel; half += kLanes) {
+            store(panel.m + half, broadcast(kLeastMaximum));
+            store(panel.l + half, Vec{});
+        }
+    }
+
+    // Line 7: load K and V. V waits for the scores where a mask or bias may hide keys, whose rows must then read as
+    // zero.
+    void load_block(int64_t j0, int64_t first_key, int64_t end_key) {
+        block_first_ = first_key - (first_key - j0) % Math::kPack;
+        block_k_ = rows_operand<Math>(head_.k, block_first_, end_key, d_, k_);
+        late_v_ = head_.bias || head_.mask;
+        if (late_v_) return;
+        const bool widened = block_first_ < first_key;  // by the even partner of the first key, which may be hidden
+        if (widened) {
+            memset(visible_, 1, static_cast<size_t>(end_key - block_first_));
+            visible_[0] = 0;
+        }
+        block_v_ = columns_operand<Math>(head_.v, block_first_, end_key, dv_, widened ? visible_ : nullptr, v_);
+    }
+
+    // Lines 8 to 10 for one panel: S = Q K^T, the online softmax, O = diag(alpha) O + P V.
+    void process_block(Panel& panel, int64_t j0, int64_t from, int64_t to) {
+        from -= (from - j0) % Math::kPack;  // pairs of keys start at even places
+        const int64_t keys = to - from;
+        Vec block_max[2] = {broadcast(kLeastMaximum), broadcast(kLeastMaximum)};
+        scores(panel, from, to, block_max);
+
+        const ScoreTile tile{s_, panel.i0, panel.count, from, to};
+        bool all_visible = true;
+        if (head_.modified() || !head_.band.covers(panel.i0, panel.i0 + panel.count, from, to)) {
+            all_visible = modify_scores(head_, tile, nullptr, late_v_ ? visible_ : nullptr, tile_, rows_);
+            block_max[0] = block_max[1] = broadcast(kLeastMaximum);
+            for (int64_t j = 0; j < keys; ++j)
+                for (int half = 0; half < 2; ++half)
+                    block_max[half] = max(load(s_ + j * kPanel + half * kLanes), block_max[half]);
+        }
+
+        Vec alpha[2];
+        softmax(panel, tile, block_max, alpha);
+
+        Operand2d<Math> v;
+        if (late_v_) {
+            v = columns_operand<Math>(head_.v, from, to, dv_, all_visible ? nullptr : visible_, v_);
+        } else {
+            v = block_v_;
+            v.data += (from - block_first_) / Math::kPack * v.step;
+        }
+        accumulate(panel, keys, v, alpha);
+    }
+
+    // S^T = K Q^T, with the maximum of each query taken on the way out.
+    void scores(const Panel& panel, int64_t from, int64_t to, Vec (&block_max)[2]) {
+        const Operand2d<Math> k = block_k_;
+        const float scale = head_.scale_log2;
+        Vec m0 = block_max[0], m1 = block_max[1];
+        product<Math>(
+            k.data + (from - block_first_) * k.row, k.row, k.step, panel.q, kPanel, to - from,
+            (d_ + Math::kPack - 1) / Math::kPack, [](int64_t, int) { return Vec{}; },
+            [&](int64_t j, Vec s0, Vec s1) {
+                if constexpr (Math::kPack > 1) {
+                    s0 *= scale;
+                    s1 *= scale;
+                }
+                store(s_ + j * kPanel, s0);
+                store(s_ + j * kPanel + kLanes, s1);
+                m0 = max(s0, m0);
+                m1 = max(s1, m1);
+            });
+        block_max[0] = m0;
+        block_max[1] = m1;
+    }
+
+    // m_new = max(m, rowmax(S)); P = 2^(S - m_new); alpha = 2^(m - m_new); l = alpha l + rowsum(P).
+    void softmax(Panel& panel, const ScoreTile& tile, const Vec (&block_max)[2], Vec (&alpha)[2]) {
+        const int64_t keys = tile.j1 - tile.j0;
+        Vec m[2], l[2];
+        for (int half = 0; half < 2; ++half) {
+            const Vec old = load(panel.m + half * kLanes);
+            m[half] = max(block_max[half], old);
+            alpha[half] = exp2(old - m[half]);
+            l[half] = load(panel.l + half * kLanes) * alpha[half];
+            store(panel.m + half * kLanes, m[half]);
+        }
+        const auto probability = [&](int64_t j, int half) {
+            const Vec p = exp2(load(s_ + j * kPanel + half * kLanes) - m[half]);
+            l[half] += p;
+            return p;
+        };
+        if (Math::kPack == 1 || head_.drops) {
+            for (int64_t j = 0; j < keys; ++j)
+                for (int half = 0; half < 2; ++half) store(s_ + j * kPanel + half * kLanes, probability(j, half));
+            if (head_.drops) {
+                dropout_keep(head_, tile, tile_);
+                for (int64_t n = 0; n < keys * kPanel; n += kLanes) store(s_ + n, load(s_ + n) * load(tile_ + n));
+            }
+        }
+        if constexpr (Math::kPack > 1) {
+            const auto value = [&](int64_t j, int half) {
+                if (j >= keys) return Vec{};
+                return head_.drops ? load(s_ + j * kPanel + half * kLanes) : probability(j, half);
+            };
+            for (int64_t j = 0; j < keys; j += 2)
+                for (int half = 0; half < 2; ++half) {
+                    const Vec even = value(j, half);
+                    Math::store_pair(p_ + j / 2 * kPanel + half * kLanes, even, value(j + 1, half));
+                }
+        }
+        store(panel.l, l[0]);
+        store(panel.l + kLanes, l[1]);
+    }
+
+    // O^T = alpha O^T + V^T P^T
+    void accumulate(Panel& panel, int64_t keys, const Operand2d<Math>& v, const Vec (&alpha)[2]) {
+        const Vec a0 = alpha[0], a1 = alpha[1];
+        float* o = panel.o;
+        const Scalar* p;
+        if constexpr (Math::kPack == 1) {
+            p = s_;
+        } else {
+            p = p_;
+        }
+        product<Math>(
+            v.data, v.row, v.step, p, kPanel, dv_, (keys + Math::kPack - 1) / Math::kPack,
+            [=](int64_t c, int half) { return load(o + c * kPanel + half * kLanes) * (half == 0 ? a0 : a1); },
+            [=](int64_t c, Vec o0, Vec o1) {
+                store(o + c * kPanel, o0);
+                store(o + c * kPanel + kLanes, o1);
+            });
+    }
+
+    // Lines 12 to 15: O = O / l, the only division; LSE = m + log l. A query that saw no key has l = 0.
+    void finish(Panel& panel) {
+        alignas(64) float factor[kPanel];
+        const float kept = head_.drops ? head_.dropout.scale() : 1.0f;
+        for (int64_t n = 0; n < kPanel; ++n) factor[n] = panel.l[n] == 0.0f ? 0.0f : kept / panel.l[n];
+        store_panel(panel.o, dv_, factor, rows_, head_.out, panel.i0, panel.count);
+        if (!head_.lse) return;
+        for (int64_t n = 0; n < panel.count; ++n) {
+            const float lse = panel.l[n] == 0.0f ? -__builtin_inff()
+                                                 : static_cast<float>(static_cast<double>(panel.m[n]) * kLn2 +
+                                                                      __builtin_log(static_cast<double>(panel.l[n])));
+            memcpy(head_.lse.at(panel.i0 + n), &lse, sizeof lse);
+        }
+    }
+
+    const Head& head_;
+    int64_t d_, dv_;
+    Arena arena_;
+    float* s_;   // S^T, then P^T in fp32
+    Scalar* p_;  // P^T in pairs
+    Scalar* k_;  // K and V of the block where they are not read in place
+    Scalar* v_;
+    float* tile_;  // a panel of bias or mask
+    float* rows_;  // rows on their way into a panel
+    uint8_t* visible_;
+    int64_t block_first_;
+    Operand2d<Math> block_k_, block_v_;
+    bool late_v_;
+};
+
+}  // namespace FLASHTILE_TARGET
+}  // namespace flashtile

@@ -1,0 +1,147 @@
+// head.h: one (batch, head) of a problem as the kernels see it: its own lengths, band, base pointers and options, with
+// every constant already in log2 units, since softmax is computed with 2^x.
+#pragma once
+
+#include "core/problem.h"
+#include "cpu/isa/convert.h"
+#include "shared/mask.h"
+#include "shared/philox.h"
+
+namespace flashtile {
+inline namespace FLASHTILE_TARGET {
+
+constexpr float kLog2e = 1.4426950408889634f;
+constexpr double kLn2 = 0.6931471805599453;
+
+// Where running maxima start: just above kHiddenScore in log2 units. A score at or below kHiddenScore then never
+// becomes a maximum, 2^(s - m) is exactly 0 for it, a row of nothing else ends with l = 0, and no -inf - -inf can
+// arise.
+constexpr float kLeastMaximum = kHiddenScore * kLog2e * 0.999999f;
+
+// Rows of one operand of one head.
+struct Rows {
+    char* data = nullptr;
+    DType dtype = DType::unset;
+    int64_t bytes = 0;       // of an element
+    int64_t stride_row = 0;  // in elements
+    int64_t stride_col = 0;
+
+    explicit operator bool() const { return data != nullptr; }
+    char* at(int64_t row, int64_t col = 0) const { return data + (row * stride_row + col * stride_col) * bytes; }
+    float element(int64_t row, int64_t col) const { return load_element(dtype, at(row, col), 0); }
+};
+
+inline int64_t element_size(DType dtype) {
+    return dtype == DType::fp32 ? 4 : (dtype == DType::boolean ? 1 : 2);
+}
+
+inline Rows rows_of(const Operand& x, int64_t b, int64_t h, int64_t first_row) {
+    Rows rows;
+    if (x.data == nullptr) return rows;
+    rows.dtype = x.dtype;
+    rows.bytes = element_size(x.dtype);
+    rows.stride_row = x.stride_row;
+    rows.stride_col = x.stride_col;
+    rows.data =
+        static_cast<char*>(x.data) + (b * x.stride_batch + h * x.stride_head + first_row * x.stride_row) * rows.bytes;
+    return rows;
+}
+
+struct Head {
+    int64_t seqlen_q;
+    int64_t seqlen_k;
+    Band band;
+    Rows q, k, v, out, lse, bias, mask;
+    Rows dout, dq, dk, dv, dlse;
+    float scale_log2;    // scale * log2(e)
+    float softcap_log2;  // c * log2(e); 0: off
+    float slope_log2;
+    bool alibi;
+    bool drops;
+    Dropout dropout;
+    int64_t origin_i, origin_j;
+    int64_t rows_before;  // queries and sequences that lie before this one, for BackwardState
+    int64_t sequences_before;
+
+    // Where this sequence's units of `unit` queries start, if every sequence starts at a unit of its own.
+    int64_t first_unit(int64_t unit) const { return rows_before / unit + sequences_before; }
+
+    // True if scores need more than the band: every block then passes through modify_scores.
+    bool modified() const { return softcap_log2 != 0.0f || alibi || bias || mask; }
+};
+
+inline int64_t length_at(const Lengths& lengths, int64_t n) {
+    return lengths.wide ? static_cast<const int64_t*>(lengths.data)[n] : static_cast<const int32_t*>(lengths.data)[n];
+}
+
+// `h` is a query head.
+inline Head make_head(const Problem& p, const Operands& x, int64_t b, int64_t h) {
+    Head head{};
+    int64_t q0 = 0, k0 = 0, pointer_b = b;
+    head.seqlen_q = p.seqlen_q;
+    head.seqlen_k = p.seqlen_k;
+    if (p.packed) {
+        q0 = length_at(x.cu_seqlens_q, b);
+        k0 = length_at(x.cu_seqlens_k, b);
+        head.seqlen_q = length_at(x.cu_seqlens_q, b + 1) - q0;
+        head.seqlen_k = length_at(x.cu_seqlens_k, b + 1) - k0;
+        pointer_b = 0;
+    }
+    if (x.seqused_k.data != nullptr) {
+        const int64_t used = length_at(x.seqused_k, b);
+        if (used < head.seqlen_k) head.seqlen_k = used;
+    }
+    head.rows_before = p.packed ? q0 : b * p.seqlen_q;
+    head.sequences_before = b;
+    head.band = {p.diagonal + (p.top_left ? 0 : head.seqlen_k - head.seqlen_q), p.window_left, p.window_right};
+
+    const int64_t kv_head = h / (p.heads / p.kv_heads);
+    head.q = rows_of(x.q, pointer_b, h, q0);
+    head.k = rows_of(x.k, pointer_b, kv_head, k0);
+    head.v = rows_of(x.v, pointer_b, kv_head, k0);
+    head.out = rows_of(x.out, pointer_b, h, q0);
+    head.lse = rows_of(x.lse, pointer_b, h, q0);
+    head.bias = rows_of(x.bias, b, h, 0);  // indexed (sequence, head, i, j)
+    head.mask = rows_of(x.mask, b, h, 0);
+    head.dout = rows_of(x.dout, pointer_b, h, q0);
+    head.dq = rows_of(x.dq, pointer_b, h, q0);
+    head.dk = rows_of(x.dk, pointer_b, kv_head, k0);
+    head.dv = rows_of(x.dv, pointer_b, kv_head, k0);
+    head.dlse = rows_of(x.dlse, pointer_b, h, q0);
+
+    head.scale_log2 = p.scale * kLog2e;
+    head.softcap_log2 = p.softcap * kLog2e;
+    head.alibi = p.alibi;
+    if (p.alibi) head.slope_log2 = rows_of(x.slopes, b, h, 0).element(0, 0) * kLog2e;
+    head.drops = p.dropout_threshold != 0;
+    head.dropout = Dropout::make(
+        x.seed_ptr != nullptr ? *x.seed_ptr : x.seed, x.offset_ptr != nullptr ? *x.offset_ptr : x.offset,
+        static_cast<unsigned>(p.origin_b + b), static_cast<unsigned>(p.origin_h + h), p.dropout_threshold);
+    head.origin_i = p.origin_i;
+    head.origin_j = p.origin_j;
+    return head;
+}
+
+inline int64_t round_up(int64_t n, int64_t multiple) {
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+// Hands out pieces of one scratch buffer, each on a cache line of its own.
+class Arena {
+public:
+    explicit Arena(void* base) : next_(static_cast<char*>(base)) {}
+
+    template <class T>
+    T* take(int64_t count) {
+        T* piece = reinterpret_cast<T*>(next_);
+        next_ += round_up(count * static_cast<int64_t>(sizeof(T)), 64);
+        return piece;
+    }
+    int64_t used(const void* base) const { return next_ - static_cast<const char*>(base); }
+
+private:
+    char* next_;
+};
+
+}  // namespace FLASHTILE_TARGET
+}  // namespace flashtile

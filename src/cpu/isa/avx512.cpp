@@ -1,0 +1,11 @@
+// avx512.cpp: AVX-512 (F, BW, CD, DQ, VL): sixteen lanes, 32 registers.
+#include "cpu/isa/bind.h"
+
+namespace flashtile::cpu {
+
+const Kernels& avx512_kernels() {
+    static const Kernels kernels = avx512::make_kernels(FLASHTILE_ISA_AVX512);
+    return kernels;
+}
+
+}  // namespace flashtile::cpu

@@ -1,0 +1,98 @@
+// bind.h: one instruction set's table of kernels. A unit in this folder includes it and names the table.
+#pragma once
+
+#include "cpu/backward.h"
+#include "cpu/backward_bias.h"
+#include "cpu/forward.h"
+
+namespace flashtile {
+inline namespace FLASHTILE_TARGET {
+
+// Which arithmetic a dtype gets: pairs of bf16 where the instruction set has their dot product, else fp32.
+template <class F>
+inline auto with_math([[maybe_unused]] DType dtype, F f) {
+#if defined(__AVX512BF16__)
+    if (dtype == DType::bf16) return f(Bf16Math{});
+#endif
+    return f(Fp32Math{});
+}
+
+inline std::size_t forward_scratch(const Problem& p, int64_t rows) {
+    return with_math(p.dtype, [&]<class Math>(Math) { return Forward<Math>::scratch_bytes(p, rows); });
+}
+
+inline void forward(const Problem& p, const Operands& x, const cpu::Block& block, std::byte* scratch) {
+    with_math(p.dtype, [&]<class Math>(Math) {
+        const Head head = make_head(p, x, block.b, block.h);
+        Forward<Math>(p, head, scratch).run(block.first, block.end);
+    });
+}
+
+inline int64_t query_row_floats(const Problem& p) {
+    const int64_t widest = p.head_dim > p.head_dim_v ? p.head_dim : p.head_dim_v;
+    return kLanes * round_up(widest, kLanes);
+}
+
+inline std::size_t backward_scratch(const Problem& p) {
+    return with_math(p.dtype, [&]<class Math>(Math) {
+        const std::size_t keys = BackwardKeys<Math>::scratch_bytes(p);
+        const std::size_t bias = BackwardBias<Math>::scratch_bytes(p);
+        const std::size_t rows = static_cast<std::size_t>(query_row_floats(p)) * sizeof(float);
+        const std::size_t most = keys > bias ? keys : bias;
+        return most > rows ? most : rows;
+    });
+}
+
+inline void backward_prepare(const Problem& p, const Operands& x, const cpu::BackwardState& state,
+                             const cpu::Block& block, std::byte* scratch) {
+    prepare_queries(p, make_head(p, x, block.b, block.h), state, block.h, block.first, block.end,
+                    reinterpret_cast<float*>(scratch));
+}
+
+inline void backward_keys(const Problem& p, const Operands& x, const cpu::BackwardState& state, const cpu::Block& block,
+                          std::byte* scratch) {
+    with_math(p.dtype, [&]<class Math>(Math) {
+        BackwardKeys<Math>(p, x, state, scratch).run(block.b, block.h, block.first, block.end);
+    });
+}
+
+inline void backward_finish(const Problem& p, const Operands& x, const cpu::BackwardState& state,
+                            const cpu::Block& block, std::byte* scratch) {
+    finish_queries(p, make_head(p, x, block.b, block.h), state, block.h, block.first, block.end,
+                   reinterpret_cast<float*>(scratch));
+}
+
+inline void backward_bias(const Problem& p, const Operands& x, const cpu::BackwardState& state, const cpu::Block& block,
+                          std::byte* scratch) {
+    with_math(p.dtype, [&]<class Math>(Math) {
+        BackwardBias<Math>(p, x, state, scratch).run(block.b, block.h, block.first, block.end);
+    });
+}
+
+inline void probe(DType dtype) {
+    with_math(dtype, [&]<class Math>(Math) {
+        constexpr int64_t kKeys = 64, kSteps = 64;  // both operands stay in the level-1 cache
+        alignas(64) typename Math::Scalar a[kKeys * kSteps / Math::kPack] = {};
+        alignas(64) typename Math::Scalar b[kSteps / Math::kPack * kPanel] = {};
+        alignas(64) float c[kKeys * kPanel];
+        for (int repeat = 0; repeat < 8; ++repeat)
+            product<Math>(
+                a, kSteps / Math::kPack, 1, b, kPanel, kKeys, kSteps / Math::kPack, [](int64_t, int) { return Vec{}; },
+                [&](int64_t r, Vec c0, Vec c1) {
+                    store(c + r * kPanel, c0);
+                    store(c + r * kPanel + kLanes, c1);
+                });
+        asm volatile("" : : "r"(c) : "memory");
+    });
+}
+
+inline cpu::Kernels make_kernels(flashtile_isa isa) {
+    return {isa,           kPanel,           Forward<Fp32Math>::kMaxPanels * kPanel,
+            kBackwardKeys, kBackwardQueries, forward_scratch,
+            forward,       backward_scratch, backward_prepare,
+            backward_keys, backward_finish,  backward_bias,
+            probe};
+}
+
+}  // namespace FLASHTILE_TARGET
+}  // namespace flashtile

@@ -1,0 +1,11 @@
+// portable.cpp: GCC/clang vector extensions at four lanes: any CPU, AArch64 included.
+#include "cpu/isa/bind.h"
+
+namespace flashtile::cpu {
+
+const Kernels& portable_kernels() {
+    static const Kernels kernels = portable::make_kernels(FLASHTILE_ISA_PORTABLE);
+    return kernels;
+}
+
+}  // namespace flashtile::cpu

@@ -1,0 +1,63 @@
+// kernels.h: what one instruction set offers to the CPU backend. Each unit in isa/ compiles forward.h and backward.h in
+// its own namespace and binds them in one such table.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/problem.h"
+
+namespace flashtile::cpu {
+
+// One head's share of a call: rows [first, end) of queries (forward, D and dq) or of keys (dk, dv, dbias).
+struct Block {
+    std::int64_t b;
+    std::int64_t h;  // a query head; a key head for dk, dv
+    std::int64_t first;
+    std::int64_t end;
+};
+
+// What the passes of a backward share. Queries of a sequence start at a panel of their own, so a head has `panels`
+// panels and `query_blocks` blocks of Br queries over all sequences.
+struct BackwardState {
+    float* lse;  // (heads, panels * panel), log2 units; +inf where a query sees no key or there is none
+    float* D;    // likewise: rowsum(dO * O) - dlse
+    float* dq;   // (heads, panels, d, panel)
+    // turn[head, query block] counts the key blocks that have added to dq there. They add in ascending order, so the
+    // sum has the same bits however threads interleave.
+    std::uint32_t* turn;
+    std::int64_t panels;
+    std::int64_t query_blocks;
+    std::int64_t key_block;  // keys of a task, at most Bc
+};
+
+struct Kernels {
+    flashtile_isa isa;
+    std::int64_t panel;        // queries side by side in two vectors
+    std::int64_t max_rows;     // of a forward block
+    std::int64_t key_block;    // Bc of the backward
+    std::int64_t query_block;  // Br of the backward
+
+    std::size_t (*forward_scratch)(const Problem&, std::int64_t rows);
+    void (*forward)(const Problem&, const Operands&, const Block&, std::byte* scratch);
+
+    std::size_t (*backward_scratch)(const Problem&);
+    // D and lse of a block of queries; sets dq of its panels to zero.
+    void (*backward_prepare)(const Problem&, const Operands&, const BackwardState&, const Block&, std::byte* scratch);
+    // dk, dv of a block of keys, for every query head of the group; adds to dq in turn.
+    void (*backward_keys)(const Problem&, const Operands&, const BackwardState&, const Block&, std::byte* scratch);
+    // dq of a block of queries: from panels to rows of q's type.
+    void (*backward_finish)(const Problem&, const Operands&, const BackwardState&, const Block&, std::byte* scratch);
+    // dbias of rows [first, end) of its own shape, for its own (b, h).
+    void (*backward_bias)(const Problem&, const Operands&, const BackwardState&, const Block&, std::byte* scratch);
+
+    // Multiplies a fixed tile as problems of this dtype do: to be timed.
+    void (*probe)(DType);
+};
+
+const Kernels& portable_kernels();
+const Kernels& avx2_kernels();
+const Kernels& avx512_kernels();
+const Kernels& avx512_bf16_kernels();
+
+}  // namespace flashtile::cpu

@@ -1,0 +1,141 @@
+// panel.h: blocks of rows in the forms that product.h reads them in.
+//   transposed panel  [col][kPanel]: kPanel rows side by side, one lane a row (Q^T, dO^T, a tile of bias or mask)
+//   rows operand      A(r, s) over the columns of row r: K for S, V for dP
+//   columns operand   A(r, s) over the rows of column r: V for O, K for dQ
+// In fp32 K and V are read where they lie; 16-bit types are widened once a block, or kept in pairs for Bf16Math.
+#pragma once
+
+#include "cpu/head.h"
+#include "cpu/product.h"
+
+namespace flashtile {
+inline namespace FLASHTILE_TARGET {
+
+// panel[col][lane] = factor * rows(first_row + lane, first_col + col) for lane < count; other lanes are 0.
+// `row_buffer` holds kLanes rows of cols + kLanes floats.
+inline void load_panel(const Rows& rows, int64_t first_row, int64_t count, int64_t first_col, int64_t cols,
+                       float factor, float* row_buffer, float* panel) {
+    const int64_t width = round_up(cols, kLanes);
+    for (int64_t half = 0; half < kPanel; half += kLanes) {
+        for (int64_t lane = 0; lane < kLanes; ++lane) {
+            float* row = row_buffer + lane * width;
+            const bool present = half + lane < count;
+            int64_t filled = 0;
+            if (present) {
+                const char* src = rows.at(first_row + half + lane, first_col);
+                if (rows.stride_col == 1) {
+                    load_row(rows.dtype, src, cols, row);
+                } else {
+                    const float same = load_element(rows.dtype, src, 0);
+                    for (int64_t c = 0; c < cols; ++c) row[c] = same;
+                }
+                filled = cols;
+            }
+            for (int64_t c = filled; c < width; ++c) row[c] = 0.0f;
+        }
+        for (int64_t c0 = 0; c0 < cols; c0 += kLanes) {
+            Vec tile[kLanes];
+            FLASHTILE_UNROLL
+            for (int n = 0; n < kLanes; ++n) tile[n] = load(row_buffer + n * width + c0);
+            transpose(tile);
+            for (int64_t n = 0; n < kLanes && c0 + n < cols; ++n)
+                store(panel + (c0 + n) * kPanel + half, tile[n] * factor);
+        }
+    }
+}
+
+// rows(first_row + lane, col) = panel[col][lane] * factor[lane] for lane < count, in the rows' type.
+inline void store_panel(const float* panel, int64_t cols, const float* factor, float* row_buffer, const Rows& rows,
+                        int64_t first_row, int64_t count) {
+    const int64_t width = round_up(cols, kLanes);
+    for (int64_t half = 0; half < count; half += kLanes) {
+        const Vec f = load(factor + half);
+        for (int64_t c0 = 0; c0 < cols; c0 += kLanes) {
+            Vec tile[kLanes];
+            FLASHTILE_UNROLL
+            for (int n = 0; n < kLanes; ++n)
+                tile[n] = c0 + n < cols ? load(panel + (c0 + n) * kPanel + half) * f : Vec{};
+            transpose(tile);
+            FLASHTILE_UNROLL
+            for (int n = 0; n < kLanes; ++n) store(row_buffer + n * width + c0, tile[n]);
+        }
+        for (int64_t lane = 0; lane < kLanes && half + lane < count; ++lane)
+            store_row(rows.dtype, row_buffer + lane * width, cols, rows.at(first_row + half + lane));
+    }
+}
+
+// An A operand of product.h.
+template <class Math>
+struct Operand2d {
+    const typename Math::Scalar* data;
+    int64_t row;
+    int64_t step;
+};
+
+// Rows [first, end) as a rows operand. `buffer` holds end - first rows of round_up(cols, 2) elements.
+template <class Math>
+inline Operand2d<Math> rows_operand(const Rows& x, int64_t first, int64_t end, int64_t cols,
+                                    typename Math::Scalar* buffer) {
+    if constexpr (Math::kPack == 1) {
+        if (x.dtype == DType::fp32) return {reinterpret_cast<const float*>(x.at(first)), x.stride_row, 1};
+        for (int64_t r = first; r < end; ++r) load_row(x.dtype, x.at(r), cols, buffer + (r - first) * cols);
+        return {buffer, cols, 1};
+    } else {
+        const int64_t pairs = (cols + 1) / 2;
+        if (cols % 2 == 0 && x.stride_row % 2 == 0)
+            return {reinterpret_cast<const typename Math::Scalar*>(x.at(first)), x.stride_row / 2, 1};
+        for (int64_t r = first; r < end; ++r) {
+            buffer[(r - first) * pairs + pairs - 1] = 0;  // the partner of a last odd column
+            memcpy(buffer + (r - first) * pairs, x.at(r), static_cast<size_t>(cols) * 2);
+        }
+        return {buffer, pairs, 1};
+    }
+}
+
+// Rows [first, end) as a columns operand; rows for which visible[r - first] is 0 read as zero (`visible` may be null),
+// so that whatever lies in a hidden row has no effect. `buffer` holds round_up(end - first, 2) rows of cols elements.
+template <class Math>
+inline Operand2d<Math> columns_operand(const Rows& x, int64_t first, int64_t end, int64_t cols, const uint8_t* visible,
+                                       typename Math::Scalar* buffer) {
+    if constexpr (Math::kPack == 1) {
+        if (x.dtype == DType::fp32 && visible == nullptr)
+            return {reinterpret_cast<const float*>(x.at(first)), 1, x.stride_row};
+        for (int64_t r = first; r < end; ++r) {
+            float* row = buffer + (r - first) * cols;
+            if (visible != nullptr && visible[r - first] == 0) {
+                memset(row, 0, static_cast<size_t>(cols) * sizeof(float));
+            } else {
+                load_row(x.dtype, x.at(r), cols, row);
+            }
+        }
+        return {buffer, 1, cols};
+    } else {
+        for (int64_t r = first; r < end; r += 2) {
+            const auto shown = [&](int64_t n) {
+                return n < end && (visible == nullptr || visible[n - first] != 0)
+                           ? reinterpret_cast<const uint16_t*>(x.at(n))
+                           : nullptr;
+            };
+            Math::interleave(shown(r), shown(r + 1), cols, buffer + (r - first) / 2 * cols);
+        }
+        return {buffer, 1, cols};
+    }
+}
+
+// load_panel in the form that a product over its columns reads. `floats` holds cols rows of kPanel floats.
+template <class Math>
+inline void load_packed_panel(const Rows& rows, int64_t first_row, int64_t count, int64_t cols, float factor,
+                              float* row_buffer, float* floats, typename Math::Scalar* packed) {
+    if constexpr (Math::kPack == 1) {
+        load_panel(rows, first_row, count, 0, cols, factor, row_buffer, packed);
+    } else {
+        load_panel(rows, first_row, count, 0, cols, factor, row_buffer, floats);
+        for (int64_t c = 0; c < cols; c += 2)
+            for (int64_t half = 0; half < kPanel; half += kLanes)
+                Math::store_pair(packed + c / 2 * kPanel + half, load(floats + c * kPanel + half),
+                                 c + 1 < cols ? load(floats + (c + 1) * kPanel + half) : Vec{});
+    }
+}
+
+}  // namespace FLASHTILE_TARGET
+}  // namespace flashtile

@@ -1,0 +1,132 @@
+// product.h: the register-tiled matrix product under every step of attention. All five products of the algorithms have
+// the same shape: scalars of A are broadcast against a panel of B, and a tile of C (kRows rows x 2 vectors) stays in
+// registers over the whole reduction:
+//
+//     C[r][lane] = sum over s of A(r, s) * B[s][lane],   A(r, s) at a + r * a_row + s * a_step
+//
+// With lanes = queries this gives S^T = K Q^T and dP^T = V dO^T (A is K or V as it lies: a_step = 1) and O^T = V^T P^T
+// and dQ^T = K^T dS^T (the same memory: a_row = 1); with lanes = columns, dV = P^T dO and dK = dS^T Q. So neither K nor
+// V is ever packed in fp32.
+//
+// `Math` says what a scalar of A is: Fp32Math one float and an FMA; an instruction set with a dot product of 16-bit
+// pairs supplies its own, with two elements of the reduction in one scalar.
+#pragma once
+
+#include "cpu/isa/vector.h"
+
+namespace flashtile {
+inline namespace FLASHTILE_TARGET {
+
+struct Fp32Math {
+    using Scalar = float;
+    using Operand = Vec;
+    static constexpr int kPack = 1;  // elements of the reduction in one Scalar
+
+    static Operand load_panel(const Scalar* b) { return load(b); }
+    static Operand spread(const Scalar* a) { return broadcast(*a); }
+    static Vec multiply_add(Operand a, Operand b, Vec c) { return a * b + c; }
+};
+
+#if defined(__AVX512BF16__)
+struct Bf16Math {
+    using Scalar = uint32_t;  // two bf16: element 2s in the low half, 2s + 1 in the high half
+    using Operand = __m512bh;
+    static constexpr int kPack = 2;
+
+    static Operand load_panel(const Scalar* b) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(b)); }
+    static Operand spread(const Scalar* a) {
+        int32_t pair;
+        memcpy(&pair, a, sizeof pair);  // the pairs of a row of K lie at any even address
+        return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
+    }
+    static Vec multiply_add(Operand a, Operand b, Vec c) { return _mm512_dpbf16_ps(c, a, b); }
+
+    // dst[lane] = the pair (even[lane], odd[lane]), rounded to bf16.
+    static void store_pair(Scalar* dst, Vec even, Vec odd) {
+        const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
+                                               6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+        const __m512i halves = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(odd, even));
+        _mm512_storeu_si512(dst, _mm512_permutexvar_epi16(order, halves));
+    }
+
+    // dst = the 2 kLanes elements of a, then b, rounded to bf16, in order.
+    static void store_row(Scalar* dst, Vec a, Vec b) {
+        _mm512_storeu_si512(dst, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
+    }
+
+    // dst[col] = the pair (even[col], odd[col]); a null row reads as zero.
+    static void interleave(const uint16_t* even, const uint16_t* odd, int64_t cols, Scalar* dst) {
+        const auto sixteen = [](const uint16_t* row, int64_t col) {
+            if (row == nullptr) return _mm512_setzero_si512();
+            return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + col)));
+        };
+        int64_t col = 0;
+        for (; col + 16 <= cols; col += 16)
+            _mm512_storeu_si512(dst + col,
+                                _mm512_or_si512(sixteen(even, col), _mm512_slli_epi32(sixteen(odd, col), 16)));
+        for (; col < cols; ++col)
+            dst[col] = (even != nullptr ? even[col] : 0u) | static_cast<uint32_t>(odd != nullptr ? odd[col] : 0u) << 16;
+    }
+};
+#endif
+
+// Rows of C in registers: 8 x 2 of 32 registers, 6 x 2 of 16.
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int kRows = 8;
+#else
+constexpr int kRows = 6;
+#endif
+
+template <int R, class Math, class Init, class Done>
+[[gnu::always_inline]] inline void product_tile(const typename Math::Scalar* a, int64_t a_row, int64_t a_step,
+                                                const typename Math::Scalar* b, int64_t b_step, int64_t steps,
+                                                Init init, Done done) {
+    Vec c[R][2];
+    FLASHTILE_UNROLL
+    for (int r = 0; r < R; ++r) {
+        c[r][0] = init(r, 0);
+        c[r][1] = init(r, 1);
+    }
+    for (int64_t s = 0; s < steps; ++s) {
+        const auto b0 = Math::load_panel(b);
+        const auto b1 = Math::load_panel(b + kLanes);
+        FLASHTILE_UNROLL
+        for (int r = 0; r < R; ++r) {
+            const auto x = Math::spread(a + r * a_row);
+            c[r][0] = Math::multiply_add(x, b0, c[r][0]);
+            c[r][1] = Math::multiply_add(x, b1, c[r][1]);
+        }
+        a += a_step;
+        b += b_step;
+    }
+    FLASHTILE_UNROLL
+    for (int r = 0; r < R; ++r) done(r, c[r][0], c[r][1]);
+}
+
+// Keys of a forward block (Bc), and keys and queries of a backward tile (Bc, Br). The tiles that they make of d <= 128
+// stay within a level-2 cache, those of one panel within a level-1 cache.
+constexpr int64_t kForwardKeys = 128;
+constexpr int64_t kBackwardKeys = 128;
+constexpr int64_t kBackwardQueries = 128;
+
+// All rows: init(r, v) gives where row r, vector v starts from; done(r, c0, c1) takes the finished row. Each row's sums
+// run over s in order whatever tile it falls in, so a row's bits do not depend on its neighbours.
+template <class Math, class Init, class Done>
+inline void product(const typename Math::Scalar* a, int64_t a_row, int64_t a_step, const typename Math::Scalar* b,
+                    int64_t b_step, int64_t rows, int64_t steps, Init init, Done done) {
+    int64_t r0 = 0;
+    const auto tile = [&]<int R>() {
+        product_tile<R, Math>(
+            a + r0 * a_row, a_row, a_step, b, b_step,
+            steps, [&](int r, int v) __attribute__((always_inline)) { return init(r0 + r, v); },
+            [&](int r, Vec c0, Vec c1) __attribute__((always_inline)) { done(r0 + r, c0, c1); });
+        r0 += R;
+    };
+    while (r0 + kRows <= rows) tile.template operator()<kRows>();
+    if (r0 + 4 <= rows) tile.template operator()<4>();
+    if (r0 + 2 <= rows) tile.template operator()<2>();
+    if (r0 + 1 <= rows) tile.template operator()<1>();
+}
+
+}  // namespace FLASHTILE_TARGET
+}  // namespace flashtile

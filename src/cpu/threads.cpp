@@ -1,0 +1,217 @@
+// threads.cpp: a small pool that spins shortly before it sleeps, since an attention call can be shorter than a wake-up.
+#include "cpu/threads.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <thread>
+
+#include "core/error.h"
+#include "cpu/turn.h"
+
+namespace flashtile::cpu {
+namespace {
+
+void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+constexpr int kSpins = 4000;  // 20 to 50 microseconds of pauses: longer than the gap between the passes of a call
+
+class Pool {
+public:
+    // Runs runner(slot) for slot in [0, slots), slot 0 on this thread; returns when all have returned.
+    void run(std::int32_t slots, const std::function<void(std::int32_t)>& runner) {
+        Job job{runner, slots};
+        {
+            const std::lock_guard lock(mutex_);
+            grow(slots - 1);
+            jobs_.push_back(&job);
+        }
+        wakes_.fetch_add(1, std::memory_order_release);
+        wakes_.notify_all();
+        // This thread works too, and takes whatever slots no worker has come for.
+        for (std::int32_t slot; (slot = claim(job)) >= 0;) runner(slot);
+        {
+            const std::lock_guard lock(mutex_);
+            jobs_.remove(&job);
+        }
+        for (int spin = 0; job.running.load(std::memory_order_acquire) != 0; ++spin) {
+            if (spin < kSpins)
+                pause();
+            else
+                std::this_thread::yield();
+        }
+    }
+
+private:
+    struct Job {
+        const std::function<void(std::int32_t)>& runner;
+        std::int32_t slots;
+        std::int32_t claimed = 0;              // guarded by the pool's mutex
+        std::atomic<std::int32_t> running{0};  // workers inside runner
+    };
+
+    // The next free slot of a job, or -1.
+    std::int32_t claim(Job& job) {
+        const std::lock_guard lock(mutex_);
+        return job.claimed < job.slots ? job.claimed++ : -1;
+    }
+
+    void grow(std::int32_t workers) {
+        for (; workers_ < workers; ++workers_) {
+            try {
+                std::thread([this] { work(); }).detach();
+            } catch (const std::system_error&) {
+                return;  // no more threads to be had: the callers run the slots that remain
+            }
+        }
+    }
+
+    [[noreturn]] void work() {
+        while (true) {
+            const std::uint32_t seen = wakes_.load(std::memory_order_acquire);
+            Job* job = nullptr;
+            std::int32_t slot = -1;
+            {
+                const std::lock_guard lock(mutex_);
+                for (Job* candidate : jobs_) {
+                    if (candidate->claimed == candidate->slots) continue;
+                    job = candidate;
+                    slot = job->claimed++;
+                    job->running.fetch_add(1, std::memory_order_relaxed);
+                    break;
+                }
+            }
+            if (job != nullptr) {
+                job->runner(slot);
+                job->running.fetch_sub(1, std::memory_order_release);
+                continue;
+            }
+            int spin = 0;
+            while (spin < kSpins && wakes_.load(std::memory_order_relaxed) == seen) {
+                pause();
+                ++spin;
+            }
+            if (spin == kSpins) wakes_.wait(seen, std::memory_order_acquire);
+        }
+    }
+
+    std::mutex mutex_;
+    std::list<Job*> jobs_;
+    std::int32_t workers_ = 0;
+    std::atomic<std::uint32_t> wakes_{0};
+};
+
+// The pool is never destroyed: its threads may outlive static destructors. A forked child has none of its threads and
+// starts a pool of its own.
+std::atomic<Pool*> the_pool{nullptr};
+
+Pool& pool() {
+    Pool* current = the_pool.load(std::memory_order_acquire);
+    if (current != nullptr) return *current;
+    static const int registered = pthread_atfork(nullptr, nullptr, [] { the_pool.store(nullptr); });
+    static_cast<void>(registered);
+    auto* fresh = new Pool;
+    if (the_pool.compare_exchange_strong(current, fresh)) return *fresh;
+    delete fresh;
+    return *current;
+}
+
+std::int32_t available_cpus() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+    return std::max<std::int32_t>(1, static_cast<std::int32_t>(sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+std::int32_t default_threads() {
+    const char* wish = std::getenv("FLASHTILE_THREADS");
+    if (wish == nullptr || *wish == '\0') return available_cpus();
+    std::int32_t threads = 0;
+    const char* end = wish + std::strlen(wish);
+    const auto parsed = std::from_chars(wish, end, threads);
+    if (parsed.ec != std::errc() || parsed.ptr != end || threads < 1 || threads > 4096)
+        throw Error(FLASHTILE_INVALID_ARGUMENT,
+                    std::string("FLASHTILE_THREADS is '") + wish + "', allowed is a number from 1 to 4096");
+    return threads;
+}
+
+std::atomic<std::int32_t> process_threads{0};
+std::mutex executor_mutex;
+flashtile_executor process_executor{};  // parallel_for null: the pool
+
+flashtile_executor executor_for(const Execution& execution) {
+    if (execution.executor != nullptr) return *execution.executor;
+    const std::lock_guard lock(executor_mutex);
+    return process_executor;
+}
+
+}  // namespace
+
+void set_threads(std::int32_t threads) {
+    process_threads.store(threads);
+}
+
+std::int32_t get_threads() {
+    const std::int32_t threads = process_threads.load();
+    if (threads > 0) return threads;
+    static const std::int32_t standard = default_threads();
+    return standard;
+}
+
+void set_executor(const flashtile_executor* executor) {
+    const std::lock_guard lock(executor_mutex);
+    process_executor = executor != nullptr ? *executor : flashtile_executor{};
+}
+
+std::int32_t threads_for(const Execution& execution) {
+    const std::int32_t wish = execution.threads > 0 ? execution.threads : get_threads();
+    const flashtile_executor executor = executor_for(execution);
+    return executor.parallel_for != nullptr ? std::min(wish, std::max(1, executor.concurrency)) : wish;
+}
+
+void run_tasks(const Execution& execution, std::int32_t slots, std::int64_t tickets,
+               const std::function<void(std::int64_t, std::int32_t)>& task) {
+    std::atomic<std::int64_t> next{0};
+    const std::function<void(std::int32_t)> runner = [&](std::int32_t slot) {
+        for (std::int64_t ticket; (ticket = next.fetch_add(1, std::memory_order_relaxed)) < tickets;)
+            task(ticket, slot);
+    };
+    slots = static_cast<std::int32_t>(std::min<std::int64_t>(slots, tickets));
+    if (slots <= 1) return runner(0);
+    const flashtile_executor executor = executor_for(execution);
+    if (executor.parallel_for == nullptr) return pool().run(slots, runner);
+    executor.parallel_for(
+        executor.context, slots,
+        [](void* arg, std::int64_t slot) {
+            (*static_cast<const std::function<void(std::int32_t)>*>(arg))(static_cast<std::int32_t>(slot));
+        },
+        const_cast<std::function<void(std::int32_t)>*>(&runner));
+}
+
+void wait_for_turn(const std::uint32_t* turn, std::uint32_t mine) {
+    for (int spin = 0; __atomic_load_n(turn, __ATOMIC_ACQUIRE) != mine; ++spin) {
+        if (spin < kSpins)
+            pause();
+        else
+            std::this_thread::yield();
+    }
+}
+
+void pass_turn(std::uint32_t* turn, std::uint32_t next) {
+    __atomic_store_n(turn, next, __ATOMIC_RELEASE);
+}
+
+}  // namespace flashtile::cpu

@@ -1,0 +1,13 @@
+// turn.h: tasks that must add to the same memory in a fixed order take turns. A task waits only for tasks that were
+// claimed before it, so somebody always makes progress.
+#pragma once
+
+#include <cstdint>
+
+namespace flashtile::cpu {
+
+// Returns once *turn has come to `mine`; spins shortly, then yields.
+void wait_for_turn(const std::uint32_t* turn, std::uint32_t mine);
+void pass_turn(std::uint32_t* turn, std::uint32_t next);
+
+}  // namespace flashtile::cpu
