@@ -58,7 +58,7 @@ public:
     Queries load_queries(const Head& head, const cpu::BackwardState& state, int64_t h, int64_t i0, Scalar* q,
                          Scalar* dout) {
         const int64_t count = head.seqlen_q - i0 < kPanel ? head.seqlen_q - i0 : kPanel;
-        load_packed_panel<Math>(head.q, i0, count, d_, Math::kPack == 1 ? head.scale_log2 : 1.0f, rows_, tile_, q);
+        load_packed_panel<Math>(head.q, i0, count, d_, head.query_factor<Math>(), rows_, tile_, q);
         load_packed_panel<Math>(head.dout, i0, count, dv_, 1.0f, rows_, tile_, dout);
         const int64_t at = (h * state.panels + head.first_unit(kPanel)) * kPanel + i0;
         for (int64_t lane = 0; lane < count; ++lane)
@@ -79,8 +79,7 @@ public:
             !head.modified() && !head.drops && head.band.covers(queries.i0, queries.i0 + queries.count, from, to);
         const Vec lse[2] = {load(queries.lse), load(queries.lse + kLanes)};
         const Vec D[2] = {load(queries.D), load(queries.D + kLanes)};
-        const float scale = Math::kPack == 1 ? 1.0f : head.scale_log2;
-        const auto scaled = [=](Vec s) { return Math::kPack == 1 ? s : s * scale; };
+        const float factor = head.score_factor<Math>();
         const auto nothing = [](int64_t, int) { return Vec{}; };
         const Scalar* k = block_k_.data + (from - first_key_) * block_k_.row;
         const Scalar* v = block_v_.data + (from - first_key_) * block_v_.row;
@@ -89,8 +88,8 @@ public:
             const Vec lse0 = lse[0], lse1 = lse[1], d0 = D[0], d1 = D[1];
             product<Math>(k, block_k_.row, 1, queries.q, kPanel, to - from, pairs(d_), nothing,
                           [=](int64_t j, Vec s0, Vec s1) {
-                              store(out.p + j * out.stride, exp2(scaled(s0) - lse0));
-                              store(out.p + j * out.stride + kLanes, exp2(scaled(s1) - lse1));
+                              store(out.p + j * out.stride, exp2(scaled<Math>(s0, factor) - lse0));
+                              store(out.p + j * out.stride + kLanes, exp2(scaled<Math>(s1, factor) - lse1));
                           });
             product<Math>(v, block_v_.row, 1, queries.dout, kPanel, to - from, pairs(dv_), nothing,
                           [=](int64_t j, Vec dp0, Vec dp1) {
@@ -108,7 +107,9 @@ public:
             };
         };
         product<Math>(k, block_k_.row, 1, queries.q, kPanel, to - from, pairs(d_), nothing,
-                      [=, raw = store_to(s_)](int64_t j, Vec s0, Vec s1) { raw(j, scaled(s0), scaled(s1)); });
+                      [=, raw = store_to(s_)](int64_t j, Vec s0, Vec s1) {
+                          raw(j, scaled<Math>(s0, factor), scaled<Math>(s1, factor));
+                      });
         product<Math>(v, block_v_.row, 1, queries.dout, kPanel, to - from, pairs(dv_), nothing, store_to(dp_));
         const bool softcap = head.softcap_log2 != 0.0f;
         const bool all_visible = modify_scores(head, tile, softcap ? derivative_ : nullptr, visible, tile_, rows_);
@@ -280,13 +281,13 @@ private:
             range[n].all_visible = tile_.compute(head, queries, j0 + range[n].from, j0 + to, visible,
                                                  {p + range[n].from * kStride, ds + range[n].from * kStride, kStride});
         }
-        load_rows(head.q, head, h, i0, i1, d_, d_wide_, q_rows_);
-        load_rows(head.dout, head, h, i0, i1, dv_, dv_wide_, do_rows_);
         pack(j1 - j0, rows);
 
         // dV += P^T dO, dK += dS^T Q
-        add_columns(p_operand(), do_rows_, dv_wide_, dv_acc_, j1 - j0, rows);
-        add_columns(ds_operand(), q_rows_, d_wide_, dk_, j1 - j0, rows);
+        add_columns(p_operand(), query_rows(head.dout, head, h, i0, i1, dv_, dv_wide_, do_rows_), dv_wide_, dv_acc_,
+                    j1 - j0, rows);
+        add_columns(ds_operand(), query_rows(head.q, head, h, i0, i1, d_, d_wide_, q_rows_), d_wide_, dk_, j1 - j0,
+                    rows);
 
         // dQ += dS K, in the order of key blocks
         std::uint32_t* turn = state_.turn + h * state_.query_blocks + head.first_unit(Br) + i0 / Br;
@@ -308,14 +309,25 @@ private:
             }
     }
 
-    // Rows [i0, i1) as the B panel of a product over rows: [row / kPack][wide], zero past the columns, past the rows
-    // and where a query saw no key.
-    void load_rows(const Rows& x, const Head& head, int64_t h, int64_t i0, int64_t i1, int64_t cols, int64_t wide,
-                   Scalar* dst) {
+    // Rows of queries as the B panel of a product over them: row i / kPack at data + i / kPack * step.
+    struct QueryRows {
+        const Scalar* data;
+        int64_t step;
+    };
+
+    // Rows [i0, i1), zero past the columns, past the rows and where a query saw no key. Where there is nothing to fill
+    // in or to widen they are read in place.
+    QueryRows query_rows(const Rows& x, const Head& head, int64_t h, int64_t i0, int64_t i1, int64_t cols, int64_t wide,
+                         Scalar* buffer) const {
         const float* lse = state_.lse + (h * state_.panels + head.first_unit(kPanel)) * kPanel;
         const auto present = [&](int64_t i) { return i < i1 && lse[i] != __builtin_inff(); };
+        if constexpr (Math::kPack == 1) {
+            bool in_place = x.dtype == DType::fp32 && cols == wide && (i1 - i0) % kPanel == 0;
+            for (int64_t i = i0; in_place && i < i1; ++i) in_place = present(i);
+            if (in_place) return {reinterpret_cast<const float*>(x.at(i0)), x.stride_row};
+        }
         for (int64_t i = i0; i < i0 + round_up(i1 - i0, kPanel); i += Math::kPack) {
-            Scalar* row = dst + (i - i0) / Math::kPack * wide;
+            Scalar* row = buffer + (i - i0) / Math::kPack * wide;
             if constexpr (Math::kPack == 1) {
                 if (present(i)) {
                     load_row(x.dtype, x.at(i), cols, row);
@@ -330,6 +342,7 @@ private:
             }
             for (int64_t c = cols; c < wide; ++c) row[c] = 0;
         }
+        return {buffer, wide};
     }
 
     // P^T and dS^T as rows operands of products over queries.
@@ -356,12 +369,12 @@ private:
     }
 
     // acc[key][columns] += A^T B over the block's queries
-    static void add_columns(const Operand2d<Math>& a, const Scalar* b, int64_t wide, float* acc, int64_t keys,
+    static void add_columns(const Operand2d<Math>& a, const QueryRows& b, int64_t wide, float* acc, int64_t keys,
                             int64_t rows) {
         for (int64_t c = 0; c < wide; c += kPanel) {
             float* slab = acc + c;
             product<Math>(
-                a.data, a.row, a.step, b + c, wide, keys, rows / Math::kPack,
+                a.data, a.row, a.step, b.data + c, b.step, keys, rows / Math::kPack,
                 [=](int64_t j, int half) { return load(slab + j * wide + half * kLanes); },
                 [=](int64_t j, Vec c0, Vec c1) {
                     store(slab + j * wide, c0);

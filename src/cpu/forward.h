@@ -93,10 +93,9 @@ private:
         return panel;
     }
 
-    // Lines 3 to 5: load Q; O = 0, l = 0, m = "minus infinity". In fp32 the scale goes into Q^T, once.
+    // Lines 3 to 5: load Q; O = 0, l = 0, m = "minus infinity".
     void start(Panel& panel) {
-        load_packed_panel<Math>(head_.q, panel.i0, panel.count, d_, Math::kPack == 1 ? head_.scale_log2 : 1.0f, rows_,
-                                tile_, panel.q);
+        load_packed_panel<Math>(head_.q, panel.i0, panel.count, d_, head_.query_factor<Math>(), rows_, tile_, panel.q);
         memset(panel.o, 0, static_cast<size_t>(dv_ * kPanel) * sizeof(float));
         for (int half = 0; half < kPanel; half += kLanes) {
             store(panel.m + half, broadcast(kLeastMaximum));
@@ -123,12 +122,15 @@ private:
     void process_block(Panel& panel, int64_t j0, int64_t from, int64_t to) {
         from -= (from - j0) % Math::kPack;  // pairs of keys start at even places
         const int64_t keys = to - from;
-        Vec block_max[2] = {broadcast(kLeastMaximum), broadcast(kLeastMaximum)};
-        scores(panel, from, to, block_max);
-
         const ScoreTile tile{s_, panel.i0, panel.count, from, to};
+        const bool plain = !head_.modified() && head_.band.covers(panel.i0, panel.i0 + panel.count, from, to);
+        Vec block_max[2];
         bool all_visible = true;
-        if (head_.modified() || !head_.band.covers(panel.i0, panel.i0 + panel.count, from, to)) {
+        float factor = head_.score_factor<Math>();  // from what s_ holds to log2 units
+        scores(panel, from, to, block_max);
+        if (!plain) {
+            scale_tile<Math>(tile, factor);
+            factor = 1.0f;
             all_visible = modify_scores(head_, tile, nullptr, late_v_ ? visible_ : nullptr, tile_, rows_);
             block_max[0] = block_max[1] = broadcast(kLeastMaximum);
             for (int64_t j = 0; j < keys; ++j)
@@ -137,7 +139,7 @@ private:
         }
 
         Vec alpha[2];
-        softmax(panel, tile, block_max, alpha);
+        softmax(panel, tile, factor, block_max, alpha);
 
         Operand2d<Math> v;
         if (late_v_) {
@@ -152,38 +154,34 @@ private:
     // S^T = K Q^T, with the maximum of each query taken on the way out.
     void scores(const Panel& panel, int64_t from, int64_t to, Vec (&block_max)[2]) {
         const Operand2d<Math> k = block_k_;
-        const float scale = head_.scale_log2;
-        Vec m0 = block_max[0], m1 = block_max[1];
+        Vec m0 = broadcast(-__builtin_inff()), m1 = m0;
         product<Math>(
             k.data + (from - block_first_) * k.row, k.row, k.step, panel.q, kPanel, to - from,
             (d_ + Math::kPack - 1) / Math::kPack, [](int64_t, int) { return Vec{}; },
             [&](int64_t j, Vec s0, Vec s1) {
-                if constexpr (Math::kPack > 1) {
-                    s0 *= scale;
-                    s1 *= scale;
-                }
-                store(s_ + j * kPanel, s0);
-                store(s_ + j * kPanel + kLanes, s1);
                 m0 = max(s0, m0);
                 m1 = max(s1, m1);
+                store(s_ + j * kPanel, s0);
+                store(s_ + j * kPanel + kLanes, s1);
             });
         block_max[0] = m0;
         block_max[1] = m1;
     }
 
     // m_new = max(m, rowmax(S)); P = 2^(S - m_new); alpha = 2^(m - m_new); l = alpha l + rowsum(P).
-    void softmax(Panel& panel, const ScoreTile& tile, const Vec (&block_max)[2], Vec (&alpha)[2]) {
+    // S = factor * s_.
+    void softmax(Panel& panel, const ScoreTile& tile, float factor, const Vec (&block_max)[2], Vec (&alpha)[2]) {
         const int64_t keys = tile.j1 - tile.j0;
         Vec m[2], l[2];
         for (int half = 0; half < 2; ++half) {
             const Vec old = load(panel.m + half * kLanes);
-            m[half] = max(block_max[half], old);
+            m[half] = max(scaled<Math>(block_max[half], factor), old);
             alpha[half] = exp2(old - m[half]);
-            l[half] = load(panel.l + half * kLanes) * alpha[half];
+            l[half] = Vec{};  // of this block: one long sum of equal terms would round the same way every time
             store(panel.m + half * kLanes, m[half]);
         }
         const auto probability = [&](int64_t j, int half) {
-            const Vec p = exp2(load(s_ + j * kPanel + half * kLanes) - m[half]);
+            const Vec p = exp2(scaled<Math>(load(s_ + j * kPanel + half * kLanes), factor) - m[half]);
             l[half] += p;
             return p;
         };
@@ -206,8 +204,10 @@ private:
                     Math::store_pair(p_ + j / 2 * kPanel + half * kLanes, even, value(j + 1, half));
                 }
         }
-        store(panel.l, l[0]);
-        store(panel.l + kLanes, l[1]);
+        for (int half = 0; half < 2; ++half) {
+            float* sum = panel.l + half * kLanes;
+            store(sum, load(sum) * alpha[half] + l[half]);
+        }
     }
 
     // O^T = alpha O^T + V^T P^T

@@ -12,34 +12,42 @@ namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
 // panel[col][lane] = factor * rows(first_row + lane, first_col + col) for lane < count; other lanes are 0.
-// `row_buffer` holds kLanes rows of cols + kLanes floats.
+// `row_buffer` holds kLanes rows of round_up(cols, kLanes) floats.
 inline void load_panel(const Rows& rows, int64_t first_row, int64_t count, int64_t first_col, int64_t cols,
                        float factor, float* row_buffer, float* panel) {
     const int64_t width = round_up(cols, kLanes);
+    // Whole vectors of fp32 are read where they lie; anything else is widened, or padded with zeros, in the buffer.
+    const bool in_place = rows.dtype == DType::fp32 && rows.stride_col == 1 && width == cols;
     for (int64_t half = 0; half < kPanel; half += kLanes) {
+        const float* source[kLanes];
         for (int64_t lane = 0; lane < kLanes; ++lane) {
             float* row = row_buffer + lane * width;
             const bool present = half + lane < count;
-            int64_t filled = 0;
-            if (present) {
-                const char* src = rows.at(first_row + half + lane, first_col);
-                if (rows.stride_col == 1) {
-                    load_row(rows.dtype, src, cols, row);
-                } else {
-                    const float same = load_element(rows.dtype, src, 0);
-                    for (int64_t c = 0; c < cols; ++c) row[c] = same;
-                }
-                filled = cols;
+            const char* src = present ? rows.at(first_row + half + lane, first_col) : nullptr;
+            if (present && in_place) {
+                source[lane] = reinterpret_cast<const float*>(src);
+                continue;
             }
-            for (int64_t c = filled; c < width; ++c) row[c] = 0.0f;
+            source[lane] = row;
+            if (present && rows.stride_col == 1) {
+                load_row(rows.dtype, src, cols, row);
+            } else {
+                const float same = present ? load_element(rows.dtype, src, 0) : 0.0f;
+                for (int64_t c = 0; c < cols; ++c) row[c] = same;
+            }
+            for (int64_t c = cols; c < width; ++c) row[c] = 0.0f;
         }
         for (int64_t c0 = 0; c0 < cols; c0 += kLanes) {
             Vec tile[kLanes];
             FLASHTILE_UNROLL
-            for (int n = 0; n < kLanes; ++n) tile[n] = load(row_buffer + n * width + c0);
+            for (int n = 0; n < kLanes; ++n) tile[n] = load(source[n] + c0) * factor;
             transpose(tile);
-            for (int64_t n = 0; n < kLanes && c0 + n < cols; ++n)
-                store(panel + (c0 + n) * kPanel + half, tile[n] * factor);
+            if (c0 + kLanes <= cols) {
+                FLASHTILE_UNROLL
+                for (int n = 0; n < kLanes; ++n) store(panel + (c0 + n) * kPanel + half, tile[n]);
+            } else {
+                for (int64_t n = 0; c0 + n < cols; ++n) store(panel + (c0 + n) * kPanel + half, tile[n]);
+            }
         }
     }
 }

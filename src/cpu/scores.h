@@ -24,6 +24,21 @@ struct ScoreTile {
     int64_t j0, j1;
 };
 
+// s * factor, where Math leaves a factor to be applied (Head::score_factor).
+template <class Math>
+inline Vec scaled(Vec s, float factor) {
+    if constexpr (Math::kPack == 1)
+        return s;
+    else
+        return s * factor;
+}
+
+template <class Math>
+inline void scale_tile(const ScoreTile& tile, float factor) {
+    for (int64_t n = 0; Math::kPack > 1 && n < (tile.j1 - tile.j0) * kPanel; n += kLanes)
+        store(tile.s + n, load(tile.s + n) * factor);
+}
+
 // Applies softcap, ALiBi, bias, mask and band. Where `derivative` is not null it receives softcap's 1 - tanh^2 in the
 // layout of s. Where `visible` is not null it receives, per key, whether any query of the panel sees it; returns true
 // if all keys are seen. `tile_buffer` holds (j1 - j0 + kLanes) rows of kPanel floats and `row_buffer` kLanes rows of
@@ -68,8 +83,9 @@ inline bool modify_scores(const Head& head, const ScoreTile& tile, float* deriva
             IntVec first, end;
             for (int lane = 0; lane < kLanes; ++lane) {
                 const int64_t i = tile.i0 + half * kLanes + lane;
+                const bool present = half * kLanes + lane < tile.count;  // a lane without a query sees nothing
                 first[lane] = saturate(head.band.first_key(i) - tile.j0);
-                end[lane] = saturate(head.band.end_key(i, head.seqlen_k) - tile.j0);
+                end[lane] = present ? saturate(head.band.end_key(i, head.seqlen_k) - tile.j0) : first[lane];
             }
             for (int64_t j = 0; j < keys; ++j) {
                 float* s = tile.s + j * kPanel + half * kLanes;
