@@ -117,12 +117,13 @@ struct BackwardPlan {
     }
 
     std::size_t workspace() const {
-        return 2 * rows_bytes + dq_bytes + turn_bytes + scratch * static_cast<std::size_t>(threads);
+        return 3 * rows_bytes + dq_bytes + turn_bytes + scratch * static_cast<std::size_t>(threads);
     }
 
-    // Units of `rows` queries in a head, every sequence starting at a unit of its own.
+    // Units of `rows` queries in a head: room enough for every sequence to start at a unit of its own
+    // (Head::first_unit).
     static std::int64_t units(const Problem& p, std::int64_t rows) {
-        return p.packed ? p.total_q / rows + p.batch : p.batch * ((p.seqlen_q + rows - 1) / rows);
+        return (p.packed ? p.total_q : p.batch * p.seqlen_q) / rows + p.batch;
     }
 };
 
@@ -148,7 +149,7 @@ public:
         const Workspace workspace(execution, plan.workspace());
         const Schedule queries(p.batch, p.heads, p.seqlen_q, x.cu_seqlens_q, plan.rows);
         run_tasks(execution, plan.threads, queries.tickets(), [&](std::int64_t ticket, std::int32_t slot) {
-            plan.kernels.forward(p, x, queries.block(ticket, true),
+            plan.kernels.forward(p, x, queries.block(ticket, Schedule::Order::by_head),
                                  workspace.base() + static_cast<std::size_t>(slot) * plan.scratch);
         });
         return ran(plan.kernels, "forward", plan.threads);
@@ -162,6 +163,7 @@ public:
         const auto take = [&](std::size_t bytes) { return std::exchange(next, next + bytes); };
         const BackwardState state{
             .lse = reinterpret_cast<float*>(take(plan.rows_bytes)),
+            .lse_rest = reinterpret_cast<float*>(take(plan.rows_bytes)),
             .D = reinterpret_cast<float*>(take(plan.rows_bytes)),
             .dq = reinterpret_cast<float*>(take(plan.dq_bytes)),
             .turn = reinterpret_cast<std::uint32_t*>(take(plan.turn_bytes)),
@@ -173,7 +175,8 @@ public:
 
         const auto each = [&](const Schedule& schedule, auto kernel) {
             run_tasks(execution, plan.threads, schedule.tickets(), [&](std::int64_t ticket, std::int32_t slot) {
-                kernel(p, x, state, schedule.block(ticket), next + static_cast<std::size_t>(slot) * plan.scratch);
+                kernel(p, x, state, schedule.block(ticket, Schedule::Order::first_of_each),
+                       next + static_cast<std::size_t>(slot) * plan.scratch);
             });
         };
         const Schedule queries(p.batch, p.heads, p.seqlen_q, x.cu_seqlens_q, kernels.query_block);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cpu/kernels.h"
+#include "cpu/prefetch.h"
 #include "cpu/scores.h"
 #include "cpu/turn.h"
 
@@ -31,13 +32,14 @@ public:
         const Scalar* q;
         const Scalar* dout;
         const float* lse;
+        const float* lse_rest;
         const float* D;
     };
 
     GradientTile(const Problem& problem, Arena& arena) : d_(problem.head_dim), dv_(problem.head_dim_v) {
         const int64_t widest = d_ > dv_ ? d_ : dv_;
-        k_ = arena.take<Scalar>(Bc * pairs(d_));
-        v_ = arena.take<Scalar>(Bc * pairs(dv_));
+        k_ = arena.take<Scalar>(Bc * row_step<Math>(d_));
+        v_ = arena.take<Scalar>(Bc * row_step<Math>(dv_));
         s_ = arena.take<float>(Bc * kPanel);
         dp_ = arena.take<float>(Bc * kPanel);
         derivative_ = arena.take<float>(Bc * kPanel);
@@ -66,7 +68,15 @@ public:
                 clear_lane(q, pairs(d_), lane);
                 clear_lane(dout, pairs(dv_), lane);
             }
-        return {i0, count, q, dout, state.lse + at, state.D + at};
+        return {i0, count, q, dout, state.lse + at, state.lse_rest + at, state.D + at};
+    }
+
+    // Rows of queries that come next; each row of scores brings some of their lines nearer.
+    void look_ahead(const Prefetch& q, const Prefetch& dout, int64_t steps) {
+        next_q_ = q;
+        next_dout_ = dout;
+        q_lines_ = (q.lines() + steps - 1) / steps;
+        dout_lines_ = (dout.lines() + steps - 1) / steps;
     }
 
     // P = 2^(S - LSE), dP = dO V^T, dS = P * (dP - D), for keys [from, to) of the loaded block. `visible`, where not
@@ -78,25 +88,28 @@ public:
         const bool plain =
             !head.modified() && !head.drops && head.band.covers(queries.i0, queries.i0 + queries.count, from, to);
         const Vec lse[2] = {load(queries.lse), load(queries.lse + kLanes)};
+        const Vec rest[2] = {load(queries.lse_rest), load(queries.lse_rest + kLanes)};
         const Vec D[2] = {load(queries.D), load(queries.D + kLanes)};
         const float factor = head.score_factor<Math>();
-        const auto nothing = [](int64_t, int) { return Vec{}; };
         const Scalar* k = block_k_.data + (from - first_key_) * block_k_.row;
         const Scalar* v = block_v_.data + (from - first_key_) * block_v_.row;
 
         if (plain) {
-            const Vec lse0 = lse[0], lse1 = lse[1], d0 = D[0], d1 = D[1];
-            product<Math>(k, block_k_.row, 1, queries.q, kPanel, to - from, pairs(d_), nothing,
-                          [=](int64_t j, Vec s0, Vec s1) {
-                              store(out.p + j * out.stride, exp2(scaled<Math>(s0, factor) - lse0));
-                              store(out.p + j * out.stride + kLanes, exp2(scaled<Math>(s1, factor) - lse1));
-                          });
-            product<Math>(v, block_v_.row, 1, queries.dout, kPanel, to - from, pairs(dv_), nothing,
-                          [=](int64_t j, Vec dp0, Vec dp1) {
-                              const float* p = out.p + j * out.stride;
-                              store(out.ds + j * out.stride, load(p) * (dp0 - d0));
-                              store(out.ds + j * out.stride + kLanes, load(p + kLanes) * (dp1 - d1));
-                          });
+            const Vec lse0 = lse[0], lse1 = lse[1], rest0 = rest[0], rest1 = rest[1], d0 = D[0], d1 = D[1];
+            dot_products<Math>(k, block_k_.row, queries.q, to - from, pairs(d_), out.p, out.stride,
+                               [=, this](int64_t j, Vec s0, Vec s1) {
+                                   next_q_.step(q_lines_);
+                                   next_dout_.step(dout_lines_);
+                                   store(out.p + j * out.stride, exp2(scaled<Math>(s0, factor) - lse0 - rest0));
+                                   store(out.p + j * out.stride + kLanes,
+                                         exp2(scaled<Math>(s1, factor) - lse1 - rest1));
+                               });
+            dot_products<Math>(v, block_v_.row, queries.dout, to - from, pairs(dv_), out.ds, out.stride,
+                               [=](int64_t j, Vec dp0, Vec dp1) {
+                                   const float* p = out.p + j * out.stride;
+                                   store(out.ds + j * out.stride, load(p) * (dp0 - d0));
+                                   store(out.ds + j * out.stride + kLanes, load(p + kLanes) * (dp1 - d1));
+                               });
             return true;
         }
 
@@ -106,11 +119,11 @@ public:
                 store(to_tile + j * kPanel + kLanes, x1);
             };
         };
-        product<Math>(k, block_k_.row, 1, queries.q, kPanel, to - from, pairs(d_), nothing,
-                      [=, raw = store_to(s_)](int64_t j, Vec s0, Vec s1) {
-                          raw(j, scaled<Math>(s0, factor), scaled<Math>(s1, factor));
-                      });
-        product<Math>(v, block_v_.row, 1, queries.dout, kPanel, to - from, pairs(dv_), nothing, store_to(dp_));
+        dot_products<Math>(k, block_k_.row, queries.q, to - from, pairs(d_), s_, kPanel,
+                           [=, raw = store_to(s_)](int64_t j, Vec s0, Vec s1) {
+                               raw(j, scaled<Math>(s0, factor), scaled<Math>(s1, factor));
+                           });
+        dot_products<Math>(v, block_v_.row, queries.dout, to - from, pairs(dv_), dp_, kPanel, store_to(dp_));
         const bool softcap = head.softcap_log2 != 0.0f;
         const bool all_visible = modify_scores(head, tile, softcap ? derivative_ : nullptr, visible, tile_, rows_);
         if (head.drops) dropout_keep(head, tile, keep_);
@@ -120,7 +133,7 @@ public:
                 const int64_t n = j * kPanel + half * kLanes;
                 const Vec s = load(s_ + n);
                 // A hidden score must give 0 whatever dP holds there, so both are selected, not multiplied.
-                const Vec p = s <= kLeastMaximum ? Vec{} : exp2(s - lse[half]);
+                const Vec p = s <= kLeastMaximum ? Vec{} : exp2(s - lse[half] - rest[half]);
                 const Vec keep = head.drops ? load(keep_ + n) : broadcast(1.0f);
                 Vec ds = p * (load(dp_ + n) * keep * kept - D[half]);
                 if (softcap && out.before_softcap) ds *= load(derivative_ + n);
@@ -138,6 +151,8 @@ private:
     int64_t d_, dv_;
     int64_t first_key_ = 0;
     Operand2d<Math> block_k_{}, block_v_{};
+    Prefetch next_q_, next_dout_;
+    int64_t q_lines_ = 0, dout_lines_ = 0;
     Scalar *k_, *v_;
     float *s_, *dp_, *derivative_, *keep_, *tile_, *rows_;
 };
@@ -152,7 +167,7 @@ inline void prepare_queries(const Problem& p, const Head& head, const cpu::Backw
     float* dout = row_buffer + width;
     memset(o, 0, static_cast<size_t>(2 * width) * sizeof(float));
     for (int64_t i = first; i < round_up(end, kPanel); ++i) {
-        float lse = __builtin_inff(), D = 0.0f;
+        float lse = __builtin_inff(), rest = 0.0f, D = 0.0f;
         const float given = i < end ? head.lse.element(i, 0) : -__builtin_inff();
         if (given != -__builtin_inff()) {
             load_row(head.out.dtype, head.out.at(i), dv, o);
@@ -161,9 +176,12 @@ inline void prepare_queries(const Problem& p, const Head& head, const cpu::Backw
             for (int64_t c = 0; c < width; c += kLanes) sum += load(o + c) * load(dout + c);
             for (int lane = 0; lane < kLanes; ++lane) D += sum[lane];
             if (head.dlse) D -= head.dlse.element(i, 0);
-            lse = given * kLog2e;
+            const double exact = static_cast<double>(given) * kLog2eExact;
+            lse = static_cast<float>(exact);
+            rest = static_cast<float>(exact - static_cast<double>(lse));
         }
         state.lse[unit * kPanel + i] = lse;
+        state.lse_rest[unit * kPanel + i] = rest;
         state.D[unit * kPanel + i] = D;
     }
     float* dq = state.dq + (unit + first / kPanel) * p.head_dim * kPanel;
@@ -204,9 +222,9 @@ public:
           dv_wide_(round_up(dv_, kPanel)) {
         q_panel_ = arena_.take<Scalar>(kPanels * Tile::pairs(d_) * kPanel);
         do_panel_ = arena_.take<Scalar>(kPanels * Tile::pairs(dv_) * kPanel);
-        q_rows_ = arena_.take<Scalar>(Tile::pairs(Br) * d_wide_);
-        do_rows_ = arena_.take<Scalar>(Tile::pairs(Br) * dv_wide_);
-        k_columns_ = arena_.take<Scalar>(Tile::pairs(Bc) * d_);
+        q_rows_ = arena_.take<Scalar>(Tile::pairs(Br) * (d_wide_ + kLanes));
+        do_rows_ = arena_.take<Scalar>(Tile::pairs(Br) * (dv_wide_ + kLanes));
+        k_columns_ = arena_.take<Scalar>(Tile::pairs(Bc) * column_step(d_));
         p_ = arena_.take<float>(Bc * kStride);
         ds_ = arena_.take<float>(Bc * kStride);
         if constexpr (Math::kPack > 1) {
@@ -277,6 +295,11 @@ private:
                 continue;
             }
             clear(p, ds, to, j1 - j0);
+            // the rows of this panel's place in the next block of queries
+            const int64_t next = lesser(queries.i0 + Br, head.seqlen_q),
+                          next_end = lesser(next + kPanel, head.seqlen_q);
+            tile_.look_ahead(Prefetch(head.q, next, next_end, d_), Prefetch(head.dout, next, next_end, dv_),
+                             to - range[n].from);
             uint8_t* visible = late_columns(head) ? visible_ + n * Bc : nullptr;
             range[n].all_visible = tile_.compute(head, queries, j0 + range[n].from, j0 + to, visible,
                                                  {p + range[n].from * kStride, ds + range[n].from * kStride, kStride});
@@ -299,6 +322,7 @@ private:
         cpu::pass_turn(turn, mine + 1);
     }
 
+    static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
     static int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : (x > high ? high : x); }
 
     static void clear(float* p, float* ds, int64_t from, int64_t to) {
@@ -322,12 +346,12 @@ private:
         const float* lse = state_.lse + (h * state_.panels + head.first_unit(kPanel)) * kPanel;
         const auto present = [&](int64_t i) { return i < i1 && lse[i] != __builtin_inff(); };
         if constexpr (Math::kPack == 1) {
-            bool in_place = x.dtype == DType::fp32 && cols == wide && (i1 - i0) % kPanel == 0;
+            bool in_place = x.dtype == DType::fp32 && lies_close(x, cols) && cols == wide && (i1 - i0) % kPanel == 0;
             for (int64_t i = i0; in_place && i < i1; ++i) in_place = present(i);
             if (in_place) return {reinterpret_cast<const float*>(x.at(i0)), x.stride_row};
         }
         for (int64_t i = i0; i < i0 + round_up(i1 - i0, kPanel); i += Math::kPack) {
-            Scalar* row = buffer + (i - i0) / Math::kPack * wide;
+            Scalar* row = buffer + (i - i0) / Math::kPack * (wide + kLanes);
             if constexpr (Math::kPack == 1) {
                 if (present(i)) {
                     load_row(x.dtype, x.at(i), cols, row);
@@ -342,7 +366,7 @@ private:
             }
             for (int64_t c = cols; c < wide; ++c) row[c] = 0;
         }
-        return {buffer, wide};
+        return {buffer, wide + kLanes};
     }
 
     // P^T and dS^T as rows operands of products over queries.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "cpu/kernels.h"
+#include "cpu/prefetch.h"
 #include "cpu/scores.h"
 
 namespace flashtile {
@@ -55,6 +56,7 @@ public:
             const int64_t end_key = lesser(j0 + Bc, j_end);
             if (first_key >= end_key) continue;
             load_block(j0, first_key, end_key);
+            look_ahead(end_key, lesser(end_key + Bc, j_end), panels * (end_key - first_key));
             for (int64_t n = 0; n < panels; ++n) {
                 const int64_t i0 = panel[n].i0, i1 = i0 + panel[n].count;
                 const int64_t from = greater(first_key, head.band.first_key(i0));
@@ -75,8 +77,8 @@ private:
         const int64_t widest = greater(greater(d_, dv_), Bc);
         s_ = arena_.take<float>((Bc + kLanes) * kPanel);
         if constexpr (Math::kPack > 1) p_ = arena_.take<Scalar>(Bc / Math::kPack * kPanel);
-        k_ = arena_.take<Scalar>(Bc * round_up(d_, Math::kPack) / Math::kPack);
-        v_ = arena_.take<Scalar>(Bc * dv_ / Math::kPack);
+        k_ = arena_.take<Scalar>(Bc * row_step<Math>(d_));
+        v_ = arena_.take<Scalar>(Bc / Math::kPack * column_step(dv_));
         tile_ = arena_.take<float>((widest + kLanes) * kPanel);
         rows_ = arena_.take<float>(kLanes * round_up(widest, kLanes));
         visible_ = arena_.take<uint8_t>(Bc);
@@ -118,6 +120,15 @@ private:
         block_v_ = columns_operand<Math>(head_.v, block_first_, end_key, dv_, widened ? visible_ : nullptr, v_);
     }
 
+    // The next block of K and V comes nearer while this one is worked on: some lines with each of `steps` rows of
+    // scores.
+    void look_ahead(int64_t first_key, int64_t end_key, int64_t steps) {
+        next_k_ = Prefetch(head_.k, first_key, end_key, d_);
+        next_v_ = Prefetch(head_.v, first_key, end_key, dv_);
+        k_lines_ = (next_k_.lines() + steps - 1) / steps;
+        v_lines_ = (next_v_.lines() + steps - 1) / steps;
+    }
+
     // Lines 8 to 10 for one panel: S = Q K^T, the online softmax, O = diag(alpha) O + P V.
     void process_block(Panel& panel, int64_t j0, int64_t from, int64_t to) {
         from -= (from - j0) % Math::kPack;  // pairs of keys start at even places
@@ -155,15 +166,15 @@ private:
     void scores(const Panel& panel, int64_t from, int64_t to, Vec (&block_max)[2]) {
         const Operand2d<Math> k = block_k_;
         Vec m0 = broadcast(-__builtin_inff()), m1 = m0;
-        product<Math>(
-            k.data + (from - block_first_) * k.row, k.row, k.step, panel.q, kPanel, to - from,
-            (d_ + Math::kPack - 1) / Math::kPack, [](int64_t, int) { return Vec{}; },
-            [&](int64_t j, Vec s0, Vec s1) {
-                m0 = max(s0, m0);
-                m1 = max(s1, m1);
-                store(s_ + j * kPanel, s0);
-                store(s_ + j * kPanel + kLanes, s1);
-            });
+        dot_products<Math>(k.data + (from - block_first_) * k.row, k.row, panel.q, to - from,
+                           (d_ + Math::kPack - 1) / Math::kPack, s_, kPanel, [&](int64_t j, Vec s0, Vec s1) {
+                               m0 = max(s0, m0);
+                               m1 = max(s1, m1);
+                               store(s_ + j * kPanel, s0);
+                               store(s_ + j * kPanel + kLanes, s1);
+                               next_k_.step(k_lines_);
+                               next_v_.step(v_lines_);
+                           });
         block_max[0] = m0;
         block_max[1] = m1;
     }
@@ -257,6 +268,8 @@ private:
     int64_t block_first_;
     Operand2d<Math> block_k_, block_v_;
     bool late_v_;
+    Prefetch next_k_, next_v_;
+    int64_t k_lines_, v_lines_;
 };
 
 }  // namespace FLASHTILE_TARGET

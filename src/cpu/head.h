@@ -10,7 +10,8 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
-constexpr float kLog2e = 1.4426950408889634f;
+constexpr double kLog2eExact = 1.4426950408889634;
+constexpr float kLog2e = static_cast<float>(kLog2eExact);
 constexpr double kLn2 = 0.6931471805599453;
 
 // Where running maxima start: just above kHiddenScore in log2 units. A score at or below kHiddenScore then never
@@ -120,8 +121,8 @@ inline Head make_head(const Problem& p, const Operands& x, int64_t b, int64_t h)
     head.dv = rows_of(x.dv, pointer_b, kv_head, k0);
     head.dlse = rows_of(x.dlse, pointer_b, h, q0);
 
-    head.scale_log2 = p.scale * kLog2e;
-    head.softcap_log2 = p.softcap * kLog2e;
+    head.scale_log2 = static_cast<float>(static_cast<double>(p.scale) * kLog2eExact);
+    head.softcap_log2 = static_cast<float>(static_cast<double>(p.softcap) * kLog2eExact);
     head.alibi = p.alibi;
     if (p.alibi) head.slope_log2 = rows_of(x.slopes, b, h, 0).element(0, 0) * kLog2e;
     head.drops = p.dropout_threshold != 0;

@@ -80,54 +80,67 @@ struct Operand2d {
     int64_t step;
 };
 
-// Rows [first, end) as a rows operand. `buffer` holds end - first rows of round_up(cols, 2) elements.
+// Scalars from one copied row to the next: a little more than the row, so that a column of a block spreads over the
+// sets of a cache. Rows further apart than two of these are copied even where their type needs no change: the rows of
+// one head among many often lie a power of two apart, and a column of them would fight over one set.
+template <class Math>
+inline int64_t row_step(int64_t cols) {
+    return round_up((cols + Math::kPack - 1) / Math::kPack, kLanes) + kLanes;
+}
+inline bool lies_close(const Rows& x, int64_t cols) {
+    return x.stride_row <= 2 * cols;
+}
+
+// Rows [first, end) as a rows operand. `buffer` holds end - first rows of row_step(cols).
 template <class Math>
 inline Operand2d<Math> rows_operand(const Rows& x, int64_t first, int64_t end, int64_t cols,
                                     typename Math::Scalar* buffer) {
+    using Scalar = typename Math::Scalar;
+    const int64_t step = row_step<Math>(cols);
     if constexpr (Math::kPack == 1) {
-        if (x.dtype == DType::fp32) return {reinterpret_cast<const float*>(x.at(first)), x.stride_row, 1};
-        for (int64_t r = first; r < end; ++r) load_row(x.dtype, x.at(r), cols, buffer + (r - first) * cols);
-        return {buffer, cols, 1};
+        if (x.dtype == DType::fp32 && lies_close(x, cols))
+            return {reinterpret_cast<const float*>(x.at(first)), x.stride_row, 1};
+        for (int64_t r = first; r < end; ++r) load_row(x.dtype, x.at(r), cols, buffer + (r - first) * step);
     } else {
-        const int64_t pairs = (cols + 1) / 2;
-        if (cols % 2 == 0 && x.stride_row % 2 == 0)
-            return {reinterpret_cast<const typename Math::Scalar*>(x.at(first)), x.stride_row / 2, 1};
+        if (cols % 2 == 0 && x.stride_row % 2 == 0 && lies_close(x, cols))
+            return {reinterpret_cast<const Scalar*>(x.at(first)), x.stride_row / 2, 1};
         for (int64_t r = first; r < end; ++r) {
-            buffer[(r - first) * pairs + pairs - 1] = 0;  // the partner of a last odd column
-            memcpy(buffer + (r - first) * pairs, x.at(r), static_cast<size_t>(cols) * 2);
+            Scalar* row = buffer + (r - first) * step;
+            row[(cols - 1) / 2] = 0;  // the partner of a last odd column
+            memcpy(row, x.at(r), static_cast<size_t>(cols) * 2);
         }
-        return {buffer, pairs, 1};
     }
+    return {buffer, step, 1};
 }
 
 // Rows [first, end) as a columns operand; rows for which visible[r - first] is 0 read as zero (`visible` may be null),
-// so that whatever lies in a hidden row has no effect. `buffer` holds round_up(end - first, 2) rows of cols elements.
+// so that whatever lies in a hidden row has no effect. `buffer` holds end - first rows (or pairs of them) of
+// column_step(cols).
+inline int64_t column_step(int64_t cols) {
+    return round_up(cols, kLanes) + kLanes;
+}
 template <class Math>
 inline Operand2d<Math> columns_operand(const Rows& x, int64_t first, int64_t end, int64_t cols, const uint8_t* visible,
                                        typename Math::Scalar* buffer) {
+    const int64_t step = column_step(cols);
+    const auto shown = [&](int64_t r) { return r < end && (visible == nullptr || visible[r - first] != 0); };
     if constexpr (Math::kPack == 1) {
-        if (x.dtype == DType::fp32 && visible == nullptr)
+        if (x.dtype == DType::fp32 && visible == nullptr && lies_close(x, cols))
             return {reinterpret_cast<const float*>(x.at(first)), 1, x.stride_row};
         for (int64_t r = first; r < end; ++r) {
-            float* row = buffer + (r - first) * cols;
-            if (visible != nullptr && visible[r - first] == 0) {
-                memset(row, 0, static_cast<size_t>(cols) * sizeof(float));
-            } else {
+            float* row = buffer + (r - first) * step;
+            if (shown(r)) {
                 load_row(x.dtype, x.at(r), cols, row);
+            } else {
+                memset(row, 0, static_cast<size_t>(cols) * sizeof(float));
             }
         }
-        return {buffer, 1, cols};
     } else {
-        for (int64_t r = first; r < end; r += 2) {
-            const auto shown = [&](int64_t n) {
-                return n < end && (visible == nullptr || visible[n - first] != 0)
-                           ? reinterpret_cast<const uint16_t*>(x.at(n))
-                           : nullptr;
-            };
-            Math::interleave(shown(r), shown(r + 1), cols, buffer + (r - first) / 2 * cols);
-        }
-        return {buffer, 1, cols};
+        const auto source = [&](int64_t r) { return shown(r) ? reinterpret_cast<const uint16_t*>(x.at(r)) : nullptr; };
+        for (int64_t r = first; r < end; r += 2)
+            Math::interleave(source(r), source(r + 1), cols, buffer + (r - first) / 2 * step);
     }
+    return {buffer, 1, step};
 }
 
 // load_panel in the form that a product over its columns reads. `floats` holds cols rows of kPanel floats.

@@ -128,5 +128,28 @@ inline void product(const typename Math::Scalar* a, int64_t a_row, int64_t a_ste
     if (r0 + 1 <= rows) tile.template operator()<1>();
 }
 
+// S^T or dP^T of `rows` keys: dot products over `steps`, of which no more than 128 elements are summed in one chain
+// before they are added up, since a longer chain would round off more than LSE's bound allows. Partial sums lie at
+// partial + r * partial_row.
+template <class Math, class Done>
+inline void dot_products(const typename Math::Scalar* a, int64_t a_row, const typename Math::Scalar* b, int64_t rows,
+                         int64_t steps, float* partial, int64_t partial_row, Done done) {
+    constexpr int64_t kChain = 128 / Math::kPack;
+    const auto zero = [](int64_t, int) { return Vec{}; };
+    if (steps <= kChain) {
+        product<Math>(a, a_row, 1, b, kPanel, rows, steps, zero, done);
+        return;
+    }
+    for (int64_t s = 0; s < steps; s += kChain)
+        product<Math>(a + s, a_row, 1, b + s * kPanel, kPanel, rows, steps - s < kChain ? steps - s : kChain, zero,
+                      [=](int64_t r, Vec c0, Vec c1) {
+                          float* sum = partial + r * partial_row;
+                          store(sum, s == 0 ? c0 : load(sum) + c0);
+                          store(sum + kLanes, s == 0 ? c1 : load(sum + kLanes) + c1);
+                      });
+    for (int64_t r = 0; r < rows; ++r)
+        done(r, load(partial + r * partial_row), load(partial + r * partial_row + kLanes));
+}
+
 }  // namespace FLASHTILE_TARGET
 }  // namespace flashtile

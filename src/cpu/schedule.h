@@ -28,23 +28,26 @@ public:
 
     std::int64_t tickets() const { return tickets_; }
 
-    // Tickets walk a head's blocks in ascending order, or from the last (which sees the most keys under a causal mask).
-    Block block(std::int64_t ticket, bool last_first = false) const {
-        std::int64_t b, n, blocks, length;
-        if (!lengths_) {
-            blocks = blocks_;
-            length = length_;
-            b = ticket / (heads_ * blocks);
-            n = ticket % (heads_ * blocks);
-        } else {
-            // The last sequence that starts at or before this ticket; empty ones share their start with the next.
+    enum class Order {
+        by_head,  // a head's blocks one after the other, the last first: it sees the most keys under a causal mask
+        first_of_each,  // the first block of every head, then the second: neighbours do not wait for each other
+    };
+
+    Block block(std::int64_t ticket, Order order) const {
+        // Dense: all sequences are alike, and so are all heads. Packed: find the sequence, then its heads are alike.
+        std::int64_t b = 0, heads = tickets_ / std::max<std::int64_t>(blocks_, 1), blocks = blocks_, length = length_;
+        if (lengths_) {
+            // The last sequence that starts at or before this ticket; an empty one shares its start with the next.
             b = std::upper_bound(first_.begin(), first_.end(), ticket) - first_.begin() - 1;
+            ticket -= first_[static_cast<std::size_t>(b)];
+            heads = heads_;
             length = length_of(b);
             blocks = (length + rows_ - 1) / rows_;
-            n = ticket - first_[static_cast<std::size_t>(b)];
         }
-        const std::int64_t at = last_first ? blocks - 1 - n % blocks : n % blocks;
-        return {b, n / blocks, at * rows_, std::min((at + 1) * rows_, length)};
+        const bool by_head = order == Order::by_head;
+        const std::int64_t head = by_head ? ticket / blocks : ticket % heads;
+        const std::int64_t n = by_head ? blocks - 1 - ticket % blocks : ticket / heads;
+        return {b + head / heads_, head % heads_, n * rows_, std::min((n + 1) * rows_, length)};
     }
 
 private:

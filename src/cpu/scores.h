@@ -90,7 +90,7 @@ inline bool modify_scores(const Head& head, const ScoreTile& tile, float* deriva
             for (int64_t j = 0; j < keys; ++j) {
                 float* s = tile.s + j * kPanel + half * kLanes;
                 const IntVec at = broadcast_int(static_cast<int32_t>(j));
-                store(s, (at >= first) & (at < end) ? load(s) : hidden);
+                store(s, ((at >= first) & (at < end)) ? load(s) : hidden);
             }
         }
     }

@@ -36,7 +36,7 @@ inline float fp16_to_float(uint16_t half) {
 
 inline uint16_t float_to_fp16(float x) {
 #if defined(__F16C__)
-    return static_cast<uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT));
+    return static_cast<uint16_t>(_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT)));
 #elif defined(__aarch64__)
     const __fp16 h = static_cast<__fp16>(x);
     uint16_t bits;

@@ -1,0 +1,15 @@
+// convert.h: values of one floating-point type as another, each rounded once, to nearest even.
+#pragma once
+
+#include <cstddef>
+
+#include "io/array.h"
+
+namespace flashtile::io {
+
+bool is_floating(DType dtype);
+
+// `from` may lie at any address. `to` is one of fp32, fp16, bf16, fp64.
+void convert(DType from_dtype, const void* from, DType to_dtype, void* to, std::size_t count);
+
+}  // namespace flashtile::io
