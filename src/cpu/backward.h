@@ -279,10 +279,16 @@ private:
             int64_t from, to;
             bool all_visible;
         } range[kPanels];
+        const QueryRows q_rows = query_rows(head.q, head, h, i0, i1, d_, d_wide_, q_rows_);
+        const QueryRows dout_rows = query_rows(head.dout, head, h, i0, i1, dv_, dv_wide_, do_rows_);
         for (int64_t n = 0; n < panels; ++n) {
+            const int64_t first = i0 + n * kPanel, end = lesser(first + kPanel, i1);
+            if (q_rows.data == q_rows_) copy_query_rows(head.q, head, h, i0, first, end, d_, d_wide_, q_rows_);
+            if (dout_rows.data == do_rows_)
+                copy_query_rows(head.dout, head, h, i0, first, end, dv_, dv_wide_, do_rows_);
             Scalar* q = q_panel_ + n * Tile::pairs(d_) * kPanel;
             Scalar* dout = do_panel_ + n * Tile::pairs(dv_) * kPanel;
-            const auto queries = tile_.load_queries(head, state_, h, i0 + n * kPanel, q, dout);
+            const auto queries = tile_.load_queries(head, state_, h, first, q, dout);
             const int64_t last = queries.i0 + queries.count - 1;
             const int64_t from = clamp(head.band.first_key(queries.i0), j0, j1) - j0;
             const int64_t to = clamp(head.band.end_key(last, head.seqlen_k), j0, j1) - j0;
@@ -295,9 +301,9 @@ private:
                 continue;
             }
             clear(p, ds, to, j1 - j0);
-            // the rows of this panel's place in the next block of queries
-            const int64_t next = lesser(queries.i0 + Br, head.seqlen_q),
-                          next_end = lesser(next + kPanel, head.seqlen_q);
+            // Whatever panel comes next. Only one: lines of rows that lie a power of two apart share few sets of a
+            // cache.
+            const int64_t next = queries.i0 + queries.count, next_end = lesser(next + kPanel, head.seqlen_q);
             tile_.look_ahead(Prefetch(head.q, next, next_end, d_), Prefetch(head.dout, next, next_end, dv_),
                              to - range[n].from);
             uint8_t* visible = late_columns(head) ? visible_ + n * Bc : nullptr;
@@ -307,10 +313,8 @@ private:
         pack(j1 - j0, rows);
 
         // dV += P^T dO, dK += dS^T Q
-        add_columns(p_operand(), query_rows(head.dout, head, h, i0, i1, dv_, dv_wide_, do_rows_), dv_wide_, dv_acc_,
-                    j1 - j0, rows);
-        add_columns(ds_operand(), query_rows(head.q, head, h, i0, i1, d_, d_wide_, q_rows_), d_wide_, dk_, j1 - j0,
-                    rows);
+        add_columns(p_operand(), dout_rows, dv_wide_, dv_acc_, j1 - j0, rows);
+        add_columns(ds_operand(), q_rows, d_wide_, dk_, j1 - j0, rows);
 
         // dQ += dS K, in the order of key blocks
         std::uint32_t* turn = state_.turn + h * state_.query_blocks + head.first_unit(Br) + i0 / Br;
@@ -339,19 +343,25 @@ private:
         int64_t step;
     };
 
-    // Rows [i0, i1), zero past the columns, past the rows and where a query saw no key. Where there is nothing to fill
-    // in or to widen they are read in place.
+    // Where rows [i0, i1) are read: in place if there is nothing to fill in, to widen or to gather, else in the buffer,
+    // to which copy_query_rows then brings them.
     QueryRows query_rows(const Rows& x, const Head& head, int64_t h, int64_t i0, int64_t i1, int64_t cols, int64_t wide,
                          Scalar* buffer) const {
-        const float* lse = state_.lse + (h * state_.panels + head.first_unit(kPanel)) * kPanel;
-        const auto present = [&](int64_t i) { return i < i1 && lse[i] != __builtin_inff(); };
         if constexpr (Math::kPack == 1) {
             bool in_place = x.dtype == DType::fp32 && lies_close(x, cols) && cols == wide && (i1 - i0) % kPanel == 0;
-            for (int64_t i = i0; in_place && i < i1; ++i) in_place = present(i);
+            for (int64_t i = i0; in_place && i < i1; ++i) in_place = sees_keys(head, h, i);
             if (in_place) return {reinterpret_cast<const float*>(x.at(i0)), x.stride_row};
         }
-        for (int64_t i = i0; i < i0 + round_up(i1 - i0, kPanel); i += Math::kPack) {
-            Scalar* row = buffer + (i - i0) / Math::kPack * (wide + kLanes);
+        return {buffer, wide + kLanes};
+    }
+
+    // Rows [i0, i1) of the block that starts at `first`; zero past the columns, past the rows of the panel and where a
+    // query saw no key.
+    void copy_query_rows(const Rows& x, const Head& head, int64_t h, int64_t first, int64_t i0, int64_t i1,
+                         int64_t cols, int64_t wide, Scalar* buffer) const {
+        const auto present = [&](int64_t i) { return i < i1 && sees_keys(head, h, i); };
+        for (int64_t i = i0; i < i0 + kPanel; i += Math::kPack) {
+            Scalar* row = buffer + (i - first) / Math::kPack * (wide + kLanes);
             if constexpr (Math::kPack == 1) {
                 if (present(i)) {
                     load_row(x.dtype, x.at(i), cols, row);
@@ -366,7 +376,10 @@ private:
             }
             for (int64_t c = cols; c < wide; ++c) row[c] = 0;
         }
-        return {buffer, wide + kLanes};
+    }
+
+    bool sees_keys(const Head& head, int64_t h, int64_t i) const {
+        return state_.lse[(h * state_.panels + head.first_unit(kPanel)) * kPanel + i] != __builtin_inff();
     }
 
     // P^T and dS^T as rows operands of products over queries.

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "cpu/kernels.h"
-#include "cpu/prefetch.h"
+#include "cpu/key_blocks.h"
 #include "cpu/scores.h"
 
 namespace flashtile {
@@ -29,7 +29,12 @@ class Forward {
 
 public:
     Forward(const Problem& problem, const Head& head, std::byte* scratch)
-        : head_(head), d_(problem.head_dim), dv_(problem.head_dim_v), arena_(scratch) {
+        : head_(head),
+          d_(problem.head_dim),
+          dv_(problem.head_dim_v),
+          late_v_(head.bias || head.mask),
+          arena_(scratch),
+          blocks_(arena_, Bc, d_, dv_) {
         lay_out();
     }
 
@@ -55,13 +60,15 @@ public:
             const int64_t first_key = greater(j0, head.band.first_key(first));
             const int64_t end_key = lesser(j0 + Bc, j_end);
             if (first_key >= end_key) continue;
-            load_block(j0, first_key, end_key);
-            look_ahead(end_key, lesser(end_key + Bc, j_end), panels * (end_key - first_key));
+            const int64_t even_first = first_key - (first_key - j0) % Math::kPack;
+            blocks_.load(head, even_first, end_key, even_first < first_key, !late_v_);
+            blocks_.expect(head, end_key, lesser(j0 + 2 * Bc, j_end), panels);
             for (int64_t n = 0; n < panels; ++n) {
                 const int64_t i0 = panel[n].i0, i1 = i0 + panel[n].count;
                 const int64_t from = greater(first_key, head.band.first_key(i0));
                 const int64_t to = lesser(end_key, head.band.end_key(i1 - 1, head.seqlen_k));
                 if (from < to) process_block(panel[n], j0, from, to);
+                blocks_.advance(head);
             }
         }
         for (int64_t n = 0; n < panels; ++n) finish(panel[n]);
@@ -77,8 +84,6 @@ private:
         const int64_t widest = greater(greater(d_, dv_), Bc);
         s_ = arena_.take<float>((Bc + kLanes) * kPanel);
         if constexpr (Math::kPack > 1) p_ = arena_.take<Scalar>(Bc / Math::kPack * kPanel);
-        k_ = arena_.take<Scalar>(Bc * row_step<Math>(d_));
-        v_ = arena_.take<Scalar>(Bc / Math::kPack * column_step(dv_));
         tile_ = arena_.take<float>((widest + kLanes) * kPanel);
         rows_ = arena_.take<float>(kLanes * round_up(widest, kLanes));
         visible_ = arena_.take<uint8_t>(Bc);
@@ -105,30 +110,6 @@ private:
         }
     }
 
-    // Line 7: load K and V. V waits for the scores where a mask or bias may hide keys, whose rows must then read as
-    // zero.
-    void load_block(int64_t j0, int64_t first_key, int64_t end_key) {
-        block_first_ = first_key - (first_key - j0) % Math::kPack;
-        block_k_ = rows_operand<Math>(head_.k, block_first_, end_key, d_, k_);
-        late_v_ = head_.bias || head_.mask;
-        if (late_v_) return;
-        const bool widened = block_first_ < first_key;  // by the even partner of the first key, which may be hidden
-        if (widened) {
-            memset(visible_, 1, static_cast<size_t>(end_key - block_first_));
-            visible_[0] = 0;
-        }
-        block_v_ = columns_operand<Math>(head_.v, block_first_, end_key, dv_, widened ? visible_ : nullptr, v_);
-    }
-
-    // The next block of K and V comes nearer while this one is worked on: some lines with each of `steps` rows of
-    // scores.
-    void look_ahead(int64_t first_key, int64_t end_key, int64_t steps) {
-        next_k_ = Prefetch(head_.k, first_key, end_key, d_);
-        next_v_ = Prefetch(head_.v, first_key, end_key, dv_);
-        k_lines_ = (next_k_.lines() + steps - 1) / steps;
-        v_lines_ = (next_v_.lines() + steps - 1) / steps;
-    }
-
     // Lines 8 to 10 for one panel: S = Q K^T, the online softmax, O = diag(alpha) O + P V.
     void process_block(Panel& panel, int64_t j0, int64_t from, int64_t to) {
         from -= (from - j0) % Math::kPack;  // pairs of keys start at even places
@@ -152,29 +133,28 @@ private:
         Vec alpha[2];
         softmax(panel, tile, factor, block_max, alpha);
 
-        Operand2d<Math> v;
         if (late_v_) {
-            v = columns_operand<Math>(head_.v, from, to, dv_, all_visible ? nullptr : visible_, v_);
+            // a key that the mask or bias hides from the whole panel must read as zero
+            const uint8_t* shown = all_visible ? nullptr : visible_;
+            accumulate(panel, keys, columns_operand<Math>(head_.v, from, to, dv_, shown, blocks_.spare_v()), alpha);
         } else {
-            v = block_v_;
-            v.data += (from - block_first_) / Math::kPack * v.step;
+            accumulate(panel, keys, blocks_.v(from), alpha);
         }
-        accumulate(panel, keys, v, alpha);
     }
 
     // S^T = K Q^T, with the maximum of each query taken on the way out.
     void scores(const Panel& panel, int64_t from, int64_t to, Vec (&block_max)[2]) {
-        const Operand2d<Math> k = block_k_;
+        const Operand2d<Math> k = blocks_.k(from);
         Vec m0 = broadcast(-__builtin_inff()), m1 = m0;
-        dot_products<Math>(k.data + (from - block_first_) * k.row, k.row, panel.q, to - from,
-                           (d_ + Math::kPack - 1) / Math::kPack, s_, kPanel, [&](int64_t j, Vec s0, Vec s1) {
-                               m0 = max(s0, m0);
-                               m1 = max(s1, m1);
-                               store(s_ + j * kPanel, s0);
-                               store(s_ + j * kPanel + kLanes, s1);
-                               next_k_.step(k_lines_);
-                               next_v_.step(v_lines_);
-                           });
+        dot_products<Math>(
+            k.data, k.row, panel.q, to - from, (d_ + Math::kPack - 1) / Math::kPack, s_, kPanel,
+            [&](int64_t j, Vec s0, Vec s1) {
+                m0 = max(s0, m0);
+                m1 = max(s1, m1);
+                store(s_ + j * kPanel, s0);
+                store(s_ + j * kPanel + kLanes, s1);
+            },
+            [this] { blocks_.step(); });
         block_max[0] = m0;
         block_max[1] = m1;
     }
@@ -257,19 +237,14 @@ private:
 
     const Head& head_;
     int64_t d_, dv_;
+    bool late_v_;  // V waits for the scores: a mask or bias may hide keys
     Arena arena_;
-    float* s_;   // S^T, then P^T in fp32
-    Scalar* p_;  // P^T in pairs
-    Scalar* k_;  // K and V of the block where they are not read in place
-    Scalar* v_;
+    KeyBlocks<Math> blocks_;
+    float* s_;     // S^T, then P^T in fp32
+    Scalar* p_;    // P^T in pairs
     float* tile_;  // a panel of bias or mask
     float* rows_;  // rows on their way into a panel
     uint8_t* visible_;
-    int64_t block_first_;
-    Operand2d<Math> block_k_, block_v_;
-    bool late_v_;
-    Prefetch next_k_, next_v_;
-    int64_t k_lines_, v_lines_;
 };
 
 }  // namespace FLASHTILE_TARGET

@@ -91,42 +91,44 @@ inline bool lies_close(const Rows& x, int64_t cols) {
     return x.stride_row <= 2 * cols;
 }
 
-// Rows [first, end) as a rows operand. `buffer` holds end - first rows of row_step(cols).
+// buffer = rows [first, end), row_step(cols) apart.
 template <class Math>
-inline Operand2d<Math> rows_operand(const Rows& x, int64_t first, int64_t end, int64_t cols,
-                                    typename Math::Scalar* buffer) {
-    using Scalar = typename Math::Scalar;
-    const int64_t step = row_step<Math>(cols);
-    if constexpr (Math::kPack == 1) {
-        if (x.dtype == DType::fp32 && lies_close(x, cols))
-            return {reinterpret_cast<const float*>(x.at(first)), x.stride_row, 1};
-        for (int64_t r = first; r < end; ++r) load_row(x.dtype, x.at(r), cols, buffer + (r - first) * step);
-    } else {
-        if (cols % 2 == 0 && x.stride_row % 2 == 0 && lies_close(x, cols))
-            return {reinterpret_cast<const Scalar*>(x.at(first)), x.stride_row / 2, 1};
-        for (int64_t r = first; r < end; ++r) {
-            Scalar* row = buffer + (r - first) * step;
+inline void copy_rows(const Rows& x, int64_t first, int64_t end, int64_t cols, typename Math::Scalar* buffer) {
+    for (int64_t r = first; r < end; ++r) {
+        typename Math::Scalar* row = buffer + (r - first) * row_step<Math>(cols);
+        if constexpr (Math::kPack == 1) {
+            load_row(x.dtype, x.at(r), cols, row);
+        } else {
             row[(cols - 1) / 2] = 0;  // the partner of a last odd column
             memcpy(row, x.at(r), static_cast<size_t>(cols) * 2);
         }
     }
-    return {buffer, step, 1};
 }
 
-// Rows [first, end) as a columns operand; rows for which visible[r - first] is 0 read as zero (`visible` may be null),
-// so that whatever lies in a hidden row has no effect. `buffer` holds end - first rows (or pairs of them) of
-// column_step(cols).
+// Rows [first, end) as a rows operand, in place where they can be read so.
+template <class Math>
+inline Operand2d<Math> rows_operand(const Rows& x, int64_t first, int64_t end, int64_t cols,
+                                    typename Math::Scalar* buffer) {
+    const bool whole = Math::kPack == 1 ? x.dtype == DType::fp32 : cols % 2 == 0 && x.stride_row % 2 == 0;
+    if (whole && lies_close(x, cols))
+        return {reinterpret_cast<const typename Math::Scalar*>(x.at(first)), x.stride_row / Math::kPack, 1};
+    copy_rows<Math>(x, first, end, cols, buffer);
+    return {buffer, row_step<Math>(cols), 1};
+}
+
+// Scalars from one copied row (or pair of rows) of a columns operand to the next.
 inline int64_t column_step(int64_t cols) {
     return round_up(cols, kLanes) + kLanes;
 }
+
+// buffer = rows [first, end) (or pairs of them), column_step(cols) apart. Rows for which visible[r - first] is 0 read
+// as zero (`visible` may be null), so that whatever lies in a hidden row has no effect.
 template <class Math>
-inline Operand2d<Math> columns_operand(const Rows& x, int64_t first, int64_t end, int64_t cols, const uint8_t* visible,
-                                       typename Math::Scalar* buffer) {
+inline void copy_columns(const Rows& x, int64_t first, int64_t end, int64_t cols, const uint8_t* visible,
+                         typename Math::Scalar* buffer) {
     const int64_t step = column_step(cols);
     const auto shown = [&](int64_t r) { return r < end && (visible == nullptr || visible[r - first] != 0); };
     if constexpr (Math::kPack == 1) {
-        if (x.dtype == DType::fp32 && visible == nullptr && lies_close(x, cols))
-            return {reinterpret_cast<const float*>(x.at(first)), 1, x.stride_row};
         for (int64_t r = first; r < end; ++r) {
             float* row = buffer + (r - first) * step;
             if (shown(r)) {
@@ -140,7 +142,17 @@ inline Operand2d<Math> columns_operand(const Rows& x, int64_t first, int64_t end
         for (int64_t r = first; r < end; r += 2)
             Math::interleave(source(r), source(r + 1), cols, buffer + (r - first) / 2 * step);
     }
-    return {buffer, 1, step};
+}
+
+// Rows [first, end) as a columns operand, in place where they can be read so.
+template <class Math>
+inline Operand2d<Math> columns_operand(const Rows& x, int64_t first, int64_t end, int64_t cols, const uint8_t* visible,
+                                       typename Math::Scalar* buffer) {
+    if constexpr (Math::kPack == 1)
+        if (x.dtype == DType::fp32 && visible == nullptr && lies_close(x, cols))
+            return {reinterpret_cast<const float*>(x.at(first)), 1, x.stride_row};
+    copy_columns<Math>(x, first, end, cols, visible, buffer);
+    return {buffer, 1, column_step(cols)};
 }
 
 // load_panel in the form that a product over its columns reads. `floats` holds cols rows of kPanel floats.

@@ -110,10 +110,14 @@ constexpr int64_t kBackwardKeys = 128;
 constexpr int64_t kBackwardQueries = 128;
 
 // All rows: init(r, v) gives where row r, vector v starts from; done(r, c0, c1) takes the finished row. Each row's sums
-// run over s in order whatever tile it falls in, so a row's bits do not depend on its neighbours.
-template <class Math, class Init, class Done>
+// run over s in order whatever tile it falls in, so a row's bits do not depend on its neighbours. between() runs after
+// each tile, when no accumulator is live.
+struct NothingBetween {
+    void operator()() const {}
+};
+template <class Math, class Init, class Done, class Between = NothingBetween>
 inline void product(const typename Math::Scalar* a, int64_t a_row, int64_t a_step, const typename Math::Scalar* b,
-                    int64_t b_step, int64_t rows, int64_t steps, Init init, Done done) {
+                    int64_t b_step, int64_t rows, int64_t steps, Init init, Done done, Between between = {}) {
     int64_t r0 = 0;
     const auto tile = [&]<int R>() {
         product_tile<R, Math>(
@@ -121,6 +125,7 @@ inline void product(const typename Math::Scalar* a, int64_t a_row, int64_t a_ste
             steps, [&](int r, int v) __attribute__((always_inline)) { return init(r0 + r, v); },
             [&](int r, Vec c0, Vec c1) __attribute__((always_inline)) { done(r0 + r, c0, c1); });
         r0 += R;
+        between();
     };
     while (r0 + kRows <= rows) tile.template operator()<kRows>();
     if (r0 + 4 <= rows) tile.template operator()<4>();
@@ -131,22 +136,24 @@ inline void product(const typename Math::Scalar* a, int64_t a_row, int64_t a_ste
 // S^T or dP^T of `rows` keys: dot products over `steps`, of which no more than 128 elements are summed in one chain
 // before they are added up, since a longer chain would round off more than LSE's bound allows. Partial sums lie at
 // partial + r * partial_row.
-template <class Math, class Done>
+template <class Math, class Done, class Between = NothingBetween>
 inline void dot_products(const typename Math::Scalar* a, int64_t a_row, const typename Math::Scalar* b, int64_t rows,
-                         int64_t steps, float* partial, int64_t partial_row, Done done) {
+                         int64_t steps, float* partial, int64_t partial_row, Done done, Between between = {}) {
     constexpr int64_t kChain = 128 / Math::kPack;
     const auto zero = [](int64_t, int) { return Vec{}; };
     if (steps <= kChain) {
-        product<Math>(a, a_row, 1, b, kPanel, rows, steps, zero, done);
+        product<Math>(a, a_row, 1, b, kPanel, rows, steps, zero, done, between);
         return;
     }
     for (int64_t s = 0; s < steps; s += kChain)
-        product<Math>(a + s, a_row, 1, b + s * kPanel, kPanel, rows, steps - s < kChain ? steps - s : kChain, zero,
-                      [=](int64_t r, Vec c0, Vec c1) {
-                          float* sum = partial + r * partial_row;
-                          store(sum, s == 0 ? c0 : load(sum) + c0);
-                          store(sum + kLanes, s == 0 ? c1 : load(sum + kLanes) + c1);
-                      });
+        product<Math>(
+            a + s, a_row, 1, b + s * kPanel, kPanel, rows, steps - s < kChain ? steps - s : kChain, zero,
+            [=](int64_t r, Vec c0, Vec c1) {
+                float* sum = partial + r * partial_row;
+                store(sum, s == 0 ? c0 : load(sum) + c0);
+                store(sum + kLanes, s == 0 ? c1 : load(sum + kLanes) + c1);
+            },
+            between);
     for (int64_t r = 0; r < rows; ++r)
         done(r, load(partial + r * partial_row), load(partial + r * partial_row + kLanes));
 }

@@ -1,0 +1,118 @@
+// key_blocks.h: the blocks of K and V that forward.h walks, as operands of its products. Rows that must be widened,
+// paired, or gathered from far apart are copied into a buffer; to hide the memory's latency the next block is copied in
+// slices between the panels of the current one, each slice brought nearer while the panel before it is worked on.
+#pragma once
+
+#include "cpu/panel.h"
+#include "cpu/prefetch.h"
+
+namespace flashtile {
+inline namespace FLASHTILE_TARGET {
+
+template <class Math>
+class KeyBlocks {
+    using Scalar = typename Math::Scalar;
+
+public:
+    // Blocks of at most `most` keys, a multiple of kPack.
+    KeyBlocks(Arena& arena, int64_t most, int64_t d, int64_t dv)
+        : k_step_(row_step<Math>(d)), v_step_(column_step(dv)), d_(d), dv_(dv) {
+        for (Buffer& buffer : buffers_) {
+            buffer.k = arena.take<Scalar>(most * k_step_);
+            buffer.v = arena.take<Scalar>(most / Math::kPack * v_step_);
+        }
+    }
+
+    // Makes keys [first, end) current; pairs start at `first`. `hide_first`: key `first` is there only as a partner,
+    // and its V reads as zero. `with_v`: false where V has to wait for the scores.
+    void load(const Head& head, int64_t first, int64_t end, bool hide_first, bool with_v) {
+        with_v_ = with_v;
+        if (next_.first != first || next_.end != end) prepare(head, first, end);
+        copy(head, next_.end);
+        current_ = next_;
+        if (hide_first && with_v) {
+            const uint8_t second_only[2] = {0, 1};
+            copy_columns<Math>(head.v, first, lesser(first + 2, end), dv_, second_only, buffers_[active_].v);
+        }
+        active_ ^= 1;
+        next_ = {};
+    }
+
+    // Keys [first, end) come next, in `slices` slices.
+    void expect(const Head& head, int64_t first, int64_t end, int64_t slices) {
+        prepare(head, first, end);
+        slice_ = round_up((end - first + slices - 1) / slices, Math::kPack);
+        approach(head);
+    }
+
+    // Between the tiles of a product: some lines of the slice after this one.
+    void step() {
+        next_k_.step(kLinesAStep);
+        next_v_.step(kLinesAStep);
+    }
+
+    // Between panels: the slice that has come near.
+    void advance(const Head& head) {
+        copy(head, lesser(next_.copied + slice_, next_.end));
+        approach(head);
+    }
+
+    // The operands of keys from `first` on; first is at the start of a pair.
+    Operand2d<Math> k(int64_t first) const {
+        return {current_.k.data + (first - current_.first) * current_.k.row, current_.k.row, current_.k.step};
+    }
+    Operand2d<Math> v(int64_t first) const {
+        return {current_.v.data + (first - current_.first) / Math::kPack * current_.v.step, 1, current_.v.step};
+    }
+    // A buffer for columns of V that one panel needs for itself.
+    Scalar* spare_v() const { return buffers_[active_].v; }
+
+private:
+    static constexpr int64_t kLinesAStep = 4;
+    struct Buffer {
+        Scalar *k, *v;
+    };
+    struct Block {
+        int64_t first = 0, end = 0, copied = 0;
+        Operand2d<Math> k{}, v{};
+    };
+
+    static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
+
+    void prepare(const Head& head, int64_t first, int64_t end) {
+        const Buffer& buffer = buffers_[active_];
+        next_ = {first, end, first, {buffer.k, k_step_, 1}, {buffer.v, 1, v_step_}};
+        if constexpr (Math::kPack == 1)
+            if (head.k.dtype == DType::fp32 && lies_close(head.k, d_) && lies_close(head.v, dv_) && first < end) {
+                next_.k = rows_operand<Math>(head.k, first, end, d_, nullptr);
+                next_.v = columns_operand<Math>(head.v, first, end, dv_, nullptr, nullptr);
+                next_.copied = end;
+            }
+    }
+
+    void copy(const Head& head, int64_t to) {
+        const int64_t from = next_.copied, at = from - next_.first;
+        if (from >= to) return;
+        copy_rows<Math>(head.k, from, to, d_, buffers_[active_].k + at * k_step_);
+        if (with_v_)
+            copy_columns<Math>(head.v, from, to, dv_, nullptr, buffers_[active_].v + at / Math::kPack * v_step_);
+        next_.copied = to;
+    }
+
+    void approach(const Head& head) {
+        const int64_t to = lesser(next_.copied + slice_, next_.end);
+        next_k_ = Prefetch(head.k, next_.copied, to, d_);
+        next_v_ = Prefetch(head.v, next_.copied, to, dv_);
+    }
+
+    int64_t k_step_, v_step_, d_, dv_;
+    Buffer buffers_[2];
+    int active_ = 0;  // the buffer that the next block goes to
+    Block current_, next_;
+    int64_t slice_ = 0;
+    bool with_v_ = true;
+    Prefetch next_k_, next_v_;
+};
+
+}  // namespace FLASHTILE_TARGET
+}  // namespace flashtile
