@@ -4,6 +4,7 @@
 // queries in their lanes; dV and dK have columns there.
 #pragma once
 
+#include "cpu/dropout.h"
 #include "cpu/kernels.h"
 #include "cpu/prefetch.h"
 #include "cpu/scores.h"
@@ -60,7 +61,7 @@ public:
     Queries load_queries(const Head& head, const cpu::BackwardState& state, int64_t h, int64_t i0, Scalar* q,
                          Scalar* dout) {
         const int64_t count = head.seqlen_q - i0 < kPanel ? head.seqlen_q - i0 : kPanel;
-        load_packed_panel<Math>(head.q, i0, count, d_, head.query_factor<Math>(), rows_, tile_, q);
+        load_packed_panel<Math>(head.q, i0, count, d_, head.query_factor(), rows_, tile_, q);
         load_packed_panel<Math>(head.dout, i0, count, dv_, 1.0f, rows_, tile_, dout);
         const int64_t at = (h * state.panels + head.first_unit(kPanel)) * kPanel + i0;
         for (int64_t lane = 0; lane < count; ++lane)
@@ -90,7 +91,7 @@ public:
         const Vec lse[2] = {load(queries.lse), load(queries.lse + kLanes)};
         const Vec rest[2] = {load(queries.lse_rest), load(queries.lse_rest + kLanes)};
         const Vec D[2] = {load(queries.D), load(queries.D + kLanes)};
-        const float factor = head.score_factor<Math>();
+        const float factor = head.score_factor();
         const Scalar* k = block_k_.data + (from - first_key_) * block_k_.row;
         const Scalar* v = block_v_.data + (from - first_key_) * block_v_.row;
 
@@ -100,9 +101,8 @@ public:
                                [=, this](int64_t j, Vec s0, Vec s1) {
                                    next_q_.step(q_lines_);
                                    next_dout_.step(dout_lines_);
-                                   store(out.p + j * out.stride, exp2(scaled<Math>(s0, factor) - lse0 - rest0));
-                                   store(out.p + j * out.stride + kLanes,
-                                         exp2(scaled<Math>(s1, factor) - lse1 - rest1));
+                                   store(out.p + j * out.stride, exp2(s0 * factor - lse0 - rest0));
+                                   store(out.p + j * out.stride + kLanes, exp2(s1 * factor - lse1 - rest1));
                                });
             dot_products<Math>(v, block_v_.row, queries.dout, to - from, pairs(dv_), out.ds, out.stride,
                                [=](int64_t j, Vec dp0, Vec dp1) {
@@ -120,9 +120,7 @@ public:
             };
         };
         dot_products<Math>(k, block_k_.row, queries.q, to - from, pairs(d_), s_, kPanel,
-                           [=, raw = store_to(s_)](int64_t j, Vec s0, Vec s1) {
-                               raw(j, scaled<Math>(s0, factor), scaled<Math>(s1, factor));
-                           });
+                           [=, raw = store_to(s_)](int64_t j, Vec s0, Vec s1) { raw(j, s0 * factor, s1 * factor); });
         dot_products<Math>(v, block_v_.row, queries.dout, to - from, pairs(dv_), dp_, kPanel, store_to(dp_));
         const bool softcap = head.softcap_log2 != 0.0f;
         const bool all_visible = modify_scores(head, tile, softcap ? derivative_ : nullptr, visible, tile_, rows_);
@@ -255,7 +253,9 @@ public:
             const int64_t used_end = end < head.seqlen_k ? end : head.seqlen_k;
             if (first >= used_end) continue;
             tile_.load_keys(head, first, used_end);
-            if (!late_columns(head)) k_block_ = columns_operand<Math>(head.k, first, used_end, d_, nullptr, k_columns_);
+            if (!late_columns(head))
+                k_block_ =
+                    columns_operand<Math>(head.k, first, used_end, d_, hidden_rows(head, first, used_end), k_columns_);
             const int64_t i_end = head.band.end_query(used_end - 1, head.seqlen_q);
             for (int64_t i0 = head.band.first_query(first) / Br * Br; i0 < i_end; i0 += Br)
                 query_block(head, h, i0, i0 + Br < head.seqlen_q ? i0 + Br : head.seqlen_q, first, used_end);
@@ -266,6 +266,16 @@ public:
 
 private:
     static bool late_columns(const Head& head) { return head.bias || head.mask; }
+
+    // In pairs of keys a visible key may meet one that the band hides from every query, which must then read as zero.
+    // Returns flags for columns_operand, or null where there is no such key.
+    const uint8_t* hidden_rows(const Head& head, int64_t first, int64_t end) {
+        const int64_t seen_first = head.band.first_key(0);
+        const int64_t seen_end = head.band.end_key(head.seqlen_q - 1, head.seqlen_k);
+        if (Math::kPack == 1 || (first >= seen_first && end <= seen_end)) return nullptr;
+        for (int64_t j = first; j < end; ++j) visible_[j - first] = j >= seen_first && j < seen_end;
+        return visible_;
+    }
 
     // One block of queries against the task's keys: lines 10 to 18.
     void query_block(const Head& head, int64_t h, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {

@@ -5,6 +5,7 @@
 // on its own problem only.
 #pragma once
 
+#include "cpu/dropout.h"
 #include "cpu/kernels.h"
 #include "cpu/key_blocks.h"
 #include "cpu/scores.h"
@@ -102,7 +103,7 @@ private:
 
     // Lines 3 to 5: load Q; O = 0, l = 0, m = "minus infinity".
     void start(Panel& panel) {
-        load_packed_panel<Math>(head_.q, panel.i0, panel.count, d_, head_.query_factor<Math>(), rows_, tile_, panel.q);
+        load_packed_panel<Math>(head_.q, panel.i0, panel.count, d_, head_.query_factor(), rows_, tile_, panel.q);
         memset(panel.o, 0, static_cast<size_t>(dv_ * kPanel) * sizeof(float));
         for (int half = 0; half < kPanel; half += kLanes) {
             store(panel.m + half, broadcast(kLeastMaximum));
@@ -118,10 +119,10 @@ private:
         const bool plain = !head_.modified() && head_.band.covers(panel.i0, panel.i0 + panel.count, from, to);
         Vec block_max[2];
         bool all_visible = true;
-        float factor = head_.score_factor<Math>();  // from what s_ holds to log2 units
+        float factor = head_.score_factor();  // from what s_ holds to log2 units
         scores(panel, from, to, block_max);
         if (!plain) {
-            scale_tile<Math>(tile, factor);
+            scale_tile(tile, factor);
             factor = 1.0f;
             all_visible = modify_scores(head_, tile, nullptr, late_v_ ? visible_ : nullptr, tile_, rows_);
             block_max[0] = block_max[1] = broadcast(kLeastMaximum);
@@ -163,42 +164,70 @@ private:
     // S = factor * s_.
     void softmax(Panel& panel, const ScoreTile& tile, float factor, const Vec (&block_max)[2], Vec (&alpha)[2]) {
         const int64_t keys = tile.j1 - tile.j0;
-        Vec m[2], l[2];
+        Vec m[2];
         for (int half = 0; half < 2; ++half) {
             const Vec old = load(panel.m + half * kLanes);
-            m[half] = max(scaled<Math>(block_max[half], factor), old);
+            m[half] = max(block_max[half] * factor, old);
             alpha[half] = exp2(old - m[half]);
-            l[half] = Vec{};  // of this block: one long sum of equal terms would round the same way every time
             store(panel.m + half * kLanes, m[half]);
         }
-        const auto probability = [&](int64_t j, int half) {
-            const Vec p = exp2(scaled<Math>(load(s_ + j * kPanel + half * kLanes), factor) - m[half]);
-            l[half] += p;
-            return p;
-        };
-        if (Math::kPack == 1 || head_.drops) {
-            for (int64_t j = 0; j < keys; ++j)
-                for (int half = 0; half < 2; ++half) store(s_ + j * kPanel + half * kLanes, probability(j, half));
-            if (head_.drops) {
-                dropout_keep(head_, tile, tile_);
-                for (int64_t n = 0; n < keys * kPanel; n += kLanes) store(s_ + n, load(s_ + n) * load(tile_ + n));
+        // l is a sum of up to millions of terms that may all be alike and then round the same way: eight at a time, and
+        // these with what each addition leaves out (Fast2Sum). The eights start at multiples of 8, not at the first key
+        // that this panel happens to see.
+        Vec sum[2] = {}, left_out[2] = {};
+        for (int64_t j = 0; j < keys;) {
+            const int64_t eight = lesser(keys, j + 8 - (tile.j0 + j) % 8);
+            Vec l[2] = {};
+            const auto probability = [&](int64_t row, int half) {
+                if (row >= keys) return Vec{};
+                const Vec p = exp2(load(s_ + row * kPanel + half * kLanes) * factor - m[half]);
+                l[half] += p;
+                return p;
+            };
+            for (; j < eight; j += Math::kPack)
+                for (int half = 0; half < 2; ++half) {
+                    const Vec p = probability(j, half);
+                    if constexpr (Math::kPack == 1) {
+                        store(s_ + j * kPanel + half * kLanes, p);
+                    } else {
+                        const Vec next = probability(j + 1, half);
+                        Math::store_pair(p_ + j / 2 * kPanel + half * kLanes, p, next);
+                        if (head_.drops) {
+                            store(s_ + j * kPanel + half * kLanes, p);
+                            store(s_ + (j + 1) * kPanel + half * kLanes, next);
+                        }
+                    }
+                }
+            for (int half = 0; half < 2; ++half) {
+                const Vec before = sum[half];
+                sum[half] = before + l[half];
+                left_out[half] += l[half] - (sum[half] - before);
             }
         }
-        if constexpr (Math::kPack > 1) {
-            const auto value = [&](int64_t j, int half) {
-                if (j >= keys) return Vec{};
-                return head_.drops ? load(s_ + j * kPanel + half * kLanes) : probability(j, half);
-            };
-            for (int64_t j = 0; j < keys; j += 2)
-                for (int half = 0; half < 2; ++half) {
-                    const Vec even = value(j, half);
-                    Math::store_pair(p_ + j / 2 * kPanel + half * kLanes, even, value(j + 1, half));
-                }
-        }
+        if (head_.drops) drop(tile);
         for (int half = 0; half < 2; ++half) {
-            float* sum = panel.l + half * kLanes;
-            store(sum, load(sum) * alpha[half] + l[half]);
+            float* l = panel.l + half * kLanes;
+            store(l, load(l) * alpha[half] + (sum[half] + left_out[half]));
         }
+    }
+
+    // Takes dropped probabilities out of P; l keeps them.
+    void drop(const ScoreTile& tile) {
+        const int64_t keys = tile.j1 - tile.j0;
+        dropout_keep(head_, tile, tile_);
+        const auto kept = [&](int64_t j, int half) {
+            const int64_t n = j * kPanel + half * kLanes;
+            return j < keys ? load(s_ + n) * load(tile_ + n) : Vec{};
+        };
+        for (int64_t j = 0; j < keys; j += Math::kPack)
+            for (int half = 0; half < 2; ++half) {
+                if constexpr (Math::kPack == 1) {
+                    store(s_ + j * kPanel + half * kLanes, kept(j, half));
+                } else {
+                    const Vec even = kept(j, half);
+                    Math::store_pair(p_ + j / 2 * kPanel + half * kLanes, even, kept(j + 1, half));
+                }
+            }
     }
 
     // O^T = alpha O^T + V^T P^T

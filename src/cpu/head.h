@@ -67,16 +67,10 @@ struct Head {
     // Where this sequence's units of `unit` queries start, if every sequence starts at a unit of its own.
     int64_t first_unit(int64_t unit) const { return rows_before / unit + sequences_before; }
 
-    // Scores in log2 units are score_factor * (query_factor q).k. In fp32 the scale goes into Q^T, once; bf16 queries
-    // are multiplied as they are, but for a sign that keeps score_factor positive, so that it may follow the maximum.
-    template <class Math>
-    float query_factor() const {
-        return Math::kPack == 1 ? scale_log2 : (scale_log2 < 0.0f ? -1.0f : 1.0f);
-    }
-    template <class Math>
-    float score_factor() const {
-        return Math::kPack == 1 ? 1.0f : (scale_log2 < 0.0f ? -scale_log2 : scale_log2);
-    }
+    // Scores in log2 units are score_factor * (query_factor q).k. The sign goes into Q, so that the factor is positive
+    // and may follow the maximum: P = 2^(factor s - m) then rounds once, relative to s - m.
+    float query_factor() const { return scale_log2 < 0.0f ? -1.0f : 1.0f; }
+    float score_factor() const { return scale_log2 < 0.0f ? -scale_log2 : scale_log2; }
 
     // True if scores need more than the band: every block then passes through modify_scores.
     bool modified() const { return softcap_log2 != 0.0f || alibi || bias || mask; }

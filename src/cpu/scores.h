@@ -24,19 +24,8 @@ struct ScoreTile {
     int64_t j0, j1;
 };
 
-// s * factor, where Math leaves a factor to be applied (Head::score_factor).
-template <class Math>
-inline Vec scaled(Vec s, float factor) {
-    if constexpr (Math::kPack == 1)
-        return s;
-    else
-        return s * factor;
-}
-
-template <class Math>
 inline void scale_tile(const ScoreTile& tile, float factor) {
-    for (int64_t n = 0; Math::kPack > 1 && n < (tile.j1 - tile.j0) * kPanel; n += kLanes)
-        store(tile.s + n, load(tile.s + n) * factor);
+    for (int64_t n = 0; n < (tile.j1 - tile.j0) * kPanel; n += kLanes) store(tile.s + n, load(tile.s + n) * factor);
 }
 
 // Applies softcap, ALiBi, bias, mask and band. Where `derivative` is not null it receives softcap's 1 - tanh^2 in the
@@ -104,18 +93,6 @@ inline bool modify_scores(const Head& head, const ScoreTile& tile, float* deriva
         all &= any;
     }
     return all;
-}
-
-// keep[j - j0][lane] = 1 where dropout keeps a probability, else 0. The factor 65536 / (65536 - t) of kept values is
-// applied once, to what they add up to.
-inline void dropout_keep(const Head& head, const ScoreTile& tile, float* keep) {
-    const unsigned first_i = static_cast<unsigned>(head.origin_i + tile.i0);
-    for (int64_t j = tile.j0; j < tile.j1; ++j) {
-        const unsigned column = static_cast<unsigned>(head.origin_j + j);
-        float* row = keep + (j - tile.j0) * kPanel;
-        for (unsigned lane = 0; lane < kPanel; ++lane)
-            row[lane] = head.dropout.keeps(first_i + lane, column) ? 1.0f : 0.0f;
-    }
 }
 
 }  // namespace FLASHTILE_TARGET

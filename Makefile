@@ -1,0 +1,84 @@
+# A thin front over CMakePresets.json. Each target first installs what it needs and the machine lacks (tools/setup).
+PREFIX ?= /usr/local
+# Seconds that each fuzzer runs in `make check`.
+FUZZ_SECONDS ?= 15
+
+sources = git ls-files -co --exclude-standard -- '*.c' '*.cpp' '*.h' '*.hpp'
+stage = @printf '\n== %s  %s\n' "$$(date +%T)" '$(1)'
+build = cmake --preset $(1) && cmake --build --preset $(or $(2),$(1))
+
+.PHONY: help build test demo check install format clean \
+	check-format check-clang check-tidy check-asan check-tsan check-fuzz check-aarch64 setup-check
+
+help:
+	@echo 'make build    build/flashtile and the shared library build/libflashtile.so'
+	@echo 'make demo     a sentence encoder, attend on its first layer, a bench of a minute (demo-results/)'
+	@echo 'make test     the whole suite, release build'
+	@echo 'make check    sanitizers, fuzzers, AArch64, clang, clang-tidy, clang-format; each also as make check-...'
+	@echo 'make install  into PREFIX (now $(PREFIX))'
+	@echo 'make format   clang-format on every source'
+	@echo 'make clean    remove all build folders and demo-results (the virtual environment .venv stays)'
+
+build:
+	@tools/setup build
+	$(call build,release,product)
+
+test:
+	@tools/setup build test
+	$(call stage,release build)
+	$(call build,release)
+	$(call stage,test suite)
+	ctest --preset release
+
+demo:
+	@tools/setup build demo
+	$(call build,release,product)
+	tools/demo
+
+install: build
+	cmake --install build --prefix $(PREFIX)
+
+check: check-format check-clang check-tidy check-asan check-tsan check-fuzz check-aarch64
+	$(call stage,check is through)
+
+setup-check:
+	@tools/setup build check
+
+check-format: setup-check
+	$(call stage,clang-format)
+	$(sources) | xargs clang-format-14 --dry-run -Werror
+
+check-clang: setup-check
+	$(call stage,clang build)
+	$(call build,clang)
+
+# Reads the compile commands of the clang build.
+check-tidy: check-clang
+	$(call stage,clang-tidy)
+	tools/tidy build-clang
+
+check-asan: setup-check
+	$(call stage,address and undefined-behaviour sanitizers)
+	$(call build,asan)
+	ctest --preset asan
+
+check-tsan: setup-check
+	$(call stage,thread sanitizer)
+	$(call build,tsan)
+	ctest --preset tsan
+
+check-fuzz: setup-check
+	$(call stage,fuzzers)
+	$(call build,fuzz)
+	tools/fuzz build-fuzz $(FUZZ_SECONDS)
+
+check-aarch64: setup-check
+	$(call stage,AArch64 under qemu)
+	$(call build,aarch64)
+	ctest --preset aarch64
+
+format: setup-check
+	$(sources) | xargs clang-format-14 -i
+
+clean:
+	rm -rf build build-* demo-results

@@ -1,0 +1,207 @@
+// attend.cpp: `flashtile attend`: attention of tensors in files, the result into a file. Inputs are mapped; the output
+// is computed where it will lie on the disk.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <flashtile/flashtile.hpp>
+#include <memory>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "attend_inputs.h"
+#include "attention_options.h"
+#include "available_memory.h"
+#include "commands.h"
+#include "io/convert.h"
+#include "io/output_array.h"
+#include "progress.h"
+
+namespace flashtile::cli {
+namespace {
+
+constexpr const char* examples = R"(Examples:
+  flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --causal
+  flashtile attend --q layer.safetensors:q --k layer.safetensors:k --v layer.safetensors:v --out out.safetensors
+  flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --lse lse.npy --window=256,0 --softcap=30
+  flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --layout=bhsd --mask keep.npy --dtype=bf16
+
+Shapes: (s, d), (s, h, d) or (b, s, h, d), with --layout=bhsd (h, s, d) or (b, h, s, d). The heads of q are a multiple
+of those of k and v; s of q may differ from that of k and v, and the head dimension of v from that of q and k.
+The result has q's shape with v's head dimension, in the type computed in; --lse is fp32 (b, h, s), natural logarithm.
+--bias and --mask broadcast to (b, h, s of q, s of k); a mask is bool or uint8, and nonzero keeps. --alibi is (h) or
+(b, h). NumPy has no bf16: a bf16 result goes to .safetensors. Exit codes: 0 ok, 2 usage or bad input.)";
+
+struct Arguments {
+    AttentionOptions attention;
+    std::string q, k, v, out, lse, alibi, bias, mask;
+    std::string layout = "bshd";
+    bool json = false;
+};
+
+struct Inputs {
+    AttendInput q, k, v;
+    std::optional<AttendInput> alibi, bias, mask;
+
+    template <class Do>
+    void for_each(Do action) {
+        for (AttendInput* input : {&q, &k, &v}) action(*input);
+        for (auto* input : {&alibi, &bias, &mask})
+            if (*input) action(**input);
+    }
+};
+
+std::optional<AttendInput> open_optional(const char* flag, const std::string& file) {
+    if (file.empty()) return std::nullopt;
+    return std::make_optional<AttendInput>(flag, file);
+}
+
+Inputs open(const Arguments& arguments) {
+    return {.q = {"--q", arguments.q},
+            .k = {"--k", arguments.k},
+            .v = {"--v", arguments.v},
+            .alibi = open_optional("--alibi", arguments.alibi),
+            .bias = open_optional("--bias", arguments.bias),
+            .mask = open_optional("--mask", arguments.mask)};
+}
+
+// Says in which type each input is wanted; returns that of q, k, v and the result.
+io::DType choose_types(Inputs& inputs, const std::string& wanted) {
+    check_ranks(inputs.q, inputs.k, inputs.v);
+    const io::DType compute = compute_dtype(inputs.q, inputs.k, inputs.v, wanted);
+    for (AttendInput* input : {&inputs.q, &inputs.k, &inputs.v}) input->want(compute);
+    for (auto* input : {&inputs.alibi, &inputs.bias}) {
+        if (!*input) continue;
+        if (!io::is_floating((*input)->dtype()))
+            throw std::invalid_argument(fmt::format("{} holds {}, allowed is fp64, fp32, fp16 or bf16",
+                                                    (*input)->flag(), io::name((*input)->dtype())));
+        const bool kept = input == &inputs.bias && (*input)->dtype() == compute;
+        (*input)->want(kept ? compute : io::DType::fp32);
+    }
+    if (inputs.mask && inputs.mask->dtype() != io::DType::boolean && inputs.mask->dtype() != io::DType::uint8)
+        throw std::invalid_argument(
+            fmt::format("--mask holds {}, allowed is bool or uint8", io::name(inputs.mask->dtype())));
+    return compute;
+}
+
+void refuse_beyond(std::uint64_t available, std::uint64_t needed) {
+    if (needed > available)
+        throw std::invalid_argument(
+            fmt::format("this takes {} of memory for inputs, outputs and workspace, and {} is available",
+                        format_bytes(needed), format_bytes(available)));
+}
+
+void report(const Arguments& arguments, const std::vector<std::int64_t>& shape, io::DType dtype, double seconds) {
+    if (arguments.json) {
+        nlohmann::ordered_json json = {{"out", arguments.out},         {"shape", shape},
+                                       {"dtype", io::name(dtype)},     {"layout", arguments.layout},
+                                       {"ran", flashtile::last_run()}, {"seconds", seconds}};
+        if (!arguments.lse.empty()) json["lse"] = arguments.lse;
+        // A file's name need not be valid UTF-8, but JSON must.
+        fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+        return;
+    }
+    fmt::print("{}: {} {}, {:.3g} ms ({})\n", arguments.out, io::to_string(shape), io::name(dtype), seconds * 1e3,
+               flashtile::last_run());
+}
+
+void attend(const Arguments& arguments) {
+    const std::uint64_t available = available_memory();
+    const Layout layout = arguments.layout == "bhsd" ? Layout::bhsd : Layout::bshd;
+    Inputs inputs = open(arguments);
+    const io::DType dtype = choose_types(inputs, arguments.attention.dtype);
+
+    std::vector<std::int64_t> out_shape = inputs.q.shape();
+    out_shape.back() = inputs.v.shape().back();
+    const std::vector<std::int64_t> logsumexp_shape = lse_shape(out_shape, layout);
+    std::uint64_t needed = 0;
+    inputs.for_each([&](const AttendInput& input) { needed += input.memory(); });
+    const auto output_bytes = [](const std::vector<std::int64_t>& shape, io::DType type) {
+        const auto bytes = io::checked_bytes(shape, io::size_of(type));
+        if (!bytes) throw std::invalid_argument(fmt::format("the result's shape would be {}", io::to_string(shape)));
+        return *bytes;
+    };
+    needed += output_bytes(out_shape, dtype);
+    if (!arguments.lse.empty()) needed += output_bytes(logsumexp_shape, io::DType::fp32);
+    refuse_beyond(available, needed);
+
+    io::OutputArray out(arguments.out, "out", dtype, out_shape);
+    std::optional<io::OutputArray> lse;
+    if (!arguments.lse.empty()) lse.emplace(arguments.lse, "lse", io::DType::fp32, logsumexp_shape);
+    inputs.for_each([](AttendInput& input) { input.reserve(); });
+
+    auto options = arguments.attention.to_options();
+    if (inputs.alibi) options.alibi_slopes = inputs.alibi->view();
+    if (inputs.bias) options.bias = inputs.bias->view();
+    if (inputs.mask) options.mask = inputs.mask->view();
+    const auto q = inputs.q.view(layout), k = inputs.k.view(layout), v = inputs.v.view(layout);
+    const auto out_view = rows_view(out.data(), to_flashtile(dtype), out_shape, layout);
+    flashtile::tensor lse_view;
+    if (lse) {
+        const auto& rows = out_view.raw().shape;
+        lse_view = flashtile::view(lse->data(), fp32, {rows[0], rows[2], rows[1]});
+    }
+    // Checks every argument, before any time goes into conversion.
+    refuse_beyond(available, needed + flashtile::forward_workspace(options, q, k, v, out_view, lse_view));
+
+    double seconds = 0.0;
+    {
+        const Progress progress("converting inputs");
+        inputs.for_each([](AttendInput& input) { input.fill(); });
+    }
+    {
+        const Progress progress(fmt::format("attending, q {}", io::to_string(inputs.q.shape())));
+        const auto start = std::chrono::steady_clock::now();
+        flashtile::forward(options, q, k, v, out_view, lse_view);
+        seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+    {
+        const Progress progress("writing " + arguments.out);
+        out.flush();
+        if (lse) lse->flush();
+        out.commit();
+        if (lse) lse->commit();
+    }
+    report(arguments, out_shape, dtype, seconds);
+}
+
+}  // namespace
+
+void add_attend(CLI::App& app, int& exit_code) {
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App* command = app.add_subcommand("attend", "Attention of tensors in .npy or .safetensors files");
+    command->footer(examples);
+    const auto input = [&](const char* flag, std::string& value, const char* help) {
+        return command->add_option(flag, value, help)->type_name("FILE[:TENSOR]");
+    };
+    input("--q", arguments->q, "Queries")->required();
+    input("--k", arguments->k, "Keys")->required();
+    input("--v", arguments->v, "Values")->required();
+    command->add_option("--out", arguments->out, "Result: .npy or .safetensors")->required()->type_name("FILE");
+    command->add_option("--lse", arguments->lse, "Also write the log-sum-exp of every query's scores")
+        ->type_name("FILE");
+    input("--alibi", arguments->alibi, "ALiBi slopes");
+    input("--bias", arguments->bias, "Added to the scores");
+    input("--mask", arguments->mask, "Keys that a query may see");
+    command->add_option("--layout", arguments->layout, "Order of dimensions: bshd or bhsd")
+        ->check(CLI::IsMember({"bshd", "bhsd"}))
+        ->type_name("ORDER");
+    arguments->attention.add_to(*command);
+    command->add_flag("--json", arguments->json, "Print JSON");
+
+    command->callback([arguments, &exit_code] {
+        try {
+            attend(*arguments);
+            exit_code = exit_ok;
+        } catch (const std::bad_alloc&) {
+            fmt::print(stderr, "flashtile attend: out of memory\n");
+            exit_code = exit_usage;
+        } catch (const std::exception& problem) {
+            fmt::print(stderr, "flashtile attend: {}\n", problem.what());
+            exit_code = exit_usage;
+        }
+    });
+}
+
+}  // namespace flashtile::cli

@@ -1,0 +1,141 @@
+// attend_inputs.cpp: see attend_inputs.h.
+#include "attend_inputs.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdint>
+#include <stdexcept>
+
+#include "attention_options.h"
+#include "io/convert.h"
+
+namespace flashtile::cli {
+namespace {
+
+// An array's dimensions as (batch, seqlen, heads, last), with its strides; those that it lacks have size 1.
+struct Rows {
+    std::array<std::int64_t, 4> shape;
+    std::array<std::int64_t, 4> strides;
+};
+
+Rows rows_of(const std::vector<std::int64_t>& shape, Layout layout) {
+    std::array<std::int64_t, 4> full{1, 1, 1, 1}, strides{};  // in the file's own order
+    const std::size_t rank = shape.size();
+    const bool heads_first = layout == Layout::bhsd;
+    const std::size_t rows = heads_first ? 2 : 1, heads = heads_first ? 1 : 2;
+    full[3] = shape[rank - 1];
+    if (rank == 2) {
+        full[rows] = shape[0];
+    } else {
+        for (std::size_t n = 0; n + 1 < rank; ++n) full[4 - rank + n] = shape[n];
+    }
+    std::int64_t stride = 1;
+    for (std::size_t n = 4; n-- > 0; stride *= full[n]) strides[n] = stride;
+    return {{full[0], full[rows], full[heads], full[3]}, {strides[0], strides[rows], strides[heads], strides[3]}};
+}
+
+}  // namespace
+
+flashtile::dtype to_flashtile(io::DType dtype) {
+    switch (dtype) {
+        case io::DType::fp32:
+            return fp32;
+        case io::DType::fp16:
+            return fp16;
+        case io::DType::bf16:
+            return bf16;
+        case io::DType::boolean:
+        case io::DType::uint8:
+            return boolean;
+        case io::DType::int32:
+            return int32;
+        case io::DType::int64:
+            return int64;
+        case io::DType::fp64:
+            break;
+    }
+    throw std::logic_error("the library computes in no fp64");
+}
+
+io::DType to_io(flashtile::dtype dtype) {
+    if (dtype == fp16) return io::DType::fp16;
+    return dtype == bf16 ? io::DType::bf16 : io::DType::fp32;
+}
+
+AttendInput::AttendInput(const std::string& flag, const std::string& file)
+    : flag_(flag), file_(file), wanted_(file_.array().dtype) {}
+
+void AttendInput::want(io::DType dtype) {
+    wanted_ = dtype;
+}
+
+bool AttendInput::copied() const {
+    // .safetensors headers of odd length leave values where no pointer of their type may point.
+    return wanted_ != dtype() || reinterpret_cast<std::uintptr_t>(file_.array().data) % io::size_of(wanted_) != 0;
+}
+
+std::size_t AttendInput::wanted_bytes() const {
+    return file_.array().elements() * io::size_of(wanted_);
+}
+
+std::size_t AttendInput::memory() const {
+    return wanted_bytes();
+}
+
+void AttendInput::reserve() {
+    if (copied()) copy_ = std::make_unique_for_overwrite<std::byte[]>(wanted_bytes());
+}
+
+void AttendInput::fill() {
+    if (copy_) io::convert(dtype(), file_.array().data, wanted_, copy_.get(), file_.array().elements());
+}
+
+flashtile::tensor AttendInput::view() const {
+    return flashtile::view(data(), to_flashtile(wanted_), shape());
+}
+
+flashtile::tensor AttendInput::view(Layout layout) const {
+    return rows_view(data(), to_flashtile(wanted_), shape(), layout);
+}
+
+void check_ranks(const AttendInput& q, const AttendInput& k, const AttendInput& v) {
+    for (const AttendInput* input : {&q, &k, &v}) {
+        const auto shape = io::to_string(input->shape());
+        if (!io::is_floating(input->dtype()))
+            throw std::invalid_argument(fmt::format("{} holds {}, allowed is fp64, fp32, fp16 or bf16", input->flag(),
+                                                    io::name(input->dtype())));
+        if (input->shape().size() < 2 || input->shape().size() > 4)
+            throw std::invalid_argument(
+                fmt::format("{} has shape {}, allowed is (s, d), (s, h, d) or (b, s, h, d)", input->flag(), shape));
+        if (input->shape().size() != q.shape().size())
+            throw std::invalid_argument(fmt::format("{} has shape {}, allowed is as many dimensions as --q, {}",
+                                                    input->flag(), shape, io::to_string(q.shape())));
+    }
+}
+
+io::DType compute_dtype(const AttendInput& q, const AttendInput& k, const AttendInput& v, const std::string& wanted) {
+    if (!wanted.empty()) return to_io(parse_dtype(wanted));
+    const auto own = [](const AttendInput& input) {
+        return input.dtype() == io::DType::fp64 ? io::DType::fp32 : input.dtype();
+    };
+    for (const AttendInput* input : {&k, &v})
+        if (own(*input) != own(q))
+            throw std::invalid_argument(fmt::format("{} holds {} and --q {}: say with --dtype which to compute in",
+                                                    input->flag(), io::name(input->dtype()), io::name(q.dtype())));
+    return own(q);
+}
+
+flashtile::tensor rows_view(const void* data, flashtile::dtype dtype, const std::vector<std::int64_t>& shape,
+                            Layout layout) {
+    const Rows rows = rows_of(shape, layout);
+    return flashtile::view(data, dtype, rows.shape, rows.strides);
+}
+
+std::vector<std::int64_t> lse_shape(const std::vector<std::int64_t>& out_shape, Layout layout) {
+    const Rows rows = rows_of(out_shape, layout);
+    const std::vector<std::int64_t> full = {rows.shape[0], rows.shape[2], rows.shape[1]};
+    return {full.end() - static_cast<std::ptrdiff_t>(out_shape.size() - 1), full.end()};
+}
+
+}  // namespace flashtile::cli

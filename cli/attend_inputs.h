@@ -1,0 +1,64 @@
+// attend_inputs.h: arrays from files as the library's tensors: which dimension is which, and which type to compute in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <flashtile/flashtile.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/input_array.h"
+
+namespace flashtile::cli {
+
+enum class Layout { bshd, bhsd };
+
+flashtile::dtype to_flashtile(io::DType dtype);
+io::DType to_io(flashtile::dtype dtype);
+
+// An array that stays in its file, unless its type (or, rarely, its place in the file) asks for a converted copy.
+class AttendInput {
+public:
+    AttendInput(const std::string& flag, const std::string& file);
+
+    const std::string& flag() const { return flag_; }
+    io::DType dtype() const { return file_.array().dtype; }
+    const std::vector<std::int64_t>& shape() const { return file_.array().shape; }
+
+    // Says which type is wanted; a copy's memory is taken by reserve() and filled by fill().
+    void want(io::DType dtype);
+    std::size_t memory() const;  // bytes of what will be read over and over: the copy, or else the file's
+    void reserve();
+    void fill();
+
+    flashtile::tensor view() const;  // of the array as it is
+    // (batch, seqlen, heads, head_dim) of an array of rank 2 to 4: (s, d), (s, h, d) or (b, s, h, d), or with heads
+    // before rows.
+    flashtile::tensor view(Layout layout) const;
+
+private:
+    const void* data() const { return copy_ ? copy_.get() : file_.array().data; }
+    bool copied() const;
+    std::size_t wanted_bytes() const;
+
+    std::string flag_;
+    io::InputArray file_;
+    io::DType wanted_;
+    std::unique_ptr<std::byte[]> copy_;
+};
+
+// Throws std::invalid_argument unless q, k and v are floating-point arrays of one rank from 2 to 4.
+void check_ranks(const AttendInput& q, const AttendInput& k, const AttendInput& v);
+
+// The type that all three are computed in, if `wanted` is empty: theirs, where fp64 counts as fp32.
+io::DType compute_dtype(const AttendInput& q, const AttendInput& k, const AttendInput& v, const std::string& wanted);
+
+// A view (batch, seqlen, heads, last) of an array of this layout and shape.
+flashtile::tensor rows_view(const void* data, flashtile::dtype dtype, const std::vector<std::int64_t>& shape,
+                            Layout layout);
+
+// Shape of lse beside an output of this layout and shape, without the dimensions that q lacks: (s), (h, s), (b, h, s).
+std::vector<std::int64_t> lse_shape(const std::vector<std::int64_t>& out_shape, Layout layout);
+
+}  // namespace flashtile::cli

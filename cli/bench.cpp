@@ -1,0 +1,74 @@
+// bench.cpp: the `bench` subcommand: its options and its help. The work is in cli/bench.
+#include <memory>
+
+#include "bench/options.h"
+#include "bench/run.h"
+#include "commands.h"
+
+namespace flashtile::cli {
+namespace {
+
+constexpr const char* description = "Measure speed and memory on the FlashAttention-2 paper's grid, and compare";
+
+constexpr const char* examples = R"(Examples:
+  flashtile bench forward --tokens=4096                        a grid for a small machine
+  flashtile bench both --against=torch --plot=figure4.png      the paper's Figure 4 on this machine
+  flashtile bench backward --dtype=bf16 --head-dim=128 --seqlen=2048,8192 --heads=8 --batch=1 --threads=1,2
+  flashtile bench memory                                       extra memory against sequence length
+
+Without a flag the grid is the paper's: hidden dimension 2048, 16384 tokens in all, sequence lengths 512 to 16384.
+Each speed's FLOPs are 4 * seqlen^2 * head_dim * heads * batch, halved when causal, 2.5 times that for backward.
+Every result is compared with standard attention's before its speed is shown. Exit codes: 0 ok, 1 a result was
+wrong, 2 usage.)";
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& exit_code) {
+    auto options = std::make_shared<bench::Options>();
+    CLI::App* command = app.add_subcommand("bench", description);
+    command->footer(examples);
+    command
+        ->add_option("work", options->work, "forward, backward, both (in one timing), memory; default the first three")
+        ->check(CLI::IsMember({"forward", "backward", "both", "memory"}));
+    command->add_option("--head-dim", options->head_dims, "head dimensions")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 512))
+        ->capture_default_str();
+    command->add_option("--seqlen", options->seqlens, "sequence lengths; default 512, 1024 .. up to --tokens")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 1 << 24));
+    command->add_option("--causal", options->causal, "0, 1 or both")
+        ->check(CLI::IsMember({"0", "1", "both"}))
+        ->capture_default_str();
+    command->add_option("--dtype", options->dtypes, "fp32, fp16, bf16")
+        ->delimiter(',')
+        ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
+        ->capture_default_str();
+    command->add_option("--tokens", options->tokens, "tokens in all: scales the grid to the machine")
+        ->check(CLI::Range(1, 1 << 24))
+        ->capture_default_str();
+    command->add_option("--heads", options->heads, "query heads; default 2048 / head dimension")
+        ->check(CLI::Range(1, 1 << 16));
+    command->add_option("--kv-heads", options->kv_heads, "key heads; default as --heads")
+        ->check(CLI::Range(1, 1 << 16));
+    command->add_option("--batch", options->batch, "sequences; default tokens / sequence length")
+        ->check(CLI::Range(1, 1 << 20));
+    command->add_option("--threads", options->threads, "thread counts; default all CPUs")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 1024));
+    command->add_option("--isa", options->isa, "flashtile's instruction set; default the best")
+        ->check(CLI::IsMember({"portable", "avx2", "avx512", "avx512_bf16"}));
+    command->add_option("--against", options->against, "also measure torch: PyTorch's attention, in a child process")
+        ->check(CLI::IsMember({"torch"}));
+    command->add_option("--repeats", options->repeats, "samples of each method, of which the median counts")
+        ->check(CLI::Range(1, 10000))
+        ->capture_default_str();
+    command->add_option("--minutes,--budget", options->minutes, "take fewer samples, to end after about this time")
+        ->check(CLI::PositiveNumber);
+    command->add_option("--json", options->json, "write the results to this file");
+    command->add_option("--plot", options->plot, "draw speeds as the paper's Figure 4 into this PNG file");
+
+    command->callback([options, &exit_code] { exit_code = bench::run(*options); });
+}
+
+}  // namespace flashtile::cli

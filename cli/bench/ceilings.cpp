@@ -1,0 +1,103 @@
+// ceilings.cpp: see ceilings.h.
+#include "bench/ceilings.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "bench/peak_kernels.h"
+#include "bench/tensors.h"
+
+namespace flashtile::cli::bench {
+namespace {
+
+constexpr int thorough = 7;
+
+// The shortest of several runs of `work` on `threads` threads that start together.
+double seconds_together(int threads, int repeats, const std::function<void(int)>& work) {
+    double best = 1e30;
+    for (int repeat = 0; repeat < repeats; ++repeat) {
+        std::chrono::steady_clock::time_point start;
+        std::barrier all_ready(threads, [&]() noexcept { start = std::chrono::steady_clock::now(); });
+        {
+            std::vector<std::jthread> others;
+            for (int thread = 1; thread < threads; ++thread)
+                others.emplace_back([&, thread] {
+                    all_ready.arrive_and_wait();
+                    work(thread);
+                });
+            all_ready.arrive_and_wait();
+            work(0);
+        }
+        best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    return best;
+}
+
+double peak_gflops(const PeakKernel& kernel, int threads, int repeats) {
+    constexpr std::int64_t iterations = 10'000'000;  // some 25 to 50 ms
+    std::vector<float> kept(static_cast<std::size_t>(threads));
+    const double seconds = seconds_together(
+        threads, repeats, [&](int thread) { kept[static_cast<std::size_t>(thread)] = kernel.run(iterations); });
+    return kernel.flops_per_iteration * static_cast<double>(iterations) * threads / seconds * 1e-9;
+}
+
+double sgemm_gflops(int threads) {
+    constexpr int n = 2048;
+    const Numbers a = random_numbers(flashtile::fp32, n * n, 1);
+    const Numbers b = random_numbers(flashtile::fp32, n * n, 2);
+    const Numbers c(flashtile::fp32, n * n);
+    openblas_set_num_threads(threads);
+    const double seconds = seconds_together(1, thorough, [&](int) {
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, n, n, 1.0f, static_cast<const float*>(a.data()), n,
+                    static_cast<const float*>(b.data()), n, 0.0f, static_cast<float*>(c.data()), n);
+    });
+    return 2.0 * n * n * n / seconds * 1e-9;
+}
+
+double copy_gbytes(int threads) {
+    constexpr std::size_t bytes = std::size_t{256} << 20;
+    std::vector<char> from(bytes, 1);
+    std::vector<char> to(bytes, 2);
+    const std::size_t part = bytes / static_cast<std::size_t>(threads);
+    const double seconds = seconds_together(threads, thorough, [&](int thread) {
+        std::memcpy(to.data() + static_cast<std::size_t>(thread) * part,
+                    from.data() + static_cast<std::size_t>(thread) * part, part);
+    });
+    return 2.0 * static_cast<double>(part) * threads / seconds * 1e-9;
+}
+
+}  // namespace
+
+double Ceilings::for_point(const Point& point) const {
+    const double fma = fma_fp32.at(point.threads);
+    const auto dot = dpbf16.find(point.threads);
+    return point.dtype == flashtile::bf16 && dot != dpbf16.end() ? std::max(fma, dot->second) : fma;
+}
+
+double fma_gflops_now(int threads) {
+    for (const PeakKernel& kernel : peak_kernels())
+        if (std::strcmp(kernel.name, "fma_fp32") == 0) return peak_gflops(kernel, threads, 1);
+    return 0.0;
+}
+
+Ceilings measure_ceilings(const std::set<int>& threads) {
+    Ceilings ceilings;
+    for (const int count : threads) {
+        for (const PeakKernel& kernel : peak_kernels()) {
+            auto& peak = std::strcmp(kernel.name, "dpbf16") == 0 ? ceilings.dpbf16 : ceilings.fma_fp32;
+            peak[count] = peak_gflops(kernel, count, thorough);
+        }
+        ceilings.openblas_sgemm[count] = sgemm_gflops(count);
+        ceilings.copy[count] = copy_gbytes(count);
+    }
+    return ceilings;
+}
+
+}  // namespace flashtile::cli::bench

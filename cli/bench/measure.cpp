@@ -1,0 +1,102 @@
+// measure.cpp: see measure.h.
+#include "bench/measure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
+namespace flashtile::cli::bench {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A sample lasts at least this long, so that the clock and a wake-up do not matter.
+constexpr double sample_seconds = 0.02;
+// Threads of the method before may still spin, waiting for work; they sleep after this.
+constexpr auto settle = 5ms;
+
+struct Candidate {
+    Method* method;
+    int calls_per_sample;
+    std::vector<double> seconds = {};  // of one call
+};
+
+double sample(const Candidate& candidate) {
+    std::this_thread::sleep_for(settle);
+    if (candidate.calls_per_sample > 1) candidate.method->run(1);  // wakes its threads, fills the caches
+    return candidate.method->run(candidate.calls_per_sample) / candidate.calls_per_sample;
+}
+
+}  // namespace
+
+double median(std::vector<double> values) {
+    std::ranges::sort(values);
+    const std::size_t half = values.size() / 2;
+    return values.size() % 2 ? values[half] : 0.5 * (values[half - 1] + values[half]);
+}
+
+Measurement measure(const Point& point, const std::vector<std::unique_ptr<Method>>& methods, double ceiling_gflops,
+                    int repeats, double seconds) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto elapsed = [&] {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
+    Measurement result;
+    const Inputs inputs = random_inputs(point);
+    const Method* baseline = methods.front().get();
+    std::optional<Results> reference;
+
+    std::vector<Candidate> candidates;
+    for (const auto& method : methods) {
+        if (const std::string why = method->why_not(point); !why.empty()) {
+            result.left_out.push_back(fmt::format("{}: {}", method->name(), why));
+            continue;
+        }
+        try {
+            method->prepare(point, inputs);
+            const double first = method->run(1);
+            if (method.get() == baseline) {
+                reference = method->results();
+            } else {
+                if (!reference) reference = standard_results(point, inputs);
+                const double off = difference(method->results(), *reference);
+                if (!(off <= tolerance(point.dtype))) {
+                    result.wrong.push_back(fmt::format(
+                        "{}: differs from standard attention by {:.2g} of the largest value, allowed is {:.2g}",
+                        method->name(), off, tolerance(point.dtype)));
+                    continue;
+                }
+            }
+            // The first call of all may have paid for memory and threads, so where calls are short another one counts.
+            const double once = first > 10 * sample_seconds ? first : method->run(1);
+            candidates.push_back(
+                {method.get(), std::clamp(static_cast<int>(std::ceil(sample_seconds / once)), 1, 100000)});
+        } catch (const std::exception& failure) {
+            result.left_out.push_back(fmt::format("{}: {}", method->name(), failure.what()));
+        }
+    }
+
+    for (int round = 0; round < repeats; ++round) {
+        for (std::size_t n = 0; n < candidates.size(); ++n) {
+            Candidate& candidate = candidates[(n + static_cast<std::size_t>(round)) % candidates.size()];
+            candidate.seconds.push_back(sample(candidate));
+        }
+        if (seconds > 0.0 && elapsed() > seconds) break;
+    }
+    for (const auto& method : methods) method->release();
+
+    for (const Candidate& candidate : candidates) {
+        const double time = median(candidate.seconds);
+        const double gflops = flops(point) / time * 1e-9;
+        result.rows.push_back({candidate.method->name(), candidate.method->isa(point), point, time * 1e3, gflops,
+                               gflops / ceiling_gflops});
+    }
+    return result;
+}
+
+}  // namespace flashtile::cli::bench

@@ -1,0 +1,44 @@
+// method.h: a way to compute attention that the benchmark can time and whose result it can compare.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "bench/point.h"
+#include "bench/tensors.h"
+
+namespace flashtile::cli::bench {
+
+class Method {
+public:
+    Method() = default;
+    Method(const Method&) = delete;
+    Method& operator=(const Method&) = delete;
+    virtual ~Method() = default;
+
+    virtual std::string name() const = 0;
+    virtual std::string isa(const Point& point) const = 0;
+
+    // "" where the method can be timed at the point, else why not.
+    virtual std::string why_not(const Point& point) const = 0;
+
+    // Makes ready for run(): allocates, and for the backward pass alone computes what forward leaves for it. `inputs`
+    // must outlive release().
+    virtual void prepare(const Point& point, const Inputs& inputs) = 0;
+    // Runs the point's pass `count` times and returns the seconds that it took.
+    virtual double run(int count) = 0;
+    virtual Results results() = 0;
+    virtual void release() = 0;
+};
+
+std::unique_ptr<Method> make_flashtile(flashtile::isa isa);
+// Standard attention on OpenBLAS. 16-bit inputs are converted to fp32 before the clock starts.
+std::unique_ptr<Method> make_standard();
+
+// Results of the standard baseline where it may be too large to be timed: P is kept for one head at a time.
+Results standard_results(const Point& point, const Inputs& inputs);
+
+// Bytes of memory that a method may fill: three fifths of what is free.
+double memory_to_use();
+
+}  // namespace flashtile::cli::bench

@@ -1,0 +1,84 @@
+// options.cpp: see options.h.
+#include "bench/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace flashtile::cli::bench {
+namespace {
+
+constexpr std::int64_t paper_hidden = 2048;
+
+std::vector<std::int64_t> powers_of_two(std::int64_t first, std::int64_t last) {
+    std::vector<std::int64_t> result;
+    for (std::int64_t n = first; n <= last; n *= 2) result.push_back(n);
+    return result;
+}
+
+flashtile::dtype parse_dtype(const std::string& name) {
+    if (name == "fp16") return flashtile::fp16;
+    return name == "bf16" ? flashtile::bf16 : flashtile::fp32;
+}
+
+std::vector<bool> causal_values(const std::string& causal) {
+    if (causal == "both") return {false, true};
+    return {causal == "1"};
+}
+
+}  // namespace
+
+std::vector<Pass> passes(const Options& options) {
+    if (options.work.empty()) return {Pass::forward, Pass::backward, Pass::both};
+    std::vector<Pass> result;
+    for (const Pass pass : {Pass::forward, Pass::backward, Pass::both})
+        if (std::ranges::count(options.work, name_of(pass))) result.push_back(pass);
+    return result;
+}
+
+bool wants_memory(const Options& options) {
+    return std::ranges::count(options.work, "memory") > 0;
+}
+
+std::vector<Point> grid(const Options& options) {
+    const auto seqlens =
+        options.seqlens.empty() ? powers_of_two(512, std::min<std::int64_t>(16384, options.tokens)) : options.seqlens;
+    if (seqlens.empty())
+        throw std::invalid_argument(
+            fmt::format("--tokens is {}, allowed is at least 512, or give --seqlen", options.tokens));
+    const auto threads = options.threads.empty() ? std::vector<int>{flashtile::get_threads()} : options.threads;
+
+    std::vector<Point> points;
+    for (const Pass pass : passes(options))
+        for (const auto& dtype : options.dtypes)
+            for (const int count : threads)
+                for (const std::int64_t d : options.head_dims)
+                    for (const bool causal : causal_values(options.causal))
+                        for (const std::int64_t n : seqlens) {
+                            Point p{.pass = pass, .dtype = parse_dtype(dtype), .head_dim = d, .causal = causal};
+                            p.seqlen = n;
+                            p.batch = options.batch ? options.batch : std::max<std::int64_t>(1, options.tokens / n);
+                            p.heads = options.heads ? options.heads : std::max<std::int64_t>(1, paper_hidden / d);
+                            p.kv_heads = options.kv_heads ? options.kv_heads : p.heads;
+                            p.threads = count;
+                            if (p.heads % p.kv_heads)
+                                throw std::invalid_argument(fmt::format(
+                                    "--kv-heads is {}, allowed are divisors of the {} heads", p.kv_heads, p.heads));
+                            points.push_back(p);
+                        }
+    return points;
+}
+
+std::vector<std::int64_t> memory_seqlens(const Options& options) {
+    return options.seqlens.empty() ? powers_of_two(1024, 65536) : options.seqlens;
+}
+
+flashtile::isa parse_isa(const std::string& name) {
+    for (const auto isa :
+         {flashtile::isa::portable, flashtile::isa::avx2, flashtile::isa::avx512, flashtile::isa::avx512_bf16})
+        if (name == flashtile::name(isa)) return isa;
+    return flashtile::isa::automatic;
+}
+
+}  // namespace flashtile::cli::bench

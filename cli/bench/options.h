@@ -1,0 +1,44 @@
+// options.h: what the user asked the benchmark for, and the grid of points that this comes to.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/point.h"
+
+namespace flashtile::cli::bench {
+
+struct Options {
+    std::vector<std::string> work;  // of forward, backward, both, memory; empty: the first three
+    std::vector<std::int64_t> head_dims = {64, 128};
+    std::vector<std::int64_t> seqlens;  // empty: 512, 1024 .. 16384, as far as `tokens` reaches
+    std::string causal = "both";
+    std::vector<std::string> dtypes = {"fp32"};
+    std::int64_t heads = 0;     // 0: hidden dimension 2048
+    std::int64_t kv_heads = 0;  // 0: as heads
+    std::int64_t batch = 0;     // 0: tokens / seqlen
+    std::int64_t tokens = 16384;
+    std::vector<int> threads;  // empty: flashtile's setting
+    std::string isa;
+    std::string against;
+    std::string json;
+    std::string plot;
+    int repeats = 5;
+    double minutes = 0.0;  // 0: no limit
+};
+
+// The passes to time, in the order asked for; "memory" is none.
+std::vector<Pass> passes(const Options& options);
+bool wants_memory(const Options& options);
+
+// Throws std::invalid_argument, naming the option, where values do not go together.
+std::vector<Point> grid(const Options& options);
+
+// The sequence lengths that `memory` goes through.
+std::vector<std::int64_t> memory_seqlens(const Options& options);
+
+// The instruction set that --isa names; empty is automatic.
+flashtile::isa parse_isa(const std::string& name);
+
+}  // namespace flashtile::cli::bench

@@ -1,0 +1,189 @@
+// run.cpp: see run.h.
+#include "bench/run.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+
+#include "bench/machine.h"
+#include "bench/python.h"
+#include "bench/report.h"
+#include "bench/torch_method.h"
+#include "commands.h"
+
+namespace flashtile::cli::bench {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// A line on a terminal that the next one takes the place of; nothing in a pipe.
+class StatusLine {
+public:
+    void say(const std::string& text) const {
+        if (on_terminal_) fmt::print(stderr, "\r\033[K{}", text);
+    }
+    void clear() const { say(""); }
+
+private:
+    bool on_terminal_ = isatty(STDERR_FILENO) != 0;
+};
+
+void require_matplotlib() {
+    if (!succeeds({python_interpreter(), "-c", "import matplotlib"}, true))
+        throw std::runtime_error(
+            fmt::format("--plot needs matplotlib in {}; install it with: pip install -r tools/requirements.txt, or set "
+                        "FLASHTILE_PYTHON",
+                        python_interpreter()));
+    static_cast<void>(tool_path("plot_bench.py"));
+}
+
+void require_writable(const char* option, const std::string& path) {
+    const bool was_there = fs::exists(path);
+    if (!std::ofstream(path, std::ios::app))
+        throw std::runtime_error(fmt::format("{} is {}, which cannot be written", option, path));
+    if (!was_there) fs::remove(path);
+}
+
+void write_json(const std::string& path, const json& result) {
+    std::ofstream file(path);
+    file << result.dump(1) << '\n';
+    if (!file.flush()) throw std::runtime_error(fmt::format("{} could not be written", path));
+}
+
+void plot(const std::string& path, const json& result) {
+    const fs::path data = fs::path(path).concat(".json");
+    write_json(data.string(), result);
+    const bool drawn = succeeds({python_interpreter(), tool_path("plot_bench.py"), data.string(), path}, false);
+    fs::remove(data);
+    if (!drawn) throw std::runtime_error(fmt::format("the plot {} could not be drawn", path));
+}
+
+std::vector<MemoryRow> memory_rows(const Options& options, const StatusLine& status) {
+    Options one_sequence = options;
+    one_sequence.work = {"forward", "backward"};
+    one_sequence.seqlens = memory_seqlens(options);
+    one_sequence.batch = options.batch ? options.batch : 1;
+    one_sequence.heads = options.heads ? options.heads : 1;
+    if (options.causal == "both") one_sequence.causal = "0";
+    std::vector<MemoryRow> rows;
+    for (const Point& point : grid(one_sequence)) {
+        status.say("memory, " + describe(point));
+        rows.push_back(measure_memory(point, parse_isa(options.isa)));
+    }
+    status.clear();
+    return rows;
+}
+
+std::set<int> thread_counts(const std::vector<Point>& points) {
+    std::set<int> counts{1};
+    for (const Point& point : points) counts.insert(point.threads);
+    return counts;
+}
+
+// Shares out the time that is left by the FLOPs that are left; 0 where there is no limit.
+class Budget {
+public:
+    Budget(double minutes, const std::vector<Point>& points) : seconds_(60.0 * minutes) {
+        for (const Point& point : points) flops_left_ += flops(point);
+    }
+    bool over() const { return seconds_ > 0.0 && left() <= 0.0; }
+    double take(const Point& point) {
+        const double share = flops(point) / flops_left_;
+        flops_left_ -= flops(point);
+        return seconds_ > 0.0 ? left() * share : 0.0;
+    }
+
+private:
+    double left() const {
+        return seconds_ - std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    }
+
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+    double seconds_;
+    double flops_left_ = 0.0;
+};
+
+}  // namespace
+
+int run(const Options& options) {
+    const bool timed = options.work.empty() || !passes(options).empty();
+    const auto points = timed ? grid(options) : std::vector<Point>();
+    if (!options.json.empty()) require_writable("--json", options.json);
+    if (!options.plot.empty()) {
+        if (!timed) throw std::invalid_argument("--plot draws speeds, and only memory was asked for");
+        require_writable("--plot", options.plot);
+        require_matplotlib();
+    }
+    const auto isa = parse_isa(options.isa);
+    if (!flashtile::available(isa))
+        throw std::invalid_argument(fmt::format("--isa is {}, which this CPU or this build cannot run", options.isa));
+
+    const StatusLine status;
+    std::shared_ptr<TorchProcess> torch;
+    if (timed && options.against == "torch") {
+        status.say("starting PyTorch");
+        torch = start_torch();
+        status.clear();
+    }
+    json result = {{"machine", json::object()}, {"ceilings", json::object()}, {"rows", json::array()}};
+    int exit_code = exit_ok;
+
+    fmt::print("flashtile {} on {}\n", flashtile::version(), cpu_model());
+    if (wants_memory(options)) {  // first, while this process has no threads that its children would lack
+        const auto rows = memory_rows(options, status);
+        print_memory(rows);
+        for (const MemoryRow& row : rows) result["memory"].push_back(to_json(row));
+    }
+    if (timed) {
+        std::vector<std::unique_ptr<Method>> methods;
+        methods.push_back(make_standard());
+        methods.push_back(make_flashtile(isa));
+        if (torch) {
+            methods.push_back(make_torch(torch, "torch_sdpa"));
+            methods.push_back(make_torch(torch, "torch_standard"));
+        }
+        status.say("measuring the machine's ceilings");
+        Budget budget(options.minutes, points);
+        const Ceilings ceilings = measure_ceilings(thread_counts(points));
+        status.clear();
+        print_ceilings(ceilings);
+        if (!openblas_pin().empty())
+            fmt::print("note: {} is set; unset it to see the standard baseline at its best\n", openblas_pin());
+        result["ceilings"] = to_json(ceilings);
+
+        const Point* previous = nullptr;
+        for (const Point& point : points) {
+            if (budget.over()) {
+                fmt::print("left out, the --minutes are over: {}\n", describe(point));
+                continue;
+            }
+            status.say(fmt::format("[{}/{}] {}", &point - points.data() + 1, points.size(), describe(point)));
+            const Measurement measurement =
+                measure(point, methods, ceilings.for_point(point), options.repeats, budget.take(point));
+            status.clear();
+            print_measurement(point, previous, measurement);
+            print_if_busy(fma_gflops_now(point.threads) / ceilings.fma_fp32.at(point.threads));
+            std::fflush(stdout);
+            for (const Row& row : measurement.rows) result["rows"].push_back(to_json(row));
+            if (!measurement.wrong.empty()) exit_code = exit_wrong_result;
+            previous = &point;
+        }
+    }
+    result["machine"] = machine_json(torch ? torch_version(*torch) : "");
+
+    if (!options.json.empty()) write_json(options.json, result);
+    if (!options.plot.empty() && !result["rows"].empty()) plot(options.plot, result);
+    if (!options.json.empty()) fmt::print("\nresults: {}\n", options.json);
+    if (!options.plot.empty()) fmt::print("plot: {}\n", options.plot);
+    return exit_code;
+}
+
+}  // namespace flashtile::cli::bench

@@ -1,0 +1,95 @@
+// info.cpp: `flashtile info`: what this machine can run, and what a call would get.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <flashtile/flashtile.hpp>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "available_memory.h"
+#include "bench/machine.h"
+#include "commands.h"
+
+namespace flashtile::cli {
+namespace {
+
+constexpr const char* examples = R"(Examples:
+  flashtile info                           devices, instruction sets and defaults
+  FLASHTILE_ISA=avx2 flashtile info        what the environment makes of them
+  flashtile info --json                    the same for programs)";
+
+// Of all the features that the CPU names, those that attention could use.
+constexpr auto interesting = std::to_array<std::string_view>(
+    {"avx2",        "fma",      "f16c",        "avx512f",     "avx512bw", "avx512cd", "avx512dq", "avx512vl",
+     "avx512_vnni", "avx_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_fp16", "amx_int8",
+     "asimd",       "asimdhp",  "asimddp",     "bf16",        "sve",      "sve2",     "i8mm"});
+
+std::vector<std::string> cpu_features() {
+    std::ifstream file("/proc/cpuinfo");
+    for (std::string line; std::getline(file, line);) {
+        if (!line.starts_with("flags") && !line.starts_with("Features")) continue;
+        std::istringstream words(line);
+        std::vector<std::string> features;
+        for (std::string word; words >> word;)
+            if (std::ranges::find(interesting, word) != interesting.end()) features.push_back(word);
+        return features;
+    }
+    return {};
+}
+
+nlohmann::ordered_json gather() {
+    nlohmann::ordered_json info;
+    info["version"] = flashtile::version();
+    info["devices"] = {{{"device", "cpu"},
+                        {"name", bench::cpu_model()},
+                        {"threads", flashtile::get_threads()},
+                        {"memory_available", available_memory()},
+                        {"features", cpu_features()}}};
+    info["isas"] = nlohmann::ordered_json::array();
+    for (const isa set : {isa::portable, isa::avx2, isa::avx512, isa::avx512_bf16})
+        info["isas"].push_back({{"name", flashtile::name(set)}, {"available", flashtile::available(set)}});
+    for (const auto& [name, type] :
+         {std::pair("fp32", FLASHTILE_FP32), std::pair("fp16", FLASHTILE_FP16), std::pair("bf16", FLASHTILE_BF16)})
+        info["chosen"][name] = flashtile_isa_name(flashtile_isa_chosen(type));
+    return info;
+}
+
+void print(const nlohmann::ordered_json& info) {
+    const auto& cpu = info["devices"][0];
+    std::vector<std::string> available, missing, chosen;
+    for (const auto& set : info["isas"]) (set["available"] ? available : missing).push_back(set["name"]);
+    for (const auto& [type, set] : info["chosen"].items()) chosen.push_back(type + " " + set.get<std::string>());
+    fmt::print("flashtile {}\n\n", info["version"].get<std::string>());
+    fmt::print("device            cpu: {}\n", cpu["name"].get<std::string>());
+    fmt::print("threads           {}\n", cpu["threads"].get<int>());
+    fmt::print("memory available  {}\n", format_bytes(cpu["memory_available"].get<std::uint64_t>()));
+    fmt::print("features          {}\n", fmt::join(cpu["features"].get<std::vector<std::string>>(), " "));
+    fmt::print("instruction sets  {}\n", fmt::join(available, ", "));
+    if (!missing.empty()) fmt::print("not on this CPU   {}\n", fmt::join(missing, ", "));
+    fmt::print("chosen            {}\n", fmt::join(chosen, ", "));
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, int& exit_code) {
+    CLI::App* command = app.add_subcommand("info", "Devices, instruction sets and defaults");
+    command->footer(examples);
+    auto json = std::make_shared<bool>(false);
+    command->add_flag("--json", *json, "Print JSON");
+    command->callback([json, &exit_code] {
+        const auto info = gather();
+        if (*json)
+            fmt::print("{}\n", info.dump(2));
+        else
+            print(info);
+        exit_code = exit_ok;
+    });
+}
+
+}  // namespace flashtile::cli

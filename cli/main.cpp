@@ -1,0 +1,51 @@
+// main.cpp: the flashtile command line: its commands, what every failure comes to, and what signals leave behind.
+#include <fmt/format.h>
+
+#include <exception>
+#include <flashtile/flashtile.hpp>
+#include <new>
+
+#include "commands.h"
+#include "io/unfinished.h"
+
+namespace {
+
+constexpr const char* description = "flashtile: exact attention in linear memory";
+
+constexpr const char* examples = R"(Examples:
+  flashtile info                                               what runs here
+  flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --causal
+  flashtile verify --random=100 --seed=1                       random problems against an fp64 oracle
+  flashtile bench --tokens=4096                                the paper's figures, scaled to a small machine
+
+`flashtile COMMAND --help` has more. Exit codes: 0 ok, 1 a wrong result, 2 usage or bad input.)";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    using namespace flashtile::cli;
+    int exit_code = exit_ok;
+    try {
+        flashtile::io::remove_unfinished_on_signals();
+        CLI::App app(description, "flashtile");
+        app.footer(examples);
+        app.set_version_flag("--version", flashtile::version());
+        app.require_subcommand(1);
+        add_info(app, exit_code);
+        add_attend(app, exit_code);
+        add_verify(app, exit_code);
+        add_bench(app, exit_code);
+        try {
+            app.parse(argc, argv);
+        } catch (const CLI::ParseError& error) {
+            return app.exit(error) == 0 ? exit_ok : exit_usage;  // --help comes this way too
+        }
+    } catch (const std::bad_alloc&) {
+        fmt::print(stderr, "flashtile: out of memory\n");
+        return exit_usage;
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "flashtile: {}\n", error.what());
+        return exit_usage;
+    }
+    return exit_code;
+}

@@ -1,0 +1,22 @@
+// progress.h: a line on the terminal that says what is being done and for how long; nothing where stderr is no
+// terminal.
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace flashtile::cli {
+
+class Progress {
+public:
+    explicit Progress(const std::string& what);  // "attending to 4096 queries"
+    Progress(const Progress&) = delete;
+    Progress& operator=(const Progress&) = delete;
+    ~Progress();  // clears the line
+
+private:
+    class Line;
+    std::unique_ptr<Line> line_;
+};
+
+}  // namespace flashtile::cli

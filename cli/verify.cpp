@@ -1,0 +1,301 @@
+// verify.cpp: `flashtile verify`: forward and backward against the fp64 oracle, on a given problem, on cases of the
+// conformance list, or on random problems; a failure comes with the line that reproduces it.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "attention_options.h"
+#include "commands.h"
+#include "conformance/case_list.h"
+#include "conformance/judge.h"
+
+namespace flashtile::cli {
+namespace {
+
+using conformance::Case;
+using conformance::Verdict;
+
+struct VerifyArguments {
+    AttentionOptions attention;
+    std::uint64_t random = 0;
+    std::string case_prefix;
+    bool json = false;
+
+    // The problem of the flags, where neither --random nor --case is given.
+    std::int64_t batch = 1;
+    std::int64_t heads = 2;
+    std::int64_t kv_heads = 0;
+    std::int64_t seqlen_q = 128;
+    std::int64_t seqlen_k = 0;
+    std::int64_t head_dim = 64;
+    std::int64_t head_dim_v = 0;
+    std::vector<std::int64_t> lengths_q;
+    std::vector<std::int64_t> lengths_k;
+    std::vector<std::int64_t> used_k;
+    std::string alibi;
+    std::string bias;
+    std::string mask;
+    bool dlse = false;
+    bool deterministic = false;
+    bool batch_invariant = false;
+};
+
+struct Job {
+    Case problem;
+    std::string reproduce;
+};
+
+struct Result {
+    const Job& job;
+    Verdict verdict;
+};
+
+// "bhqk" with a 1 for every dimension that is not spanned, as --bias takes it.
+conformance::BroadcastSpec parse_spans(const std::string& name, const std::string& text) {
+    conformance::BroadcastSpec spec;
+    if (text.empty()) return spec;
+    spec.present = true;
+    const std::string letters = "bhqk";
+    bool good = text.size() == 4;
+    for (std::size_t n = 0; n < 4 && good; ++n) {
+        good = text[n] == letters[n] || text[n] == '1';
+        spec.spans[n] = text[n] != '1';
+    }
+    if (!good) throw CLI::ValidationError(name, "is '" + text + "', allowed is bhqk with any letter replaced by 1");
+    return spec;
+}
+
+Case problem_of(const VerifyArguments& a) {
+    const options o = a.attention.to_options();
+    Case c;
+    c.name = "given";
+    if (!a.attention.dtype.empty()) c.type = parse_dtype(a.attention.dtype);
+    c.batch = a.batch;
+    c.heads = a.heads;
+    c.kv_heads = a.kv_heads != 0 ? a.kv_heads : a.heads;
+    c.seqlen_q = a.seqlen_q;
+    c.seqlen_k = a.seqlen_k != 0 ? a.seqlen_k : a.seqlen_q;
+    c.head_dim = a.head_dim;
+    c.head_dim_v = a.head_dim_v != 0 ? a.head_dim_v : a.head_dim;
+    c.lengths_q = a.lengths_q;
+    c.lengths_k = a.lengths_k.empty() ? a.lengths_q : a.lengths_k;
+    c.used_k = a.used_k;
+    if (c.lengths_k.size() != c.lengths_q.size())
+        throw CLI::ValidationError(
+            "--lengths-k", "has " + std::to_string(c.lengths_k.size()) + " entries, allowed is as many as --lengths-q");
+    if (!c.used_k.empty() && static_cast<std::int64_t>(c.used_k.size()) != c.sequences())
+        throw CLI::ValidationError(
+            "--seqused-k", "has " + std::to_string(c.used_k.size()) + " entries, allowed is one for each sequence");
+    c.causal = o.causal;
+    c.window = o.window;
+    c.align_top_left = o.align_top_left;
+    c.scale = o.scale;
+    c.softcap = o.softcap;
+    if (!a.alibi.empty())
+        c.slopes = a.alibi == "h" ? conformance::Slopes::per_head : conformance::Slopes::per_batch_and_head;
+    c.bias = parse_spans("--bias", a.bias);
+    c.mask = parse_spans("--mask", a.mask);
+    c.dropout = o.dropout;
+    c.seed = o.seed;
+    c.with_dlse = a.dlse;
+    c.deterministic = a.deterministic;
+    c.batch_invariant = a.batch_invariant;
+    c.threads = o.threads;
+    return c;
+}
+
+std::string given_flags(const CLI::App& command) {
+    std::string line = "flashtile verify";
+    for (const CLI::Option* option : command.get_options()) {
+        if (option->count() == 0 || option->get_name() == "--json") continue;
+        line += ' ' + option->get_name();
+        std::string values;
+        for (const std::string& value : option->results()) values += (values.empty() ? '=' : ',') + value;
+        if (option->get_items_expected_max() != 0) line += values;
+    }
+    return line;
+}
+
+std::vector<Job> jobs_of(const VerifyArguments& a, const CLI::App& command) {
+    std::vector<Job> jobs;
+    const std::string isa_flag = a.attention.isa == "auto" ? "" : " --isa=" + a.attention.isa;
+    for (std::uint64_t n = 0; n < a.random; ++n) {
+        const std::uint64_t seed = a.attention.seed + n;
+        jobs.push_back(
+            {conformance::random_case(seed), "flashtile verify --random=1 --seed=" + std::to_string(seed) + isa_flag});
+    }
+    if (!a.case_prefix.empty()) {
+        for (const Case& c : conformance::named_cases())
+            if (c.name.rfind(a.case_prefix, 0) == 0)
+                jobs.push_back({c, "flashtile verify --case=" + c.name + isa_flag});
+        if (jobs.empty())
+            throw CLI::ValidationError("--case", "is '" + a.case_prefix + "', and no case's name starts so");
+    }
+    if (jobs.empty()) jobs.push_back({problem_of(a), given_flags(command)});
+    return jobs;
+}
+
+void print_failure(const Result& r) {
+    std::printf("WRONG %s: %s\n%s  reproduce: %s\n", r.job.problem.name.c_str(), to_string(r.job.problem).c_str(),
+                r.verdict.to_string().c_str(), r.job.reproduce.c_str());
+}
+
+void print_one(const Result& r) {
+    std::printf("%s\n  ran on %s\n%s", to_string(r.job.problem).c_str(), r.verdict.ran.c_str(),
+                r.verdict.to_string().c_str());
+}
+
+// How much of the allowed error each tensor used at worst.
+void print_summary(const std::vector<Result>& results) {
+    std::map<std::string, std::pair<double, const Result*>> worst;
+    for (const Result& r : results)
+        for (const auto& c : r.verdict.comparisons) {
+            auto& entry = worst[c.tensor];
+            if (entry.second == nullptr || c.share() > entry.first) entry = {c.share(), &r};
+        }
+    for (const auto& [tensor, entry] : worst)
+        std::printf("  %-5s worst error is %.2f of what is allowed, in %s\n", tensor.c_str(), entry.first,
+                    entry.second->job.problem.name.c_str());
+}
+
+nlohmann::json to_json(const Result& r) {
+    nlohmann::json comparisons = nlohmann::json::array();
+    for (const auto& c : r.verdict.comparisons)
+        comparisons.push_back({{"tensor", c.tensor},
+                               {"max_error", c.error.max},
+                               {"max_allowed", c.allowed.max},
+                               {"rms_error", c.error.rms},
+                               {"rms_allowed", c.allowed.rms},
+                               {"ok", c.ok()}});
+    return {{"name", r.job.problem.name},  {"problem", to_string(r.job.problem)}, {"ran", r.verdict.ran},
+            {"ok", r.verdict.ok()},        {"comparisons", comparisons},          {"faults", r.verdict.faults},
+            {"reproduce", r.job.reproduce}};
+}
+
+class Progress {
+public:
+    explicit Progress(std::size_t total) : total_(total), shown_(total > 1 && isatty(STDERR_FILENO) != 0) {}
+    ~Progress() {
+        if (shown_) std::fprintf(stderr, "\r\033[K");
+    }
+    Progress(const Progress&) = delete;
+    Progress& operator=(const Progress&) = delete;
+    void step(std::size_t done) const {
+        if (shown_) std::fprintf(stderr, "\r%zu of %zu problems", done, total_);
+    }
+
+private:
+    std::size_t total_;
+    bool shown_;
+};
+
+int verify(const VerifyArguments& arguments, const CLI::App& command) {
+    const isa which = parse_isa(arguments.attention.isa);
+    const std::vector<Job> jobs = jobs_of(arguments, command);
+    const bool given = jobs.front().problem.name == "given";
+    std::vector<Result> results;
+    std::size_t failed = 0;
+    {
+        const Progress progress(jobs.size());
+        for (const Job& job : jobs) {
+            Verdict verdict;
+            try {
+                verdict = conformance::judge(job.problem, which);
+            } catch (const error& e) {
+                if (given || e.code() == status::unsupported) throw;
+                verdict.faults.push_back(std::string("refused: ") + e.what());
+            }
+            if (!verdict.ok()) ++failed;
+            results.push_back({job, std::move(verdict)});
+            progress.step(results.size());
+        }
+    }
+    if (arguments.json) {
+        nlohmann::json rows = nlohmann::json::array();
+        for (const Result& r : results) rows.push_back(to_json(r));
+        const nlohmann::json report = {{"problems", results.size()}, {"failed", failed}, {"results", rows}};
+        std::printf("%s\n", report.dump(2).c_str());
+    } else {
+        for (const Result& r : results) {
+            if (!r.verdict.ok())
+                print_failure(r);
+            else if (results.size() == 1)
+                print_one(r);
+        }
+        if (results.size() > 1) print_summary(results);
+        std::printf("%zu of %zu problems right\n", results.size() - failed, results.size());
+    }
+    return failed == 0 ? exit_ok : exit_wrong_result;
+}
+
+void add_problem_flags(CLI::App& command, VerifyArguments& a) {
+    const std::string group = "A problem";
+    command.add_option("--batch", a.batch, "Sequences")->check(CLI::NonNegativeNumber)->group(group);
+    command.add_option("--heads", a.heads, "Query heads")->check(CLI::PositiveNumber)->group(group);
+    command.add_option("--kv-heads", a.kv_heads, "Key heads (default: as query heads)")
+        ->check(CLI::PositiveNumber)
+        ->group(group);
+    command.add_option("--seqlen-q", a.seqlen_q, "Queries")->check(CLI::NonNegativeNumber)->group(group);
+    command.add_option("--seqlen-k", a.seqlen_k, "Keys (default: as queries)")
+        ->check(CLI::PositiveNumber)
+        ->group(group);
+    command.add_option("--head-dim", a.head_dim, "Columns of q and k")->check(CLI::PositiveNumber)->group(group);
+    command.add_option("--head-dim-v", a.head_dim_v, "Columns of v (default: as q)")
+        ->check(CLI::PositiveNumber)
+        ->group(group);
+    command.add_option("--lengths-q", a.lengths_q, "Packed sequences' queries, as 5,128,33")
+        ->delimiter(',')
+        ->check(CLI::NonNegativeNumber)
+        ->group(group);
+    command.add_option("--lengths-k", a.lengths_k, "Packed sequences' keys (default: as queries)")
+        ->delimiter(',')
+        ->check(CLI::NonNegativeNumber)
+        ->group(group);
+    command.add_option("--seqused-k", a.used_k, "Keys that each sequence uses")
+        ->delimiter(',')
+        ->check(CLI::NonNegativeNumber)
+        ->group(group);
+    command.add_option("--alibi", a.alibi, "Slopes per head (h) or per batch and head (bh)")
+        ->check(CLI::IsMember({"h", "bh"}))
+        ->group(group);
+    command.add_option("--bias", a.bias, "A bias that spans these dimensions: bhqk, 1 where broadcast, as 1h1k")
+        ->group(group);
+    command.add_option("--mask", a.mask, "A boolean mask, likewise")->group(group);
+    command.add_flag("--dlse", a.dlse, "With a gradient that comes in through lse")->group(group);
+    command.add_flag("--deterministic", a.deterministic)->group(group);
+    command.add_flag("--batch-invariant", a.batch_invariant)->group(group);
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, int& exit_code) {
+    auto arguments = std::make_shared<VerifyArguments>();
+    CLI::App* command = app.add_subcommand("verify", "Hold results against dense attention in fp64");
+    command->footer(
+        "Examples:\n"
+        "  flashtile verify --random=200 --seed=1                  200 random problems, forward and backward\n"
+        "  flashtile verify --random=1 --seed=17 --isa=avx2        one of them again, on one instruction set\n"
+        "  flashtile verify --seqlen-q=500 --head-dim=128 --causal --dtype=bf16\n"
+        "  flashtile verify --case=options/ --isa=portable         the named cases that start so");
+    auto* random = command->add_option("--random", arguments->random, "Random problems; --seed is the first one's")
+                       ->check(CLI::PositiveNumber);
+    command->add_option("--case", arguments->case_prefix, "Cases of the conformance list whose names start so")
+        ->excludes(random);
+    add_problem_flags(*command, *arguments);
+    arguments->attention.add_scores_to(*command);
+    arguments->attention.add_dropout_to(*command);
+    arguments->attention.add_dtype_to(*command);
+    arguments->attention.add_execution_to(*command);
+    command->add_flag("--json", arguments->json, "Print the result as JSON");
+    command->callback([arguments, command, &exit_code] { exit_code = verify(*arguments, *command); });
+}
+
+}  // namespace flashtile::cli

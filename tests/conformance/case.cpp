@@ -1,0 +1,87 @@
+// case.cpp: a case in one line, options that are off left out.
+#include "conformance/case.h"
+
+#include <algorithm>
+#include <sstream>
+
+namespace flashtile::conformance {
+namespace {
+
+std::string joined(const std::vector<std::int64_t>& values) {
+    std::string text;
+    for (const std::int64_t value : values) {
+        if (!text.empty()) text += ',';
+        text += std::to_string(value);
+    }
+    return text;
+}
+
+std::string spans_of(const BroadcastSpec& spec) {
+    std::string text;
+    const char letters[] = "bhqk";
+    for (std::size_t n = 4 - static_cast<std::size_t>(spec.rank); n < 4; ++n) text += spec.spans[n] ? letters[n] : '1';
+    return spec.expanded ? text + "(expanded)" : text;
+}
+
+const char* name_of(dtype type) {
+    return type == fp32 ? "fp32" : type == fp16 ? "fp16" : "bf16";
+}
+
+}  // namespace
+
+std::int64_t Case::longest_q() const {
+    return packed() ? *std::max_element(lengths_q.begin(), lengths_q.end()) : seqlen_q;
+}
+
+std::int64_t Case::longest_k() const {
+    return packed() ? *std::max_element(lengths_k.begin(), lengths_k.end()) : seqlen_k;
+}
+
+std::string to_string(const Case& p) {
+    std::ostringstream text;
+    text << name_of(p.type);
+    if (p.packed()) {
+        text << " packed q=" << joined(p.lengths_q) << " k=" << joined(p.lengths_k);
+        if (p.spare_rows != 0) text << " +" << p.spare_rows << " rows";
+        if (p.wide_lengths) text << " int64";
+    } else {
+        text << " batch=" << p.batch << " seqlen=" << p.seqlen_q << 'x' << p.seqlen_k;
+    }
+    text << " heads=" << p.heads << '/' << p.kv_heads << " d=" << p.head_dim << '/' << p.head_dim_v;
+    if (!p.used_k.empty()) text << " used_k=" << joined(p.used_k);
+    if (p.causal.value == FLASHTILE_CAUSAL_BOTTOM_RIGHT) text << " causal";
+    if (p.causal.value == FLASHTILE_CAUSAL_TOP_LEFT) text << " causal=top-left";
+    if (p.window.left >= 0 || p.window.right >= 0) text << " window=" << p.window.left << ',' << p.window.right;
+    if (p.align_top_left) text << " top-left";
+    if (p.scale) text << " scale=" << *p.scale;
+    if (p.softcap != 0.0f) text << " softcap=" << p.softcap;
+    if (p.slopes == Slopes::per_head) text << " alibi=h";
+    if (p.slopes == Slopes::per_batch_and_head) text << " alibi=bh";
+    if (p.bias.present) text << " bias=" << spans_of(p.bias) << (p.bias_in_fp32 ? ":fp32" : "");
+    if (p.bias_values == BiasValues::lowest_hides) text << " bias-hides-by-lowest";
+    if (p.bias_values == BiasValues::infinity_hides) text << " bias-hides-by-infinity";
+    if (p.mask.present) text << " mask=" << spans_of(p.mask) << '@' << p.mask_density;
+    if (p.dropout != 0.0) text << " dropout=" << p.dropout << " seed=" << p.seed << " offset=" << p.offset;
+    if (p.seed_in_memory) text << " seed-in-memory";
+    if (p.with_dlse) text << " dlse";
+    if (p.deterministic) text << " deterministic";
+    if (p.batch_invariant) text << " batch-invariant";
+    text << " threads=" << p.threads;
+    const auto layout = [&](const char* what, const Layout& l) {
+        if (l.heads_before_rows) text << ' ' << what << "=bhsd";
+        if (l.row_gap != 0) text << ' ' << what << "+gap" << l.row_gap;
+        if (l.broadcast_first) text << ' ' << what << "-same-batch";
+        if (l.broadcast_heads) text << ' ' << what << "-same-heads";
+        if (l.nonsense_strides) text << ' ' << what << "-nonsense-strides";
+    };
+    layout("in", p.inputs);
+    layout("out", p.outputs);
+    if (p.guard == Guard::page_after) text << " page-after";
+    if (p.guard == Guard::page_before) text << " page-before";
+    if (p.magnitude_qk != 1.0) text << " magnitude_qk=" << p.magnitude_qk;
+    if (p.magnitude_v != 1.0) text << " magnitude_v=" << p.magnitude_v;
+    text << " data=" << p.data_seed;
+    return text.str();
+}
+
+}  // namespace flashtile::conformance

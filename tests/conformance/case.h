@@ -1,0 +1,81 @@
+// case.h: one problem of the conformance list: sizes, options, memory layouts and a seed for its numbers. It can be
+// printed, so that a failure says what failed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <flashtile/flashtile.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/guarded_tensor.h"
+
+namespace flashtile::conformance {
+
+// A bias or mask: which of (batch, heads, seqlen_q, seqlen_k) it spans; it has size 1 in the others.
+struct BroadcastSpec {
+    bool present = false;
+    std::array<bool, 4> spans{true, true, true, true};
+    int rank = 4;           // leading dimensions that it does not span may be left out
+    bool expanded = false;  // a size-1 batch or head dimension is given in full, with stride 0
+};
+
+enum class Slopes { none, per_head, per_batch_and_head };
+enum class BiasValues { random, lowest_hides, infinity_hides };
+
+struct Case {
+    std::string name;
+    dtype type = fp32;
+    std::int64_t batch = 1;
+    std::int64_t heads = 1;
+    std::int64_t kv_heads = 1;
+    std::int64_t seqlen_q = 1;
+    std::int64_t seqlen_k = 1;
+    std::int64_t head_dim = 16;
+    std::int64_t head_dim_v = 16;
+
+    // Not empty: a packed batch of these lengths; batch, seqlen_q and seqlen_k above are then unused.
+    std::vector<std::int64_t> lengths_q;
+    std::vector<std::int64_t> lengths_k;
+    std::int64_t spare_rows = 0;  // after the last sequence
+    bool wide_lengths = false;    // int64 instead of int32
+    std::vector<std::int64_t> used_k;
+
+    causal_mode causal;
+    window_size window;
+    bool align_top_left = false;
+    std::optional<float> scale;
+    float softcap = 0.0f;
+    Slopes slopes = Slopes::none;
+    BroadcastSpec bias;
+    bool bias_in_fp32 = false;
+    BiasValues bias_values = BiasValues::random;
+    BroadcastSpec mask;
+    double mask_density = 0.7;
+    double dropout = 0.0;
+    std::uint64_t seed = 0;
+    std::uint64_t offset = 0;
+    bool seed_in_memory = false;
+    bool with_dlse = false;
+    bool deterministic = false;
+    bool batch_invariant = false;
+    int threads = 1;
+
+    Layout inputs;
+    Layout outputs;
+    Guard guard = Guard::nan_bands;
+    double magnitude_qk = 1.0;
+    double magnitude_v = 1.0;
+    bool poison_unseen = true;  // keys that no query sees hold NaN and infinities
+    std::uint64_t data_seed = 1;
+
+    bool packed() const { return !lengths_q.empty(); }
+    std::int64_t sequences() const { return packed() ? static_cast<std::int64_t>(lengths_q.size()) : batch; }
+    std::int64_t longest_q() const;
+    std::int64_t longest_k() const;
+};
+
+std::string to_string(const Case& problem);
+
+}  // namespace flashtile::conformance

@@ -1,0 +1,433 @@
+// case_list.cpp: the named cases, by what they are meant to find.
+#include "conformance/case_list.h"
+
+#include <algorithm>
+
+namespace flashtile::conformance {
+namespace {
+
+constexpr dtype kTypes[] = {fp32, fp16, bf16};
+
+dtype type_of(std::size_t n) {
+    return kTypes[n % 3];
+}
+
+class List {
+public:
+    std::vector<Case> build() {
+        lengths();
+        unequal_lengths();
+        head_dims();
+        many_heads();
+        option_pairs();
+        empty_rows();
+        hiding_bias();
+        packed_edges();
+        nothing_to_do();
+        magnitudes();
+        memory();
+        long_sequences();
+        return std::move(cases_);
+    }
+
+private:
+    Case& add(const std::string& name) {
+        Case& c = cases_.emplace_back();
+        c.name = name;
+        c.data_seed = cases_.size();
+        return c;
+    }
+
+    static void size(Case& c, std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t heads, std::int64_t head_dim) {
+        c.seqlen_q = seqlen_q;
+        c.seqlen_k = seqlen_k;
+        c.heads = c.kv_heads = heads;
+        c.head_dim = c.head_dim_v = head_dim;
+    }
+
+    // Every length from 1 to past two tiles.
+    void lengths() {
+        for (std::int64_t n = 1; n <= 150; ++n) {
+            Case& c = add("length/" + std::to_string(n));
+            size(c, n, n, 1, n % 2 == 0 ? 8 : 24);
+            c.type = type_of(static_cast<std::size_t>(n));
+            c.causal = n / 3 % 2 == 0;
+            c.threads = 1 + static_cast<int>(n % 2);
+        }
+        for (const std::int64_t n : {191, 192, 193, 255, 256, 257, 263, 300, 383, 384, 385}) {
+            for (const dtype type : kTypes) {
+                Case& c = add("length/" + std::to_string(n) +
+                              (type == fp32   ? "_fp32"
+                               : type == fp16 ? "_fp16"
+                                              : "_bf16"));
+                size(c, n, n, 1, 16);
+                c.type = type;
+                c.causal = type == fp16;
+                c.threads = 2;
+            }
+        }
+    }
+
+    // seqlen_q above and below seqlen_k, primes, each alignment of causal.
+    void unequal_lengths() {
+        const std::int64_t pairs[][2] = {{1, 2},   {2, 1},   {1, 67},  {67, 1},   {3, 131},  {131, 3},  {31, 37},
+                                         {37, 31}, {61, 97}, {97, 61}, {63, 129}, {129, 63}, {17, 257}, {257, 17}};
+        std::size_t n = 0;
+        for (const auto& [q, k] : pairs)
+            for (const causal_mode causal : {causal_mode(false), bottom_right, top_left}) {
+                Case& c = add("unequal/" + std::to_string(q) + "x" + std::to_string(k) + "_causal" +
+                              std::to_string(causal.value));
+                size(c, q, k, 2, 32);
+                c.type = type_of(n++);
+                c.causal = causal;
+            }
+    }
+
+    void head_dims() {
+        std::size_t n = 0;
+        for (const std::int64_t d :
+             {1,  2,  3,  4,   5,   7,   8,   9,   15,  16,  17,  23,  24,  31,  32,  33,  40,  47,  48,  63,  64, 65,
+              72, 80, 96, 100, 112, 127, 128, 129, 160, 191, 192, 200, 255, 256, 257, 320, 384, 448, 509, 511, 512})
+            for (int turn = 0; turn < 2; ++turn) {
+                Case& c = add("head_dim/" + std::to_string(d) + (turn == 0 ? "" : "_other_v"));
+                size(c, 35, 71, 2, d);
+                c.type = type_of(n++);
+                if (turn == 1) c.head_dim_v = 1 + (d * 37 + 11) % 512;
+                c.causal = d % 2 == 0;
+            }
+        for (const dtype type : kTypes)
+            for (const std::int64_t d : {64, 128, 192, 256, 512}) {
+                Case& c = add("head_dim/" + std::to_string(d) + "_type" + std::to_string(static_cast<int>(type)));
+                size(c, 77, 83, 1, d);
+                c.type = type;
+                c.causal = true;
+            }
+    }
+
+    void many_heads() {
+        std::size_t n = 0;
+        for (const auto& [heads, kv_heads] : {std::pair{1, 1}, {2, 1}, {3, 3}, {6, 2}, {8, 1}, {16, 4}, {40, 8}})
+            for (const std::int64_t batch : {1, 3}) {
+                Case& c = add("heads/" + std::to_string(heads) + "_" + std::to_string(kv_heads) + "_batch" +
+                              std::to_string(batch));
+                size(c, 33, 41, heads, 16);
+                c.kv_heads = kv_heads;
+                c.batch = batch;
+                c.type = type_of(n++);
+                c.threads = 1 + static_cast<int>(n % 3);
+            }
+    }
+
+    struct Option {
+        const char* name;
+        void (*apply)(Case&);
+    };
+
+    static std::vector<Option> all_options() {
+        return {
+            {"causal", [](Case& c) { c.causal = true; }},
+            {"causal_top_left", [](Case& c) { c.causal = top_left; }},
+            {"window",
+             [](Case& c) {
+                 c.window = {20, 13};
+             }},
+            {"window_left", [](Case& c) { c.window.left = 9; }},
+            {"window_right", [](Case& c) { c.window.right = 7; }},
+            {"align_top_left", [](Case& c) { c.align_top_left = true; }},
+            {"scale", [](Case& c) { c.scale = 0.37f; }},
+            {"softcap", [](Case& c) { c.softcap = 1.7f; }},
+            {"alibi", [](Case& c) { c.slopes = Slopes::per_head; }},
+            {"alibi_batch", [](Case& c) { c.slopes = Slopes::per_batch_and_head; }},
+            {"bias", [](Case& c) { c.bias.present = true; }},
+            {"bias_keys",
+             [](Case& c) {
+                 c.bias = {.present = true, .spans = {false, false, false, true}, .rank = 1};
+             }},
+            {"bias_rows",
+             [](Case& c) {
+                 c.bias = {.present = true, .spans = {true, false, true, false}};
+             }},
+            {"bias_fp32",
+             [](Case& c) {
+                 c.bias = {.present = true, .spans = {false, true, true, true}, .rank = 3};
+                 c.bias_in_fp32 = true;
+             }},
+            {"mask", [](Case& c) { c.mask.present = true; }},
+            {"mask_keys",
+             [](Case& c) {
+                 c.mask = {.present = true, .spans = {true, false, false, true}};
+             }},
+            {"mask_sparse",
+             [](Case& c) {
+                 c.mask = {.present = true, .spans = {false, false, true, true}, .rank = 2};
+                 c.mask_density = 0.02;
+             }},
+            {"dropout",
+             [](Case& c) {
+                 c.dropout = 0.3;
+                 c.seed = 0x123456789ABCDEFu;
+                 c.offset = 0xFEDCBA9876543210u;
+             }},
+            {"packed",
+             [](Case& c) {
+                 c.lengths_q = {19, 0, 70, 1};
+                 c.lengths_k = {33, 5, 93, 0};
+                 c.spare_rows = 3;
+             }},
+            {"seqused",
+             [](Case& c) {
+                 c.used_k = {17, 93, 0, 5};
+             }},
+            {"gqa", [](Case& c) { c.heads = 4; }},
+            {"dv", [](Case& c) { c.head_dim_v = 47; }},
+            {"dlse", [](Case& c) { c.with_dlse = true; }},
+            {"bhsd", [](Case& c) { c.inputs.heads_before_rows = c.outputs.heads_before_rows = true; }},
+            {"sliced",
+             [](Case& c) {
+                 c.inputs.row_gap = 5;
+                 c.outputs.row_gap = 3;
+             }},
+            {"same_batch", [](Case& c) { c.inputs.broadcast_first = true; }},
+            {"same_heads", [](Case& c) { c.inputs.broadcast_heads = true; }},
+            {"deterministic", [](Case& c) { c.deterministic = true; }},
+            {"batch_invariant", [](Case& c) { c.batch_invariant = true; }},
+            {"threads", [](Case& c) { c.threads = 3; }},
+            {"large", [](Case& c) { c.magnitude_qk = 4.0; }},
+        };
+    }
+
+    static void fit_used_keys(Case& c) {
+        if (c.used_k.empty()) return;
+        c.used_k.resize(static_cast<std::size_t>(c.sequences()));
+        for (std::size_t b = 0; b < c.lengths_k.size(); ++b) c.used_k[b] = std::min(c.used_k[b], c.lengths_k[b]);
+    }
+
+    // Each option with each other.
+    void option_pairs() {
+        const auto options = all_options();
+        for (std::size_t a = 0; a < options.size(); ++a)
+            for (std::size_t b = 0; b <= a; ++b) {
+                Case& c = add(std::string("options/") + options[b].name + "+" + options[a].name);
+                size(c, 70, 93, 2, 32);
+                c.batch = 2;
+                c.type = type_of(a + b);
+                options[b].apply(c);
+                options[a].apply(c);
+                fit_used_keys(c);
+            }
+    }
+
+    void empty_rows() {
+        std::size_t n = 0;
+        const auto each_type = [&](const std::string& name, auto apply) {
+            for (const dtype type : kTypes) {
+                Case& c = add("empty_rows/" + name + "_" + std::to_string(n++));
+                size(c, 75, 50, 2, 16);
+                c.type = type;
+                c.with_dlse = true;
+                apply(c);
+            }
+        };
+        each_type("causal", [](Case& c) { c.causal = true; });
+        each_type("window", [](Case& c) { c.window = {3, 2}; });
+        each_type("window_of_none", [](Case& c) {
+            size(c, 40, 100, 2, 16);
+            c.window = {0, 0};
+            c.align_top_left = true;
+        });
+        each_type("mask_hides_all", [](Case& c) {
+            c.mask.present = true;
+            c.mask_density = 0.0;
+        });
+        each_type("mask_of_rows", [](Case& c) {
+            c.mask = {.present = true, .spans = {true, true, true, false}};
+            c.mask_density = 0.5;
+        });
+        each_type("none_used", [](Case& c) {
+            c.batch = 3;
+            c.used_k = {0, 50, 1};
+        });
+    }
+
+    // finfo.min and -inf in the bias, as attention masks of that kind have.
+    void hiding_bias() {
+        std::size_t n = 0;
+        for (const BiasValues values : {BiasValues::lowest_hides, BiasValues::infinity_hides})
+            for (const bool rows : {false, true})
+                for (const dtype type : kTypes)
+                    for (const bool in_fp32 : {false, true}) {
+                        Case& c = add("hiding_bias/" + std::to_string(n++));
+                        size(c, 45, 70, 2, 24);
+                        c.type = type;
+                        c.bias = {.present = true, .spans = {true, true, true, !rows}};
+                        c.bias_values = values;
+                        c.bias_in_fp32 = in_fp32;
+                        c.softcap = n % 4 == 0 ? 3.0f : 0.0f;
+                    }
+    }
+
+    void packed_edges() {
+        std::size_t n = 0;
+        const auto packed = [&](std::vector<std::int64_t> q, std::vector<std::int64_t> k, auto apply) {
+            for (const dtype type : kTypes) {
+                Case& c = add("packed/" + std::to_string(n++));
+                c.heads = c.kv_heads = 2;
+                c.type = type;
+                c.lengths_q = q;
+                c.lengths_k = k;
+                c.wide_lengths = n % 2 == 0;
+                c.threads = 1 + static_cast<int>(n % 3);
+                apply(c);
+            }
+        };
+        packed({1}, {1}, [](Case&) {});
+        packed({0, 0, 5}, {0, 3, 5}, [](Case&) {});
+        packed({5, 0, 0}, {5, 0, 4}, [](Case& c) { c.spare_rows = 1; });
+        packed({7, 3, 130, 64, 1}, {7, 3, 130, 64, 1}, [](Case& c) { c.causal = true; });
+        packed({64, 64, 64}, {128, 32, 1}, [](Case& c) { c.causal = true; });
+        packed({100, 1, 33}, {20, 90, 0}, [](Case& c) {
+            c.bias.present = c.mask.present = true;
+            c.spare_rows = 9;
+        });
+        packed({13, 80}, {50, 200}, [](Case& c) {
+            c.used_k = {50, 77};
+            c.slopes = Slopes::per_batch_and_head;
+            c.causal = true;
+        });
+        packed({1, 1, 1, 1}, {5, 90, 33, 64}, [](Case& c) { c.dropout = 0.5; });
+        packed(std::vector<std::int64_t>(24, 3), std::vector<std::int64_t>(24, 4), [](Case&) {});
+    }
+
+    void nothing_to_do() {
+        std::size_t n = 0;
+        for (const auto& [batch, q, k] : {std::array{0, 5, 5}, {2, 0, 5}, {2, 5, 0}, {1, 0, 0}}) {
+            Case& c = add("nothing/" + std::to_string(n++));
+            size(c, q, k, 2, 16);
+            c.batch = batch;
+            c.threads = 2;
+        }
+        Case& c = add("nothing/packed");
+        c.lengths_q = {0, 0};
+        c.lengths_k = {0, 0};
+    }
+
+    void magnitudes() {
+        std::size_t n = 0;
+        for (const dtype type : kTypes)
+            for (const auto& [qk, v] : {std::pair{1e-3, 1e-3}, {8.0, 1.0}, {1.0, 100.0}, {0.1, 30.0}, {16.0, 0.01}}) {
+                Case& c = add("magnitude/" + std::to_string(n++));
+                size(c, 70, 100, 2, 64);
+                c.type = type;
+                c.magnitude_qk = qk;
+                c.magnitude_v = v;
+                c.with_dlse = true;
+            }
+        for (const dtype type : {fp32, bf16})
+            for (const auto& [qk, v] : {std::pair{1e-15, 1e-15}, {40.0, 1e10}, {1e-18, 1e12}}) {
+                Case& c = add("magnitude/" + std::to_string(n++));
+                size(c, 70, 100, 2, 64);
+                c.type = type;
+                c.magnitude_qk = qk;
+                c.magnitude_v = v;
+            }
+        for (const dtype type : kTypes)
+            for (const float scale : {0.0f, -0.5f, 3.0f}) {
+                Case& c = add("scale/" + std::to_string(n++));
+                size(c, 40, 60, 2, 16);
+                c.type = type;
+                c.scale = scale;
+            }
+        for (const dtype type : kTypes)
+            for (const float softcap : {0.01f, 1.0f, 50.0f, 1e6f}) {
+                Case& c = add("softcap/" + std::to_string(n++));
+                size(c, 40, 60, 2, 16);
+                c.type = type;
+                c.softcap = softcap;
+                c.magnitude_qk = 2.0;
+            }
+        for (const dtype type : kTypes)
+            for (const double dropout : {1e-5, 0.1, 0.9, 0.99998}) {
+                Case& c = add("dropout/" + std::to_string(n++));
+                size(c, 67, 131, 3, 16);
+                c.batch = 2;
+                c.type = type;
+                c.dropout = dropout;
+                c.seed = n * 0x9E3779B97F4A7C15u;
+                c.offset = n;
+                c.seed_in_memory = n % 2 == 0;
+                c.threads = 2;
+            }
+    }
+
+    // Tensors that end where memory ends, or start where it starts.
+    void memory() {
+        std::size_t n = 0;
+        for (const Guard guard : {Guard::page_after, Guard::page_before})
+            for (const dtype type : kTypes)
+                for (const std::int64_t d : {1, 5, 16, 31, 64}) {
+                    Case& c = add("memory/" + std::to_string(n++));
+                    size(c, 29, 43, 2, d);
+                    c.type = type;
+                    c.guard = guard;
+                    c.causal = n % 2 == 0;
+                    if (n % 3 == 0) c.bias.present = c.mask.present = true;
+                    if (n % 5 == 0) {
+                        c.lengths_q = {13, 16};
+                        c.lengths_k = {40, 3};
+                    }
+                    c.with_dlse = n % 4 == 0;
+                }
+        for (const dtype type : kTypes)
+            for (const std::int64_t size_one : {0, 1, 2, 3, 4}) {
+                Case& c = add("memory/size_one_" + std::to_string(n++));
+                size(c, size_one == 1 ? 1 : 21, size_one == 2 ? 1 : 37, size_one == 3 ? 1 : 2, size_one == 4 ? 1 : 16);
+                c.batch = size_one == 0 ? 1 : 2;
+                c.type = type;
+                c.inputs.nonsense_strides = c.outputs.nonsense_strides = true;
+                c.bias = {.present = true, .spans = {false, true, false, true}};
+                c.mask = {.present = true, .spans = {true, false, true, false}};
+                c.with_dlse = true;
+            }
+    }
+
+    void long_sequences() {
+        for (const dtype type : kTypes) {
+            const std::string suffix = "_type" + std::to_string(static_cast<int>(type));
+            Case& c = add("long/causal" + suffix);
+            size(c, 1031, 1031, 1, 64);
+            c.type = type;
+            c.causal = true;
+            c.threads = 2;
+            Case& d = add("long/window" + suffix);
+            size(d, 700, 1500, 1, 32);
+            d.type = type;
+            d.window = {100, 30};
+            d.threads = 2;
+            Case& e = add("long/keys" + suffix);
+            size(e, 5, 3001, 2, 64);
+            e.type = type;
+            e.threads = 2;
+            Case& f = add("long/queries" + suffix);
+            size(f, 2003, 9, 2, 64);
+            f.type = type;
+            f.threads = 3;
+        }
+    }
+
+    std::vector<Case> cases_;
+};
+
+}  // namespace
+
+const std::vector<Case>& named_cases() {
+    static const std::vector<Case> cases = List().build();
+    return cases;
+}
+
+const Case* find_case(const std::string& name) {
+    const auto& cases = named_cases();
+    const auto found = std::find_if(cases.begin(), cases.end(), [&](const Case& c) { return c.name == name; });
+    return found == cases.end() ? nullptr : &*found;
+}
+
+}  // namespace flashtile::conformance

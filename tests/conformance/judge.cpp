@@ -1,0 +1,148 @@
+// judge.cpp: forward, then backward from the library's own out and lse, as a user would.
+#include "conformance/judge.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "conformance/problem_data.h"
+#include "oracle/attention.h"
+
+namespace flashtile::conformance {
+namespace {
+
+oracle::Precision precision_of(dtype type) {
+    return type == fp32 ? oracle::Precision::fp32 : type == fp16 ? oracle::Precision::fp16 : oracle::Precision::bf16;
+}
+
+// The values whose flag is set.
+std::vector<double> only(const std::vector<double>& values, const std::vector<bool>& flags) {
+    std::vector<double> result;
+    for (std::size_t n = 0; n < values.size(); ++n)
+        if (flags[n]) result.push_back(values[n]);
+    return result;
+}
+
+class Judge {
+public:
+    Judge(const Case& problem, isa which, Passes passes)
+        : case_(problem), which_(which), data_(problem), precision_(precision_of(problem.type)) {
+        const auto pass = passes == Passes::both ? oracle::Pass::forward_and_backward : oracle::Pass::forward;
+        exact_ = oracle::exact_attention(data_.reference, pass);
+        standard_ = oracle::standard_attention(data_.reference, precision_, pass);
+    }
+
+    Verdict run(Passes passes) {
+        forward();
+        if (passes == Passes::both) backward();
+        return std::move(verdict_);
+    }
+
+private:
+    void forward() {
+        const flashtile::options options = data_.options(which_);
+        flashtile::forward(options, data_.q.view(), data_.k.view(), data_.v.view(), data_.out.view(), data_.lse.view());
+        check_ran("forward");
+        const auto owned = data_.owned_q(case_.heads * case_.head_dim_v);
+        compare("out", data_.out, exact_.out, standard_.out, owned);
+        const auto rows = data_.owned_q(case_.heads);
+        const double allowed = oracle::allowed_lse_error(exact_.largest_score);
+        verdict_.comparisons.push_back(
+            {"lse", oracle::error_of(only(data_.lse_by_row(), rows), only(exact_.lse, rows)), {allowed, allowed}});
+        check_poison("lse", data_.lse, data_.owned_lse());
+        check_inputs("forward");
+        data_.out.remember();
+        data_.lse.remember();
+    }
+
+    void backward() {
+        const flashtile::options options = data_.options(which_);
+        flashtile::backward(options, data_.q.view(), data_.k.view(), data_.v.view(), data_.gradients());
+        check_ran("backward");
+        const auto& e = exact_;
+        const auto of_ds = [&](double terms, double from_out) {
+            return oracle::gradient_roundoff(terms, e.largest_lse, true, from_out, precision_of(case_.type));
+        };
+        compare("dq", data_.dq, e.dq, standard_.dq, data_.owned_q(case_.heads * case_.head_dim),
+                of_ds(e.largest_dq_terms, e.largest_dq_from_out));
+        compare("dk", data_.dk, e.dk, standard_.dk, data_.owned_k(case_.kv_heads * case_.head_dim),
+                of_ds(e.largest_dk_terms, e.largest_dk_from_out));
+        compare("dv", data_.dv, e.dv, standard_.dv, data_.owned_k(case_.kv_heads * case_.head_dim_v),
+                oracle::gradient_roundoff(e.largest_dv_terms, e.largest_lse, false, 0.0, precision_));
+        if (data_.dbias.present()) {
+            if (case_.bias_in_fp32) precision_ = oracle::Precision::fp32;
+            compare("dbias", data_.dbias, e.dbias, standard_.dbias, std::vector<bool>(e.dbias.size(), true),
+                    of_ds(e.largest_dbias_terms, e.largest_dbias_from_out));
+        }
+        check_inputs("backward");
+        if (!data_.out.unchanged()) fault("backward changed out");
+        if (!data_.lse.unchanged()) fault("backward changed lse");
+    }
+
+    void compare(const char* name, const GuardedTensor& ours, const std::vector<double>& exact,
+                 const std::vector<double>& standard, const std::vector<bool>& owned, double roundoff = 0.0) {
+        const std::vector<double> reference = only(exact, owned);
+        const oracle::Error standard_error = oracle::error_of(only(standard, owned), reference);
+        if (!std::isfinite(standard_error.max))
+            fault(std::string(name) + ": standard attention itself overflows, so the case gives no bound");
+        verdict_.comparisons.push_back({name, oracle::error_of(only(ours.values(), owned), reference),
+                                        oracle::allowed_error(standard_error, reference, precision_, roundoff)});
+        check_poison(name, ours, owned);
+    }
+
+    void check_poison(const char* name, const GuardedTensor& t, const std::vector<bool>& owned) {
+        if (!t.poison_intact(owned)) fault(std::string("something was written outside ") + name);
+    }
+
+    void check_inputs(const char* pass) {
+        for (const auto& [name, input] : data_.inputs())
+            if (!input->unchanged()) fault(std::string(pass) + " changed " + name);
+    }
+
+    void check_ran(const char* pass) {
+        verdict_.ran = last_run();
+        if (which_ == isa::automatic) return;
+        const std::string wanted = std::string("cpu ") + flashtile::name(which_) + ' ' + pass;
+        if (verdict_.ran.rfind(wanted, 0) != 0) fault("asked for '" + wanted + "', ran '" + verdict_.ran + "'");
+    }
+
+    void fault(std::string what) { verdict_.faults.push_back(std::move(what)); }
+
+    const Case& case_;
+    isa which_;
+    ProblemData data_;
+    oracle::Precision precision_;
+    oracle::Result exact_, standard_;
+    Verdict verdict_;
+};
+
+}  // namespace
+
+double Comparison::share() const {
+    if (error.max == 0.0) return 0.0;
+    const double share = std::max(error.max / allowed.max, error.rms / allowed.rms);
+    return std::isnan(share) ? INFINITY : share;
+}
+
+bool Verdict::ok() const {
+    return faults.empty() && std::all_of(comparisons.begin(), comparisons.end(), [](const auto& c) { return c.ok(); });
+}
+
+std::string Verdict::to_string() const {
+    std::string text;
+    for (const Comparison& c : comparisons) {
+        char line[200];
+        std::snprintf(line, sizeof line, "  %-5s max error %.3g (allowed %.3g), rms %.3g (allowed %.3g)%s\n",
+                      c.tensor.c_str(), c.error.max, c.allowed.max, c.error.rms, c.allowed.rms,
+                      c.ok() ? "" : "  WRONG");
+        text += line;
+    }
+    for (const std::string& fault : faults) text += "  " + fault + '\n';
+    return text;
+}
+
+Verdict judge(const Case& problem, isa which, Passes passes) {
+    return Judge(problem, which, passes).run(passes);
+}
+
+}  // namespace flashtile::conformance

@@ -1,0 +1,35 @@
+// judge.h: runs a case on the library and holds the result against the oracle.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "conformance/case.h"
+#include "oracle/tolerance.h"
+
+namespace flashtile::conformance {
+
+struct Comparison {
+    std::string tensor;
+    oracle::Error error;
+    oracle::Error allowed;
+
+    bool ok() const { return error.max <= allowed.max && error.rms <= allowed.rms; }
+    double share() const;  // of the allowed error that was used; above 1 is a failure
+};
+
+struct Verdict {
+    std::vector<Comparison> comparisons;
+    std::vector<std::string> faults;  // beside errors: a stray write, a changed input, another ISA than was asked for
+    std::string ran;                  // what the library says it ran on
+
+    bool ok() const;
+    std::string to_string() const;  // a line each
+};
+
+enum class Passes { forward, both };
+
+// Throws flashtile::error where the library refuses the case.
+Verdict judge(const Case& problem, isa which, Passes passes = Passes::both);
+
+}  // namespace flashtile::conformance

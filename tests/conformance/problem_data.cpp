@@ -1,0 +1,317 @@
+// problem_data.cpp: numbers from the case's seed; what may have no effect is then poisoned in the library's copy only.
+#include "conformance/problem_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "conformance/random_source.h"
+
+namespace flashtile::conformance {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+std::size_t at(std::int64_t index) {
+    return static_cast<std::size_t>(index);
+}
+
+void fill_normal(GuardedTensor& t, RandomSource& random, double magnitude) {
+    for (std::size_t n = 0; n < t.size(); ++n) t.set(n, magnitude * random.normal());
+}
+
+double lowest(dtype type) {
+    if (type == fp16) return -65504.0;
+    return type == bf16 ? -0x1.FEp127 : static_cast<double>(std::numeric_limits<float>::lowest());
+}
+
+void fill_bias(GuardedTensor& t, dtype type, BiasValues kind, RandomSource& random) {
+    const double hidden = kind == BiasValues::infinity_hides ? -kInfinity : lowest(type);
+    for (std::size_t n = 0; n < t.size(); ++n) {
+        const double value = random.normal();
+        t.set(n, kind != BiasValues::random && random.chance(0.4) ? hidden : value);
+    }
+}
+
+}  // namespace
+
+ProblemData::ProblemData(const Case& the_case) : problem(the_case), seed_(the_case.seed), offset_(the_case.offset) {
+    lay_out_sequences();
+    make_tensors();
+    fill_tensors();
+    if (problem.poison_unseen && !problem.inputs.broadcasts()) poison_unseen();
+    poison_unused_bias();
+    for (auto& [name, input] : inputs()) input->remember();
+}
+
+std::vector<std::pair<const char*, GuardedTensor*>> ProblemData::inputs() {
+    return {{"q", &q},
+            {"k", &k},
+            {"v", &v},
+            {"alibi_slopes", &slopes},
+            {"bias", &bias},
+            {"mask", &mask},
+            {"cu_seqlens_q", &cu_seqlens_q},
+            {"cu_seqlens_k", &cu_seqlens_k},
+            {"seqused_k", &used_k},
+            {"dout", &dout},
+            {"dlse", &dlse}};
+}
+
+void ProblemData::lay_out_sequences() {
+    std::int64_t row_q = 0, row_k = 0;
+    for (std::int64_t b = 0; b < problem.sequences(); ++b) {
+        const std::int64_t length_q = problem.packed() ? problem.lengths_q[at(b)] : problem.seqlen_q;
+        const std::int64_t length_k = problem.packed() ? problem.lengths_k[at(b)] : problem.seqlen_k;
+        const std::int64_t used = problem.used_k.empty() ? length_k : std::min(length_k, problem.used_k[at(b)]);
+        reference.sequences.push_back({row_q, length_q, row_k, used});
+        row_q += length_q;
+        row_k += length_k;
+    }
+    reference.rows_q = row_q + (problem.packed() ? problem.spare_rows : 0);
+    reference.rows_k = row_k + (problem.packed() ? problem.spare_rows : 0);
+    row_owned_q.assign(at(reference.rows_q), false);
+    row_owned_k.assign(at(reference.rows_k), false);
+    std::fill_n(row_owned_q.begin(), row_q, true);
+    std::fill_n(row_owned_k.begin(), row_k, true);
+}
+
+GuardedTensor ProblemData::make_broadcast(const BroadcastSpec& spec, dtype type, Guard guard) const {
+    const std::array<std::int64_t, 4> full{problem.sequences(), problem.heads, problem.longest_q(),
+                                           problem.longest_k()};
+    Shape shape;
+    for (std::size_t n = 4 - at(spec.rank); n < 4; ++n)
+        shape.push_back(spec.spans[n] || (spec.expanded && n < 2) ? full[n] : 1);
+    Layout layout;
+    layout.row_gap = problem.inputs.row_gap;
+    layout.nonsense_strides = problem.inputs.nonsense_strides;
+    if (spec.expanded && spec.rank == 4) {
+        layout.broadcast_first = !spec.spans[0];
+    } else {
+        layout.heads_before_rows = problem.inputs.heads_before_rows;
+    }
+    return GuardedTensor(type, shape, layout, guard);
+}
+
+oracle::Broadcast ProblemData::read_broadcast(const BroadcastSpec& spec, const GuardedTensor& from) const {
+    oracle::Broadcast result;
+    const Shape& shape = from.shape();
+    for (std::size_t n = 0; n < shape.size(); ++n) result.shape[4 - at(spec.rank) + n] = shape[n];
+    result.values = from.values();
+    return result;
+}
+
+void ProblemData::make_tensors() {
+    const Case& p = problem;
+    const auto rows_like = [&](std::int64_t rows_dense, std::int64_t rows_packed, std::int64_t heads,
+                               std::int64_t width) {
+        return p.packed() ? Shape{rows_packed, heads, width} : Shape{p.batch, rows_dense, heads, width};
+    };
+    const Shape q_shape = rows_like(p.seqlen_q, reference.rows_q, p.heads, p.head_dim);
+    const Shape k_shape = rows_like(p.seqlen_k, reference.rows_k, p.kv_heads, p.head_dim);
+    const Shape v_shape = rows_like(p.seqlen_k, reference.rows_k, p.kv_heads, p.head_dim_v);
+    const Shape out_shape = rows_like(p.seqlen_q, reference.rows_q, p.heads, p.head_dim_v);
+    const Shape lse_shape = p.packed() ? Shape{p.heads, reference.rows_q} : Shape{p.batch, p.heads, p.seqlen_q};
+
+    Layout inputs = p.inputs;
+    if (p.packed()) inputs.broadcast_first = false;
+    Layout dout_layout = inputs;
+    dout_layout.broadcast_first = dout_layout.broadcast_heads = false;
+    q = GuardedTensor(p.type, q_shape, inputs, p.guard);
+    k = GuardedTensor(p.type, k_shape, inputs, p.guard);
+    v = GuardedTensor(p.type, v_shape, inputs, p.guard);
+    dout = GuardedTensor(p.type, out_shape, dout_layout, p.guard);
+    if (p.with_dlse) dlse = GuardedTensor(fp32, lse_shape, dout_layout, p.guard);
+
+    out = GuardedTensor(p.type, out_shape, p.outputs, p.guard);
+    lse = GuardedTensor(fp32, lse_shape, p.outputs, p.guard);
+    dq = GuardedTensor(p.type, q_shape, p.outputs, p.guard);
+    dk = GuardedTensor(p.type, k_shape, p.outputs, p.guard);
+    dv = GuardedTensor(p.type, v_shape, p.outputs, p.guard);
+
+    const dtype bias_type = p.bias_in_fp32 ? fp32 : p.type;
+    if (p.bias.present) {
+        bias = make_broadcast(p.bias, bias_type, p.guard);
+        dbias = GuardedTensor(bias_type, bias.shape(), p.outputs, p.guard);
+    }
+    if (p.mask.present) mask = make_broadcast(p.mask, boolean, p.guard);
+    if (p.slopes == Slopes::per_head) slopes = GuardedTensor(fp32, {p.heads}, {}, p.guard);
+    if (p.slopes == Slopes::per_batch_and_head) slopes = GuardedTensor(fp32, {p.sequences(), p.heads}, {}, p.guard);
+    const dtype length_type = p.wide_lengths ? flashtile::int64 : flashtile::int32;
+    if (p.packed()) {
+        cu_seqlens_q = GuardedTensor(length_type, {p.sequences() + 1}, {}, p.guard);
+        cu_seqlens_k = GuardedTensor(length_type, {p.sequences() + 1}, {}, p.guard);
+    }
+    if (!p.used_k.empty()) used_k = GuardedTensor(flashtile::int32, {p.sequences()}, {}, p.guard);
+}
+
+void ProblemData::fill_tensors() {
+    const Case& p = problem;
+    RandomSource random(p.data_seed);
+    fill_normal(q, random, p.magnitude_qk);
+    fill_normal(k, random, p.magnitude_qk);
+    fill_normal(v, random, p.magnitude_v);
+    fill_normal(dout, random, 1.0);
+    if (dlse.present()) fill_normal(dlse, random, 1.0);
+    if (bias.present()) fill_bias(bias, p.bias_in_fp32 ? fp32 : p.type, p.bias_values, random);
+    for (std::size_t n = 0; n < mask.size(); ++n) mask.set(n, random.chance(p.mask_density) ? 1.0 : 0.0);
+    for (std::size_t n = 0; n < slopes.size(); ++n) slopes.set(n, random.uniform() * 0.5);
+    std::int64_t sum_q = 0, sum_k = 0;
+    for (std::size_t n = 0; n < cu_seqlens_q.size(); ++n) {
+        cu_seqlens_q.set(n, static_cast<double>(sum_q));
+        cu_seqlens_k.set(n, static_cast<double>(sum_k));
+        if (n < p.lengths_q.size()) {
+            sum_q += p.lengths_q[n];
+            sum_k += p.lengths_k[n];
+        }
+    }
+    for (std::size_t n = 0; n < used_k.size(); ++n) used_k.set(n, static_cast<double>(p.used_k[n]));
+
+    oracle::Problem& r = reference;
+    r.heads = p.heads;
+    r.kv_heads = p.kv_heads;
+    r.head_dim = p.head_dim;
+    r.head_dim_v = p.head_dim_v;
+    r.q = q.values();
+    r.k = k.values();
+    r.v = v.values();
+    r.scale = p.scale ? static_cast<double>(*p.scale) : 1.0 / std::sqrt(static_cast<double>(p.head_dim));
+    r.softcap = static_cast<double>(p.softcap);
+    r.causal = p.causal.value != FLASHTILE_CAUSAL_NONE;
+    r.top_left = r.causal ? p.causal.value == FLASHTILE_CAUSAL_TOP_LEFT : p.align_top_left;
+    r.window_left = p.window.left;
+    r.window_right = p.window.right;
+    r.slopes = slopes.values();
+    r.slopes_per_batch = p.slopes == Slopes::per_batch_and_head;
+    if (bias.present()) r.bias = read_broadcast(p.bias, bias);
+    r.bias_in_fp32 = p.bias_in_fp32;
+    if (mask.present()) r.mask = read_broadcast(p.mask, mask);
+    r.dropout = p.dropout;
+    r.seed = p.seed;
+    r.offset = p.offset;
+    r.dout = dout.values();
+    if (dlse.present()) {
+        r.dlse.resize(at(r.rows_q * p.heads));
+        for (std::int64_t row = 0; row < r.rows_q; ++row)
+            for (std::int64_t h = 0; h < p.heads; ++h) r.dlse[at(row * p.heads + h)] = dlse.get(lse_element(row, h));
+    }
+}
+
+// Rows of no sequence, keys past seqused and keys that no query sees: NaN and infinities must have no effect there.
+void ProblemData::poison_unseen() {
+    const oracle::Problem& r = reference;
+    std::vector<bool> seen(at(r.rows_k * r.kv_heads), false);
+    for (std::int64_t b = 0; b < problem.sequences(); ++b) {
+        const oracle::Sequence& s = r.sequences[at(b)];
+        for (std::int64_t h = 0; h < r.heads; ++h)
+            for (std::int64_t j = 0; j < s.k_length; ++j) {
+                const auto key = at((s.k_begin + j) * r.kv_heads + h / (r.heads / r.kv_heads));
+                for (std::int64_t i = 0; i < s.q_length && !seen[key]; ++i) seen[key] = oracle::sees(r, b, h, i, j);
+            }
+    }
+    const auto poison_row = [](GuardedTensor& t, std::size_t row, std::int64_t width) {
+        const double value = std::array{kNaN, kInfinity, -kInfinity}[row % 3];
+        for (std::size_t c = 0; c < at(width); ++c) t.set(row * at(width) + c, value);
+    };
+    for (std::size_t key = 0; key < seen.size(); ++key) {
+        if (seen[key]) continue;
+        poison_row(k, key, problem.head_dim);
+        poison_row(v, key, problem.head_dim_v);
+    }
+    for (std::size_t row = 0; row < row_owned_q.size(); ++row) {
+        if (row_owned_q[row]) continue;
+        poison_row(q, row, problem.heads * problem.head_dim);
+        poison_row(dout, row, problem.heads * problem.head_dim_v);
+    }
+}
+
+// Places of the bias past every sequence's own lengths are of no score.
+void ProblemData::poison_unused_bias() {
+    if (!bias.present() || !problem.packed() || problem.bias.expanded) return;
+    std::vector<bool> used(bias.size(), false);
+    for (std::int64_t b = 0; b < problem.sequences(); ++b)
+        for (std::int64_t h = 0; h < problem.heads; ++h)
+            for (std::int64_t i = 0; i < reference.sequences[at(b)].q_length; ++i)
+                for (std::int64_t j = 0; j < reference.sequences[at(b)].k_length; ++j)
+                    used[reference.bias.index(b, h, i, j)] = true;
+    for (std::size_t n = 0; n < used.size(); ++n)
+        if (!used[n]) bias.set(n, kNaN);
+}
+
+flashtile::options ProblemData::options(isa which) const {
+    const Case& p = problem;
+    flashtile::options o;
+    o.causal = p.causal;
+    o.window = p.window;
+    o.align_top_left = p.align_top_left;
+    o.scale = p.scale;
+    o.softcap = p.softcap;
+    o.alibi_slopes = slopes.view();
+    o.bias = bias.view();
+    o.mask = mask.view();
+    o.dropout = p.dropout;
+    if (p.seed_in_memory) {
+        o.seed = ~p.seed;  // must not be looked at
+        o.offset = ~p.offset;
+        o.seed_ptr = &seed_;
+        o.offset_ptr = &offset_;
+    } else {
+        o.seed = p.seed;
+        o.offset = p.offset;
+    }
+    o.cu_seqlens_q = cu_seqlens_q.view();
+    o.cu_seqlens_k = cu_seqlens_k.view();
+    if (p.packed()) {
+        o.max_seqlen_q = p.longest_q();
+        o.max_seqlen_k = p.longest_k();
+    }
+    o.seqused_k = used_k.view();
+    o.deterministic = p.deterministic;
+    o.batch_invariant = p.batch_invariant;
+    o.threads = p.threads;
+    o.isa = which;
+    return o;
+}
+
+backward_args ProblemData::gradients() const {
+    return {.out = out.view(),
+            .lse = lse.view(),
+            .dout = dout.view(),
+            .dlse = dlse.view(),
+            .dq = dq.view(),
+            .dk = dk.view(),
+            .dv = dv.view(),
+            .dbias = dbias.view()};
+}
+
+std::vector<bool> ProblemData::owned(const std::vector<bool>& rows, std::int64_t width) const {
+    std::vector<bool> result;
+    result.reserve(rows.size() * at(width));
+    for (const bool own : rows) result.insert(result.end(), at(width), own);
+    return result;
+}
+
+std::size_t ProblemData::lse_element(std::int64_t row, std::int64_t head) const {
+    if (problem.packed()) return at(head * reference.rows_q + row);
+    return at((row / problem.seqlen_q * problem.heads + head) * problem.seqlen_q + row % problem.seqlen_q);
+}
+
+std::vector<double> ProblemData::lse_by_row() const {
+    std::vector<double> result(lse.size());
+    for (std::int64_t row = 0; row < reference.rows_q; ++row)
+        for (std::int64_t h = 0; h < problem.heads; ++h)
+            result[at(row * problem.heads + h)] = lse.get(lse_element(row, h));
+    return result;
+}
+
+std::vector<bool> ProblemData::owned_lse() const {
+    std::vector<bool> result(lse.size(), false);
+    for (std::int64_t row = 0; row < reference.rows_q; ++row)
+        for (std::int64_t h = 0; h < problem.heads; ++h) result[lse_element(row, h)] = row_owned_q[at(row)];
+    return result;
+}
+
+}  // namespace flashtile::conformance

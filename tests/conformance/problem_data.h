@@ -1,0 +1,56 @@
+// problem_data.h: a case made real: the tensors that the library is given, and the same numbers as the oracle takes
+// them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <flashtile/flashtile.hpp>
+#include <vector>
+
+#include "conformance/case.h"
+#include "conformance/guarded_tensor.h"
+#include "oracle/attention.h"
+
+namespace flashtile::conformance {
+
+struct ProblemData {
+    explicit ProblemData(const Case& problem);
+    ProblemData(const ProblemData&) = delete;
+    ProblemData& operator=(const ProblemData&) = delete;
+
+    flashtile::options options(isa which) const;
+    backward_args gradients() const;
+
+    // Flags of the elements of q-like (or k-like) tensors of `width` that belong to a sequence.
+    std::vector<bool> owned_q(std::int64_t width) const { return owned(row_owned_q, width); }
+    std::vector<bool> owned_k(std::int64_t width) const { return owned(row_owned_k, width); }
+    // lse in the oracle's order, (row, head).
+    std::vector<double> lse_by_row() const;
+    // Flags of lse's own elements.
+    std::vector<bool> owned_lse() const;
+
+    const Case problem;
+    oracle::Problem reference;
+    GuardedTensor q, k, v, slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, used_k, dout, dlse;  // inputs
+    GuardedTensor out, lse, dq, dk, dv, dbias;                                                  // outputs
+
+    // Each input by name.
+    std::vector<std::pair<const char*, GuardedTensor*>> inputs();
+
+private:
+    std::vector<bool> owned(const std::vector<bool>& rows, std::int64_t width) const;
+    std::size_t lse_element(std::int64_t row, std::int64_t head) const;
+    void lay_out_sequences();
+    void make_tensors();
+    void fill_tensors();
+    void poison_unseen();
+    void poison_unused_bias();
+    GuardedTensor make_broadcast(const BroadcastSpec& spec, dtype type, Guard guard) const;
+    oracle::Broadcast read_broadcast(const BroadcastSpec& spec, const GuardedTensor& from) const;
+
+    std::vector<bool> row_owned_q, row_owned_k;
+    std::uint64_t seed_;
+    std::uint64_t offset_;
+};
+
+}  // namespace flashtile::conformance

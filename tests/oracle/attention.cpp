@@ -1,0 +1,343 @@
+// attention.cpp: Algorithm 0 of the FlashAttention paper and its backward (section B.4 there), with every option, for
+// one head at a time. `Real` is the type that products and softmax are computed in; `round` is what storing S, P, dP,
+// dS and the results does to them.
+#include "oracle/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "oracle/philox.h"
+
+namespace flashtile::oracle {
+namespace {
+
+constexpr double kHiddenScore = -1e30;  // a score at or below counts as minus infinity
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::size_t at(std::int64_t index) {
+    return static_cast<std::size_t>(index);
+}
+
+template <class Real>
+struct Matrix {
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
+    std::vector<Real> values;
+
+    Matrix(std::int64_t row_count, std::int64_t col_count)
+        : rows(row_count), cols(col_count), values(at(row_count * col_count)) {}
+    Real* row(std::int64_t i) { return values.data() + i * cols; }
+    const Real* row(std::int64_t i) const { return values.data() + i * cols; }
+};
+
+template <class Real>
+Matrix<Real> transpose(const Matrix<Real>& a) {
+    Matrix<Real> result(a.cols, a.rows);
+    for (std::int64_t i = 0; i < a.rows; ++i)
+        for (std::int64_t j = 0; j < a.cols; ++j) result.row(j)[i] = a.row(i)[j];
+    return result;
+}
+
+// a b, each sum taken in order in `Real`.
+template <class Real>
+Matrix<Real> product(const Matrix<Real>& a, const Matrix<Real>& b) {
+    Matrix<Real> result(a.rows, b.cols);
+    for (std::int64_t i = 0; i < a.rows; ++i) {
+        Real* out = result.row(i);
+        for (std::int64_t l = 0; l < a.cols; ++l) {
+            const Real factor = a.row(i)[l];
+            const Real* in = b.row(l);
+            for (std::int64_t j = 0; j < b.cols; ++j) out[j] += factor * in[j];
+        }
+    }
+    return result;
+}
+
+struct Exact {
+    using Real = double;
+    double operator()(double value) const { return value; }
+};
+
+struct Stored {
+    using Real = float;
+    Precision precision;
+    float operator()(float value) const { return round_to(value, precision); }
+};
+
+// Rows [begin, begin + length) of head h of a (rows, heads, width) array.
+template <class Real>
+Matrix<Real> gather(const std::vector<double>& values, std::int64_t begin, std::int64_t length, std::int64_t heads,
+                    std::int64_t h, std::int64_t width) {
+    Matrix<Real> result(length, width);
+    for (std::int64_t i = 0; i < length; ++i)
+        for (std::int64_t c = 0; c < width; ++c)
+            result.row(i)[c] = static_cast<Real>(values[at(((begin + i) * heads + h) * width + c)]);
+    return result;
+}
+
+template <class Real>
+void add_to(std::vector<Real>& values, const Matrix<Real>& a, std::int64_t begin, std::int64_t heads, std::int64_t h) {
+    for (std::int64_t i = 0; i < a.rows; ++i)
+        for (std::int64_t c = 0; c < a.cols; ++c) values[at(((begin + i) * heads + h) * a.cols + c)] += a.row(i)[c];
+}
+
+std::int64_t diagonal(const Problem& problem, const Sequence& sequence) {
+    return problem.top_left ? 0 : sequence.k_length - sequence.q_length;
+}
+
+bool kept_by_dropout(const Problem& problem, std::uint32_t threshold, std::int64_t b, std::int64_t h, std::int64_t i,
+                     std::int64_t j) {
+    if (problem.explicit_keep.present())
+        return problem.explicit_keep.values[problem.explicit_keep.index(b, h, i, j)] != 0.0;
+    return threshold == 0 || dropout_draw(problem.seed, problem.offset, b, h, i, j) >= threshold;
+}
+
+template <class Round>
+class Attention {
+    using Real = typename Round::Real;
+
+public:
+    Attention(const Problem& problem, Round round)
+        : p_(problem),
+          round_(round),
+          threshold_(dropout_threshold(problem.dropout)),
+          keep_scale_(Real(65536) / static_cast<Real>(65536 - threshold_)),
+          out_(at(problem.rows_q * problem.heads * problem.head_dim_v)),
+          lse_(at(problem.rows_q * problem.heads), -kInfinity),
+          dq_(at(problem.rows_q * problem.heads * problem.head_dim)),
+          dk_(at(problem.rows_k * problem.kv_heads * problem.head_dim)),
+          dv_(at(problem.rows_k * problem.kv_heads * problem.head_dim_v)),
+          dbias_(problem.bias.values.size()) {}
+
+    Result run(Pass pass) {
+        for (std::size_t b = 0; b < p_.sequences.size(); ++b)
+            for (std::int64_t h = 0; h < p_.heads; ++h) head(static_cast<std::int64_t>(b), h, pass);
+        result_.out = stored(out_);
+        result_.lse = lse_;
+        if (pass == Pass::forward_and_backward) {
+            result_.largest_dk_from_out = std::abs(p_.scale) * root_of_largest(dk_from_out_);
+            result_.largest_dbias_terms = root_of_largest(dbias_terms_);
+            result_.largest_dbias_from_out = root_of_largest(dbias_from_out_);
+            result_.dq = stored(dq_);
+            result_.dk = stored(dk_);
+            result_.dv = stored(dv_);
+            result_.dbias = p_.bias_in_fp32 ? std::vector<double>(dbias_.begin(), dbias_.end()) : stored(dbias_);
+        }
+        return std::move(result_);
+    }
+
+private:
+    std::vector<double> stored(const std::vector<Real>& values) const {
+        std::vector<double> result(values.size());
+        std::transform(values.begin(), values.end(), result.begin(), [&](Real value) { return round_(value); });
+        return result;
+    }
+
+    // What a score is, and by how much the softcap's derivative is below 1.
+    struct Score {
+        Real value;
+        Real slope;
+    };
+
+    Score score(Real dot, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j, std::int64_t offset) {
+        Score s{static_cast<Real>(p_.scale) * dot, Real(1)};
+        double largest = std::abs(static_cast<double>(s.value));
+        if (p_.softcap != 0.0) {
+            const Real cap = static_cast<Real>(p_.softcap);
+            const Real t = std::tanh(s.value / cap);
+            s = {cap * t, Real(1) - t * t};
+        }
+        largest = std::max(largest, std::abs(static_cast<double>(s.value)));
+        if (!p_.slopes.empty()) {
+            const Real slope = static_cast<Real>(p_.slopes[at(p_.slopes_per_batch ? b * p_.heads + h : h)]);
+            s.value += slope * -static_cast<Real>(std::abs(i + offset - j));
+            largest = std::max(largest, std::abs(static_cast<double>(s.value)));
+        }
+        if (p_.bias.present()) s.value += static_cast<Real>(p_.bias.values[p_.bias.index(b, h, i, j)]);
+        if (!sees(p_, b, h, i, j) || s.value <= static_cast<Real>(kHiddenScore))
+            return {-std::numeric_limits<Real>::infinity(), Real(0)};
+        result_.largest_score = std::max({result_.largest_score, largest, std::abs(static_cast<double>(s.value))});
+        s.value = round_(s.value);
+        return s;
+    }
+
+    void head(std::int64_t b, std::int64_t h, Pass pass) {
+        const Sequence& sequence = p_.sequences[at(b)];
+        const std::int64_t nq = sequence.q_length;
+        const std::int64_t nk = sequence.k_length;
+        const std::int64_t h_kv = h / (p_.heads / p_.kv_heads);
+        const std::int64_t offset = diagonal(p_, sequence);
+        const auto q = gather<Real>(p_.q, sequence.q_begin, nq, p_.heads, h, p_.head_dim);
+        const auto k = gather<Real>(p_.k, sequence.k_begin, nk, p_.kv_heads, h_kv, p_.head_dim);
+        const auto v = gather<Real>(p_.v, sequence.k_begin, nk, p_.kv_heads, h_kv, p_.head_dim_v);
+
+        Matrix<Real> s = product(q, transpose(k));
+        Matrix<Real> slope(nq, nk);    // of the softcap
+        Matrix<Real> p(nq, nk);        // softmax(s)
+        Matrix<Real> kept(nq, nk);     // 0, or what dropout multiplies by
+        Matrix<Real> dropped(nq, nk);  // p after dropout
+        for (std::int64_t i = 0; i < nq; ++i) {
+            Real m = -std::numeric_limits<Real>::infinity();
+            for (std::int64_t j = 0; j < nk; ++j) {
+                const Score built = score(s.row(i)[j], b, h, i, j, offset);
+                s.row(i)[j] = built.value;
+                slope.row(i)[j] = built.slope;
+                kept.row(i)[j] = kept_by_dropout(p_, threshold_, b, h, i, j) ? keep_scale_ : Real(0);
+                m = std::max(m, built.value);
+            }
+            if (m == -std::numeric_limits<Real>::infinity()) continue;  // an empty row: out 0, lse -inf
+            Real sum = 0;
+            for (std::int64_t j = 0; j < nk; ++j) sum += p.row(i)[j] = std::exp(s.row(i)[j] - m);
+            lse_[at((sequence.q_begin + i) * p_.heads + h)] = static_cast<double>(m + std::log(sum));
+            for (std::int64_t j = 0; j < nk; ++j) p.row(i)[j] = round_(p.row(i)[j] / sum);
+        }
+        drop(p, kept, dropped);
+        const Matrix<Real> out = product(dropped, v);
+        add_to(out_, out, sequence.q_begin, p_.heads, h);
+        if (pass == Pass::forward) return;
+
+        // P again, from lse as it was stored.
+        for (std::int64_t i = 0; i < nq; ++i) {
+            const Real lse = static_cast<Real>(lse_[at((sequence.q_begin + i) * p_.heads + h)]);
+            if (lse == -std::numeric_limits<Real>::infinity()) continue;
+            for (std::int64_t j = 0; j < nk; ++j) p.row(i)[j] = round_(std::exp(s.row(i)[j] - lse));
+        }
+        drop(p, kept, dropped);
+        const auto dout = gather<Real>(p_.dout, sequence.q_begin, nq, p_.heads, h, p_.head_dim_v);
+        add_to(dv_, product(transpose(dropped), dout), sequence.k_begin, p_.kv_heads, h_kv);
+
+        Matrix<Real> dp = product(dout, transpose(v));
+        Matrix<Real> ds(nq, nk);
+        Matrix<Real> terms(nq, nk);  // the sum of what ds is a difference of
+        for (std::int64_t i = 0; i < nq; ++i) {
+            const double dlse = p_.dlse.empty() ? 0.0 : p_.dlse[at((sequence.q_begin + i) * p_.heads + h)];
+            Real d = 0;
+            for (std::int64_t c = 0; c < p_.head_dim_v; ++c) d += dout.row(i)[c] * round_(out.row(i)[c]);
+            for (std::int64_t j = 0; j < nk; ++j) dp.row(i)[j] = round_(dp.row(i)[j]) * kept.row(i)[j];
+            for (std::int64_t j = 0; j < nk; ++j) {
+                const Real pij = p.row(i)[j];
+                const Real difference = dp.row(i)[j] - d + static_cast<Real>(dlse);
+                if (p_.bias.present()) dbias_[p_.bias.index(b, h, i, j)] += round_(pij * difference);
+                ds.row(i)[j] = round_(pij * difference * slope.row(i)[j]);
+                terms.row(i)[j] = pij * (std::abs(dp.row(i)[j]) + std::abs(d) + std::abs(static_cast<Real>(dlse)));
+            }
+        }
+        const Real scale = static_cast<Real>(p_.scale);
+        Matrix<Real> dq = product(ds, k);
+        Matrix<Real> dk = product(transpose(ds), q);
+        for (Real& value : dq.values) value *= scale;
+        for (Real& value : dk.values) value *= scale;
+        add_to(dq_, dq, sequence.q_begin, p_.heads, h);
+        add_to(dk_, dk, sequence.k_begin, p_.kv_heads, h_kv);
+        if constexpr (std::is_same_v<Real, double>) {
+            measure_terms(terms, dropped, q, k, dout, b, h);
+            measure_out(p, q, k, dout, out, b, h);
+        }
+    }
+
+    void drop(const Matrix<Real>& p, const Matrix<Real>& kept, Matrix<Real>& dropped) const {
+        for (std::size_t n = 0; n < p.values.size(); ++n) dropped.values[n] = round_(p.values[n] * kept.values[n]);
+    }
+
+    void measure_terms(const Matrix<Real>& terms, const Matrix<Real>& dropped, const Matrix<Real>& q,
+                       const Matrix<Real>& k, const Matrix<Real>& dout, std::int64_t b, std::int64_t h) {
+        const auto absolute = [](Matrix<Real> a) {
+            for (Real& value : a.values) value = std::abs(value);
+            return a;
+        };
+        const auto raise = [](double& largest, const Matrix<Real>& a, double factor) {
+            for (const Real value : a.values) largest = std::max(largest, factor * static_cast<double>(value));
+        };
+        raise(result_.largest_dq_terms, product(terms, absolute(k)), std::abs(p_.scale));
+        raise(result_.largest_dk_terms, product(transpose(terms), absolute(q)), std::abs(p_.scale));
+        raise(result_.largest_dv_terms, product(transpose(dropped), absolute(dout)), 1.0);
+        dbias_terms_.resize(dbias_.size());
+        for (std::int64_t i = 0; i < terms.rows; ++i)
+            add_row_squared(dbias_terms_, terms.row(i), terms.cols, 1.0, b, h, i);
+        for (const double lse : lse_)
+            if (std::isfinite(lse)) result_.largest_lse = std::max(result_.largest_lse, std::abs(lse));
+    }
+
+    // Adds the squares of what row i adds to each place of the bias: errors of a row's keys go together, where they
+    // share a place; errors of rows are independent.
+    void add_row_squared(std::vector<Real>& squares, const Real* row, std::int64_t cols, double factor, std::int64_t b,
+                         std::int64_t h, std::int64_t i) const {
+        if (!p_.bias.present()) return;
+        Real shared = 0;
+        for (std::int64_t j = 0; j < cols; ++j) {
+            const Real value = static_cast<Real>(factor) * row[j];
+            if (p_.bias.shape[3] == 1)
+                shared += value;
+            else
+                squares[p_.bias.index(b, h, i, j)] += value * value;
+        }
+        if (p_.bias.shape[3] == 1) squares[p_.bias.index(b, h, i, 0)] += shared * shared;
+    }
+
+    void measure_out(const Matrix<Real>& p, const Matrix<Real>& q, const Matrix<Real>& k, const Matrix<Real>& dout,
+                     const Matrix<Real>& out, std::int64_t b, std::int64_t h) {
+        const Sequence& sequence = p_.sequences[at(b)];
+        const std::int64_t h_kv = h / (p_.heads / p_.kv_heads);
+        dk_from_out_.resize(dk_.size());
+        dbias_from_out_.resize(dbias_.size());
+        const auto square = [](double x) { return x * x; };
+        const Matrix<Real> pk = product(p, k);
+        Matrix<Real> p_squared = transpose(p), q_squared = q;
+        for (std::int64_t i = 0; i < p.rows; ++i) {
+            double d_squared = 0.0;  // of D's error
+            for (std::int64_t c = 0; c < out.cols; ++c) d_squared += square(dout.row(i)[c] * out.row(i)[c]);
+            for (std::int64_t c = 0; c < k.cols; ++c) {
+                result_.largest_dq_from_out =
+                    std::max(result_.largest_dq_from_out, std::abs(p_.scale * pk.row(i)[c]) * std::sqrt(d_squared));
+                q_squared.row(i)[c] = square(q.row(i)[c]) * d_squared;
+            }
+            for (std::int64_t j = 0; j < p.cols; ++j) p_squared.row(j)[i] = square(p.row(i)[j]);
+            add_row_squared(dbias_from_out_, p.row(i), p.cols, std::sqrt(d_squared), b, h, i);
+        }
+        add_to(dk_from_out_, product(p_squared, q_squared), sequence.k_begin, p_.kv_heads, h_kv);
+    }
+
+    static double root_of_largest(const std::vector<Real>& squares) {
+        return squares.empty() ? 0.0
+                               : std::sqrt(static_cast<double>(*std::max_element(squares.begin(), squares.end())));
+    }
+
+    const Problem& p_;
+    Round round_;
+    std::uint32_t threshold_;
+    Real keep_scale_;
+    std::vector<Real> out_;
+    std::vector<double> lse_;
+    std::vector<Real> dq_, dk_, dv_, dbias_;
+    std::vector<Real> dk_from_out_, dbias_from_out_, dbias_terms_;  // squares
+    Result result_;
+};
+
+}  // namespace
+
+std::size_t Broadcast::index(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    const std::array<std::int64_t, 4> place{b, h, i, j};
+    std::int64_t index = 0;
+    for (std::size_t n = 0; n < 4; ++n) index = index * shape[n] + (shape[n] == 1 ? 0 : place[n]);
+    return at(index);
+}
+
+bool sees(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+    const std::int64_t center = i + diagonal(problem, problem.sequences[at(b)]);
+    if (problem.causal && j > center) return false;
+    if (problem.window_left >= 0 && j < center - problem.window_left) return false;
+    if (problem.window_right >= 0 && j > center + problem.window_right) return false;
+    return !problem.mask.present() || problem.mask.values[problem.mask.index(b, h, i, j)] != 0.0;
+}
+
+Result exact_attention(const Problem& problem, Pass pass) {
+    return Attention<Exact>(problem, Exact{}).run(pass);
+}
+
+Result standard_attention(const Problem& problem, Precision precision, Pass pass) {
+    return Attention<Stored>(problem, Stored{precision}).run(pass);
+}
+
+}  // namespace flashtile::oracle

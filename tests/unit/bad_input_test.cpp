@@ -1,0 +1,336 @@
+// bad_input_test.cpp: every wrong argument is refused before anything is written, with a message that names the
+// argument and its value.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "unit/call.h"
+
+namespace flashtile::unit {
+namespace {
+
+using conformance::Case;
+
+Case dense() {
+    Case c;
+    c.batch = 2;
+    c.heads = 4;
+    c.kv_heads = 2;
+    c.seqlen_q = 5;
+    c.seqlen_k = 7;
+    c.head_dim = 8;
+    c.head_dim_v = 6;
+    c.slopes = conformance::Slopes::per_head;
+    c.bias.present = c.mask.present = true;
+    c.with_dlse = true;
+    c.used_k = {7, 3};
+    return c;
+}
+
+Case packed() {
+    Case c = dense();
+    c.lengths_q = {5, 2};
+    c.lengths_k = {7, 4};
+    c.used_k = {};
+    return c;
+}
+
+enum class Pass { both, forward, backward };
+
+struct Wrong {
+    const char* name;
+    void (*spoil)(Call&);
+    std::vector<std::string> named;  // what the message must contain
+    Pass pass = Pass::both;
+    Case (*base)() = dense;
+    flashtile_status status = FLASHTILE_INVALID_ARGUMENT;
+};
+
+// gtest prints the name of a parameter, not its bytes.
+void PrintTo(const Wrong& wrong, std::ostream* out) {
+    *out << wrong.name;
+}
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+
+template <class T>
+T& element(const flashtile_tensor& t, int n) {
+    return static_cast<T*>(t.data)[n];
+}
+
+const std::vector<Wrong>& wrong_calls() {
+    static const std::vector<Wrong> calls = {
+        // tensors
+        {"q_null", [](Call& c) { c.inputs.q = nullptr; }, {"q", "NULL"}},
+        {"k_null", [](Call& c) { c.inputs.k = nullptr; }, {"k", "NULL"}},
+        {"v_null", [](Call& c) { c.inputs.v = nullptr; }, {"v", "NULL"}},
+        {"q_data_null", [](Call& c) { c.q.data = nullptr; }, {"q", "NULL"}},
+        {"out_null", [](Call& c) { c.outputs.out = nullptr; }, {"out", "NULL"}, Pass::forward},
+        {"out_data_null", [](Call& c) { c.out.data = nullptr; }, {"out", "NULL"}},
+        {"dout_null", [](Call& c) { c.gradients.dout = nullptr; }, {"dout", "NULL"}, Pass::backward},
+        {"lse_null", [](Call& c) { c.gradients.lse = nullptr; }, {"lse", "NULL"}, Pass::backward},
+        {"dq_null", [](Call& c) { c.gradients.dq = nullptr; }, {"dq", "NULL"}, Pass::backward},
+        {"dk_null", [](Call& c) { c.gradients.dk = nullptr; }, {"dk", "NULL"}, Pass::backward},
+        {"dv_null", [](Call& c) { c.gradients.dv = nullptr; }, {"dv", "NULL"}, Pass::backward},
+        {"q_rank", [](Call& c) { c.q.rank = 3; }, {"q.rank", "3"}},
+        {"q_rank_past_the_most", [](Call& c) { c.q.rank = 7; }, {"q.rank", "7"}},
+        {"q_rank_negative", [](Call& c) { c.q.rank = -1; }, {"q.rank", "-1"}},
+        {"k_batch", [](Call& c) { c.k.shape[0] = 3; }, {"k.shape", "3"}},
+        {"k_head_dim", [](Call& c) { c.k.shape[3] = 7; }, {"k.shape", "7"}},
+        {"v_length", [](Call& c) { c.v.shape[1] = 6; }, {"v.shape", "6"}},
+        {"out_shape", [](Call& c) { c.out.shape[3] = 5; }, {"out.shape", "5"}},
+        {"lse_shape", [](Call& c) { c.lse.shape[2] = 4; }, {"lse.shape", "4"}},
+        {"dq_shape", [](Call& c) { c.dq.shape[1] = 4; }, {"dq.shape", "4"}, Pass::backward},
+        {"dlse_shape", [](Call& c) { c.dlse.shape[1] = 3; }, {"dlse.shape", "3"}, Pass::backward},
+        {"negative_size", [](Call& c) { c.q.shape[1] = -5; }, {"q.shape", "-5"}},
+        {"heads_no_multiple", [](Call& c) { c.k.shape[2] = c.v.shape[2] = 3; }, {"heads", "3"}},
+        {"no_kv_heads", [](Call& c) { c.k.shape[2] = c.v.shape[2] = 0; }, {"heads", "0"}},
+        {"head_dim_zero", [](Call& c) { c.q.shape[3] = c.k.shape[3] = 0; }, {"head_dim", "0"}},
+        {"q_dtype_unset", [](Call& c) { c.q.dtype = FLASHTILE_DTYPE_UNSET; }, {"q.dtype"}},
+        {"q_dtype_unknown", [](Call& c) { c.q.dtype = 99; }, {"q.dtype", "99"}},
+        {"q_dtype_bool", [](Call& c) { c.q.dtype = c.k.dtype = c.v.dtype = FLASHTILE_BOOL; }, {"q.dtype", "bool"}},
+        {"q_dtype_fp8",
+         [](Call& c) { c.q.dtype = c.k.dtype = c.v.dtype = FLASHTILE_FP8_E4M3; },
+         {"q.dtype", "fp8"},
+         Pass::both,
+         dense,
+         FLASHTILE_UNSUPPORTED},
+        {"k_dtype", [](Call& c) { c.k.dtype = FLASHTILE_BF16; }, {"k.dtype", "bf16"}},
+        {"out_dtype", [](Call& c) { c.out.dtype = FLASHTILE_FP16; }, {"out.dtype", "fp16"}},
+        {"lse_dtype", [](Call& c) { c.lse.dtype = FLASHTILE_FP16; }, {"lse.dtype", "fp16"}},
+        {"bias_dtype", [](Call& c) { c.bias.dtype = FLASHTILE_BF16; }, {"bias.dtype", "bf16"}},
+        {"dbias_dtype", [](Call& c) { c.dbias.dtype = FLASHTILE_BF16; }, {"dbias.dtype", "bf16"}, Pass::backward},
+        {"mask_dtype", [](Call& c) { c.mask.dtype = FLASHTILE_INT32; }, {"mask.dtype", "int32"}},
+        {"slopes_dtype", [](Call& c) { c.slopes.dtype = FLASHTILE_BF16; }, {"alibi_slopes.dtype", "bf16"}},
+        {"q_innermost_stride", [](Call& c) { c.q.stride[3] = 2; }, {"q.stride", "2"}},
+        {"out_innermost_stride", [](Call& c) { c.out.stride[3] = 3; }, {"out.stride", "3"}},
+        {"q_negative_stride", [](Call& c) { c.q.stride[1] = -32; }, {"q.stride", "-32"}},
+        {"misaligned", [](Call& c) { c.k.data = static_cast<char*>(c.k.data) + 1; }, {"k.data"}},
+        {"bias_shape", [](Call& c) { c.bias.shape[3] = 2; }, {"bias.shape", "2"}},
+        {"bias_rank", [](Call& c) { c.bias.rank = 5; }, {"bias"}},
+        {"mask_shape", [](Call& c) { c.mask.shape[1] = 3; }, {"mask.shape", "3"}},
+        {"slopes_shape", [](Call& c) { c.slopes.shape[0] = 3; }, {"alibi_slopes.shape", "3"}},
+        {"dbias_without_bias", [](Call& c) { c.inputs.bias = nullptr; }, {"dbias", "bias"}, Pass::backward},
+        {"dbias_shape", [](Call& c) { c.dbias.shape[0] = 1; }, {"dbias.shape", "1"}, Pass::backward},
+        {"overflowing_size", [](Call& c) { c.q.shape[0] = c.q.shape[1] = kHuge; }, {"q.shape"}},
+        {"overflowing_stride", [](Call& c) { c.q.stride[0] = kHuge; }, {"q.shape"}},
+        {"other_device", [](Call& c) { c.k.device_type = FLASHTILE_CUDA; }, {"k", "device"}},
+        {"unknown_device",
+         [](Call& c) {
+             for (auto* t : {&c.q, &c.k, &c.v, &c.slopes, &c.bias, &c.mask, &c.used_k, &c.out, &c.lse, &c.dout, &c.dlse,
+                             &c.dq, &c.dk, &c.dv, &c.dbias})
+                 t->device_type = 77;
+         },
+         {"77"},
+         Pass::both,
+         dense,
+         FLASHTILE_UNSUPPORTED},
+
+        // outputs that share memory
+        {"out_is_q", [](Call& c) { c.out.data = c.q.data; }, {"out", "q"}, Pass::forward},
+        {"out_overlaps_the_end_of_v",
+         [](Call& c) { c.out.data = static_cast<float*>(c.v.data) + 2 * 7 * 2 * 6 - 1; },
+         {"out", "v"},
+         Pass::forward},
+        {"lse_in_out", [](Call& c) { c.lse.data = c.out.data; }, {"lse", "out"}, Pass::forward},
+        {"out_in_bias", [](Call& c) { c.out.data = c.bias.data; }, {"out", "bias"}, Pass::forward},
+        {"dq_is_dk", [](Call& c) { c.dk.data = c.dq.data; }, {"dk", "dq"}, Pass::backward},
+        {"dq_is_dout", [](Call& c) { c.dq.data = c.dout.data; }, {"dq", "dout"}, Pass::backward},
+        {"dv_is_lse", [](Call& c) { c.dv.data = c.lse.data; }, {"dv", "lse"}, Pass::backward},
+        {"out_broadcast_over_itself", [](Call& c) { c.out.stride[0] = 0; }, {"out.stride"}, Pass::forward},
+        {"out_rows_overlap", [](Call& c) { c.out.stride[2] = 5; }, {"out.stride"}, Pass::forward},
+        {"dk_broadcast_over_heads", [](Call& c) { c.dk.stride[2] = 0; }, {"dk.stride"}, Pass::backward},
+
+        // options
+        {"scale_nan",
+         [](Call& c) {
+             c.options.has_scale = 1;
+             c.options.scale = kNaN;
+         },
+         {"scale", "nan"}},
+        {"scale_infinite",
+         [](Call& c) {
+             c.options.has_scale = 1;
+             c.options.scale = -INFINITY;
+         },
+         {"scale", "inf"}},
+        {"softcap_negative", [](Call& c) { c.options.softcap = -2.0f; }, {"softcap", "-2"}},
+        {"softcap_nan", [](Call& c) { c.options.softcap = kNaN; }, {"softcap", "nan"}},
+        {"dropout_one", [](Call& c) { c.options.dropout = 1.0; }, {"dropout", "1"}},
+        {"dropout_negative", [](Call& c) { c.options.dropout = -0.25; }, {"dropout", "-0.25"}},
+        {"dropout_nan", [](Call& c) { c.options.dropout = std::nan(""); }, {"dropout", "nan"}},
+        {"window_left", [](Call& c) { c.options.window_left = -2; }, {"window_left", "-2"}},
+        {"window_right",
+         [](Call& c) { c.options.window_right = std::numeric_limits<std::int64_t>::min(); },
+         {"window_right", "-9223372036854775808"}},
+        {"causal", [](Call& c) { c.options.causal = 3; }, {"causal", "3"}},
+        {"alignment", [](Call& c) { c.options.alignment = -1; }, {"alignment", "-1"}},
+        {"threads", [](Call& c) { c.options.threads = -4; }, {"threads", "-4"}},
+        {"isa", [](Call& c) { c.options.isa = 40; }, {"isa", "40"}},
+        {"isa_of_a_later_version",
+         [](Call& c) { c.options.isa = FLASHTILE_ISA_AMX; },
+         {"isa", "5"},
+         Pass::both,
+         dense,
+         FLASHTILE_UNSUPPORTED},
+        {"workspace_too_small",
+         [](Call& c) {
+             alignas(64) static char memory[64];
+             c.options.workspace = memory;
+             c.options.workspace_size = sizeof memory;
+         },
+         {"workspace_size", "64"}},
+        {"workspace_misaligned",
+         [](Call& c) {
+             alignas(64) static char memory[64];
+             c.options.workspace = memory + 8;
+             c.options.workspace_size = 8;
+         },
+         {"workspace"}},
+        {"options_size", [](Call& c) { c.options.size = 3; }, {"options.size", "3"}},
+        {"options_size_zero", [](Call& c) { c.options.size = 0; }, {"options.size", "0"}},
+        {"inputs_size", [](Call& c) { c.inputs.size = sizeof(flashtile_inputs) + 8; }, {"inputs.size"}},
+        {"outputs_size", [](Call& c) { c.outputs.size = 0; }, {"outputs.size", "0"}, Pass::forward},
+        {"gradients_size", [](Call& c) { c.gradients.size = 1; }, {"gradients.size", "1"}, Pass::backward},
+
+        // lengths
+        {"used_past_the_end", [](Call& c) { element<std::int32_t>(c.used_k, 1) = 8; }, {"seqused_k[1]", "8"}},
+        {"used_negative", [](Call& c) { element<std::int32_t>(c.used_k, 0) = -1; }, {"seqused_k[0]", "-1"}},
+        {"used_shape", [](Call& c) { c.used_k.shape[0] = 1; }, {"seqused_k.shape", "1"}},
+        {"max_seqlen_of_a_dense_batch", [](Call& c) { c.inputs.max_seqlen_q = 5; }, {"max_seqlen"}},
+        {"cu_seqlens_start",
+         [](Call& c) { element<std::int32_t>(c.cu_seqlens_q, 0) = 1; },
+         {"cu_seqlens_q[0]", "1"},
+         Pass::both,
+         packed},
+        {"cu_seqlens_decrease",
+         [](Call& c) { element<std::int32_t>(c.cu_seqlens_q, 2) = 4; },
+         {"cu_seqlens_q[2]", "4"},
+         Pass::both,
+         packed},
+        {"cu_seqlens_past_the_end",
+         [](Call& c) { element<std::int32_t>(c.cu_seqlens_k, 2) = 12; },
+         {"cu_seqlens_k[2]", "12"},
+         Pass::both,
+         packed},
+        {"cu_seqlens_negative",
+         [](Call& c) { element<std::int32_t>(c.cu_seqlens_k, 1) = -3; },
+         {"cu_seqlens_k[1]", "-3"},
+         Pass::both,
+         packed},
+        {"cu_seqlens_dtype",
+         [](Call& c) { c.cu_seqlens_q.dtype = FLASHTILE_FP32; },
+         {"cu_seqlens_q.dtype", "fp32"},
+         Pass::both,
+         packed},
+        {"cu_seqlens_count",
+         [](Call& c) { c.cu_seqlens_k.shape[0] = 2; },
+         {"cu_seqlens_k.shape", "2"},
+         Pass::both,
+         packed},
+        {"cu_seqlens_of_one_side_only",
+         [](Call& c) { c.inputs.cu_seqlens_k = nullptr; },
+         {"cu_seqlens_k", "NULL"},
+         Pass::both,
+         packed},
+        {"max_seqlen_missing", [](Call& c) { c.inputs.max_seqlen_k = -1; }, {"max_seqlen_k", "-1"}, Pass::both, packed},
+        {"max_seqlen_too_small", [](Call& c) { c.inputs.max_seqlen_q = 4; }, {"max_seqlen_q", "4"}, Pass::both, packed},
+        {"packed_rank", [](Call& c) { c.q.rank = 4; }, {"q.rank", "4"}, Pass::both, packed},
+    };
+    return calls;
+}
+
+class BadInput : public testing::TestWithParam<Wrong> {
+protected:
+    static void expect_refused(Call& call, flashtile_status status) {
+        const Wrong& wrong = GetParam();
+        const std::string message = flashtile_last_error();
+        EXPECT_EQ(status, wrong.status) << flashtile_status_name(status) << ": " << message;
+        for (const std::string& part : wrong.named)
+            EXPECT_NE(message.find(part), std::string::npos) << "'" << message << "' does not name " << part;
+        EXPECT_TRUE(call.outputs_untouched());
+    }
+};
+
+TEST_P(BadInput, IsRefusedBeforeAnythingIsWritten) {
+    const Wrong& wrong = GetParam();
+    if (wrong.pass != Pass::backward) {
+        SCOPED_TRACE("forward");
+        Call call(wrong.base());
+        wrong.spoil(call);
+        expect_refused(call, call.forward());
+    }
+    if (wrong.pass != Pass::forward) {
+        SCOPED_TRACE("backward");
+        Call call(wrong.base());
+        wrong.spoil(call);
+        expect_refused(call, call.backward());
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Arguments, BadInput, testing::ValuesIn(wrong_calls()),
+                         [](const testing::TestParamInfo<Wrong>& tested) { return std::string(tested.param.name); });
+
+// The calls that the table spoils are themselves right.
+TEST(BadInput, TheUnspoiltCallsAreAccepted) {
+    for (Case (*base)() : {dense, packed}) {
+        Call call(base());
+        ASSERT_EQ(call.forward(), FLASHTILE_OK) << flashtile_last_error();
+        ASSERT_EQ(call.backward(), FLASHTILE_OK) << flashtile_last_error();
+    }
+}
+
+TEST(BadInput, NullStructs) {
+    Call call(dense());
+    EXPECT_EQ(flashtile_forward(&call.options, nullptr, &call.outputs), FLASHTILE_INVALID_ARGUMENT);
+    EXPECT_NE(std::strstr(flashtile_last_error(), "inputs"), nullptr);
+    EXPECT_EQ(flashtile_forward(&call.options, &call.inputs, nullptr), FLASHTILE_INVALID_ARGUMENT);
+    EXPECT_NE(std::strstr(flashtile_last_error(), "outputs"), nullptr);
+    EXPECT_EQ(flashtile_backward(&call.options, &call.inputs, nullptr), FLASHTILE_INVALID_ARGUMENT);
+    EXPECT_NE(std::strstr(flashtile_last_error(), "gradients"), nullptr);
+    EXPECT_EQ(flashtile_forward_workspace(&call.options, &call.inputs, &call.outputs, nullptr),
+              FLASHTILE_INVALID_ARGUMENT);
+    EXPECT_NE(std::strstr(flashtile_last_error(), "bytes"), nullptr);
+    EXPECT_EQ(flashtile_dropout_mask(&call.options, nullptr), FLASHTILE_INVALID_ARGUMENT);
+    EXPECT_NE(std::strstr(flashtile_last_error(), "keep"), nullptr);
+    EXPECT_TRUE(call.outputs_untouched());
+}
+
+TEST(BadInput, ExceptionsOfTheCppInterfaceCarryCodeAndMessage) {
+    Call call(dense());
+    try {
+        forward({.softcap = -1.0f}, call.data.q.view(), call.data.k.view(), call.data.v.view(), call.data.out.view());
+        FAIL() << "a negative softcap was accepted";
+    } catch (const error& e) {
+        EXPECT_EQ(e.code(), status::invalid_argument);
+        EXPECT_NE(std::string(e.what()).find("softcap is -1"), std::string::npos) << e.what();
+    }
+}
+
+// The gradients of a packed qkv tensor lie between each other without a common element.
+TEST(BadInput, InterleavedGradientsAreNoOverlap) {
+    Case c = dense();
+    c.kv_heads = 4;
+    c.seqlen_k = 5;
+    c.head_dim_v = 8;
+    c.used_k = {};
+    Call call(c);
+    std::vector<float> qkv(2 * 5 * 3 * 4 * 8);  // (batch, seqlen, 3, heads, d)
+    int part = 0;
+    for (flashtile_tensor* t : {&call.dq, &call.dk, &call.dv}) {
+        t->data = qkv.data() + part++ * 4 * 8;
+        t->stride[0] = 5 * 3 * 4 * 8;
+        t->stride[1] = 3 * 4 * 8;
+        t->stride[2] = 8;
+    }
+    ASSERT_EQ(call.forward(), FLASHTILE_OK) << flashtile_last_error();
+    EXPECT_EQ(call.backward(), FLASHTILE_OK) << flashtile_last_error();
+    call.dk.data = qkv.data() + 4 * 8 - 1;  // now one element of each row is dq's too
+    EXPECT_EQ(call.backward(), FLASHTILE_INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace flashtile::unit

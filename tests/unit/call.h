@@ -1,0 +1,67 @@
+// call.h: a small problem with every optional tensor, as the C interface takes it, each part free to be spoilt.
+#pragma once
+
+#include <flashtile/flashtile.hpp>
+#include <string>
+#include <vector>
+
+#include "conformance/problem_data.h"
+
+namespace flashtile::unit {
+
+struct Call {
+    explicit Call(const conformance::Case& problem)
+        : data(problem), cpp_options(data.options(isa::automatic)), options(detail::c_options(cpp_options)) {
+        bind(data.q, q, inputs.q);
+        bind(data.k, k, inputs.k);
+        bind(data.v, v, inputs.v);
+        bind(data.slopes, slopes, inputs.alibi_slopes);
+        bind(data.bias, bias, inputs.bias);
+        bind(data.mask, mask, inputs.mask);
+        bind(data.cu_seqlens_q, cu_seqlens_q, inputs.cu_seqlens_q);
+        bind(data.cu_seqlens_k, cu_seqlens_k, inputs.cu_seqlens_k);
+        bind(data.used_k, used_k, inputs.seqused_k);
+        inputs.max_seqlen_q = cpp_options.max_seqlen_q;
+        inputs.max_seqlen_k = cpp_options.max_seqlen_k;
+        bind(data.out, out, outputs.out);
+        bind(data.lse, lse, outputs.lse);
+        gradients.out = &out;
+        gradients.lse = &lse;
+        bind(data.dout, dout, gradients.dout);
+        bind(data.dlse, dlse, gradients.dlse);
+        bind(data.dq, dq, gradients.dq);
+        bind(data.dk, dk, gradients.dk);
+        bind(data.dv, dv, gradients.dv);
+        bind(data.dbias, dbias, gradients.dbias);
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+    flashtile_status forward() { return flashtile_forward(&options, &inputs, &outputs); }
+    flashtile_status backward() { return flashtile_backward(&options, &inputs, &gradients); }
+
+    // True if no byte of any output has been written since it was poisoned.
+    bool outputs_untouched() const {
+        for (const auto* t : {&data.out, &data.lse, &data.dq, &data.dk, &data.dv, &data.dbias})
+            if (t->present() && !t->poison_intact(std::vector<bool>(t->size(), false))) return false;
+        return true;
+    }
+
+    conformance::ProblemData data;
+    flashtile::options cpp_options;
+    flashtile_options options;
+    flashtile_inputs inputs = FLASHTILE_INPUTS_INIT;
+    flashtile_forward_outputs outputs = FLASHTILE_FORWARD_OUTPUTS_INIT;
+    flashtile_gradients gradients = FLASHTILE_GRADIENTS_INIT;
+    flashtile_tensor q{}, k{}, v{}, slopes{}, bias{}, mask{}, cu_seqlens_q{}, cu_seqlens_k{}, used_k{};
+    flashtile_tensor out{}, lse{}, dout{}, dlse{}, dq{}, dk{}, dv{}, dbias{};
+
+private:
+    static void bind(const conformance::GuardedTensor& from, flashtile_tensor& to, const flashtile_tensor*& argument) {
+        if (!from.present()) return;
+        to = from.view().raw();
+        argument = &to;
+    }
+};
+
+}  // namespace flashtile::unit

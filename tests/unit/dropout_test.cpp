@@ -1,0 +1,154 @@
+// dropout_test.cpp: the generator against its published vectors, the mask against the oracle's own, its statistics, and
+// that forward and backward apply that very mask on every instruction set.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "oracle/philox.h"
+#include "shared/philox.h"
+#include "unit/run.h"
+
+namespace flashtile::unit {
+namespace {
+
+using conformance::GuardedTensor;
+
+std::vector<double> mask_of(double p, std::uint64_t seed, std::uint64_t offset, std::vector<std::int64_t> shape) {
+    GuardedTensor keep(boolean, std::move(shape), {.heads_before_rows = true, .row_gap = 3});
+    dropout_mask({.dropout = p, .seed = seed, .offset = offset}, keep.view());
+    EXPECT_TRUE(keep.poison_intact());
+    return keep.values();
+}
+
+TEST(Dropout, PhiloxKnownAnswers) {  // Random123's kat_vectors, philox4x32 with 7 rounds
+    const auto expect = [](Philox counter, unsigned key0, unsigned key1, Philox answer) {
+        const Philox got = philox4x32<7>(counter, key0, key1);
+        for (int n = 0; n < 4; ++n) EXPECT_EQ(got.word[n], answer.word[n]);
+    };
+    expect({{0, 0, 0, 0}}, 0, 0, {{0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48}});
+    constexpr unsigned ones = 0xffffffff;
+    expect({{ones, ones, ones, ones}}, ones, ones, {{0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662}});
+    expect({{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}, 0xa4093822, 0x299f31d0,
+           {{0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}});
+}
+
+TEST(Dropout, MaskIsTheOracles) {
+    for (const double p : {0.1, 0.5, 0.75}) {
+        constexpr std::uint64_t seed = 0x0123456789ABCDEF, offset = 0xFEDCBA9876543210;
+        const std::int64_t batch = 3, heads = 5, rows = 37, cols = 83;
+        const auto mask = mask_of(p, seed, offset, {batch, heads, rows, cols});
+        std::size_t n = 0;
+        for (std::int64_t b = 0; b < batch; ++b)
+            for (std::int64_t h = 0; h < heads; ++h)
+                for (std::int64_t i = 0; i < rows; ++i)
+                    for (std::int64_t j = 0; j < cols; ++j)
+                        ASSERT_EQ(mask[n++] != 0.0,
+                                  oracle::dropout_draw(seed, offset, b, h, i, j) >= oracle::dropout_threshold(p))
+                            << b << ' ' << h << ' ' << i << ' ' << j;
+    }
+}
+
+// A kept share within 5 standard deviations of 1 - p, over the whole and over every row and column.
+TEST(Dropout, KeepsTheShareThatIsAskedFor) {
+    const std::int64_t rows = 512, cols = 512;
+    for (const double p : {0.0, 1.0 / 65536.0, 0.1, 0.5, 0.9}) {
+        const auto mask = mask_of(p, 42, 7, {1, 2, rows, cols});
+        const auto expect_share = [&](double kept, double count, const std::string& of) {
+            EXPECT_LE(std::abs(kept - (1.0 - p) * count), 5.0 * std::sqrt(count * p * (1.0 - p))) << of << ", p " << p;
+        };
+        double all = 0.0;
+        std::vector<double> row(static_cast<std::size_t>(rows)), col(static_cast<std::size_t>(cols));
+        for (std::size_t n = 0; n < mask.size(); ++n) {
+            all += mask[n];
+            row[n / static_cast<std::size_t>(cols) % static_cast<std::size_t>(rows)] += mask[n];
+            col[n % static_cast<std::size_t>(cols)] += mask[n];
+        }
+        expect_share(all, static_cast<double>(mask.size()), "all");
+        if (p * 2 * cols < 20) continue;  // too few drops in a row for a normal law
+        for (std::size_t n = 0; n < row.size(); ++n) expect_share(row[n], 2 * cols, "row " + std::to_string(n));
+        for (std::size_t n = 0; n < col.size(); ++n) expect_share(col[n], 2 * rows, "column " + std::to_string(n));
+    }
+}
+
+// Elements of one Philox call, neighbours, heads, sequences, seeds and offsets agree as often as independent coins do.
+TEST(Dropout, DrawsAreIndependent) {
+    const std::int64_t n = 256;
+    const auto agreement = [&](const std::vector<double>& a, const std::vector<double>& b, const char* what) {
+        double same = 0.0;
+        for (std::size_t at = 0; at < a.size(); ++at) same += a[at] == b[at] ? 1.0 : 0.0;
+        const auto count = static_cast<double>(a.size());
+        EXPECT_LE(std::abs(same - count / 2), 5.0 * std::sqrt(count) / 2) << what;
+    };
+    const auto whole = mask_of(0.5, 1, 0, {2, 2, n, n});
+    const auto plane = [&](int b, int h) {
+        const auto first = whole.begin() + (b * 2 + h) * n * n;
+        return std::vector<double>(first, first + n * n);
+    };
+    agreement(plane(0, 0), plane(0, 1), "heads");
+    agreement(plane(0, 0), plane(1, 0), "sequences");
+    agreement(plane(0, 1), plane(1, 0), "head and sequence");
+    agreement(whole, mask_of(0.5, 2, 0, {2, 2, n, n}), "seeds");
+    agreement(whole, mask_of(0.5, 1, 1, {2, 2, n, n}), "offsets");
+    agreement(whole, mask_of(0.5, std::uint64_t{1} << 32 | 1, 0, {2, 2, n, n}), "high halves of the seed");
+    agreement(whole, mask_of(0.5, 1, std::uint64_t{1} << 32, {2, 2, n, n}), "high halves of the offset");
+    const auto shifted = [&](std::int64_t di, std::int64_t dj) {
+        std::vector<double> a, b;
+        for (std::int64_t i = 0; i + di < n; ++i)
+            for (std::int64_t j = 0; j + dj < n; ++j) {
+                a.push_back(whole[static_cast<std::size_t>(i * n + j)]);
+                b.push_back(whole[static_cast<std::size_t>((i + di) * n + j + dj)]);
+            }
+        agreement(a, b, ("shift " + std::to_string(di) + "," + std::to_string(dj)).c_str());
+    };
+    for (const auto& [di, dj] : {std::pair{0, 1}, {0, 8}, {0, 9}, {8, 0}, {8, 1}, {8, 8}, {1, 0}, {16, 0}, {0, 16}})
+        shifted(di, dj);
+}
+
+// With v the identity, out is P after dropout; with dout the identity, dv is its transpose.
+TEST(Dropout, ForwardAndBackwardApplyTheMask) {
+    const std::int64_t n = 100;  // rows, keys and columns of v
+    conformance::Case c;
+    c.batch = c.heads = c.kv_heads = 2;
+    c.seqlen_q = c.seqlen_k = c.head_dim_v = n;
+    c.dropout = 0.4;
+    c.seed = 99;
+    c.offset = std::uint64_t{5} << 32 | 3;
+    const auto mask = mask_of(c.dropout, c.seed, c.offset, {2, 2, n, n});
+    for (const isa which : available_isas())
+        for (const dtype type : kTypes)
+            for (const int threads : {1, 3}) {
+                SCOPED_TRACE(std::string(name(which)) + ", dtype " + std::to_string(static_cast<int>(type)));
+                c.type = type;
+                c.threads = threads;
+                conformance::ProblemData data(c);
+                for (GuardedTensor* t : {&data.v, &data.dout})
+                    for (std::size_t at = 0; at < t->size(); ++at) {
+                        const auto col = at % static_cast<std::size_t>(n);
+                        const auto row = at / static_cast<std::size_t>(2 * n) % static_cast<std::size_t>(n);
+                        t->set(at, row == col ? 1.0 : 0.0);
+                    }
+                const Outputs r = run(data, data.options(which));
+                for (std::int64_t b = 0; b < 2; ++b)
+                    for (std::int64_t h = 0; h < 2; ++h)
+                        for (std::int64_t i = 0; i < n; ++i)
+                            for (std::int64_t j = 0; j < n; ++j) {
+                                const auto bnhd = [&](std::int64_t row, std::int64_t col) {
+                                    return static_cast<std::size_t>(((b * n + row) * 2 + h) * n + col);
+                                };
+                                const bool keep = mask[static_cast<std::size_t>(((b * 2 + h) * n + i) * n + j)] != 0.0;
+                                ASSERT_EQ(r.out[bnhd(i, j)] != 0.0, keep) << b << ' ' << h << ' ' << i << ' ' << j;
+                                ASSERT_EQ(r.dv[bnhd(j, i)] != 0.0, keep) << b << ' ' << h << ' ' << i << ' ' << j;
+                            }
+            }
+}
+
+TEST(Dropout, LseIsOfTheUndroppedSoftmax) {
+    conformance::Case c;
+    c.seqlen_q = c.seqlen_k = 60;
+    const Outputs without = run(c, isa::automatic);
+    c.dropout = 0.5;
+    EXPECT_EQ(run(c, isa::automatic).lse, without.lse);
+}
+
+}  // namespace
+}  // namespace flashtile::unit

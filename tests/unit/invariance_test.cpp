@@ -1,0 +1,228 @@
+// invariance_test.cpp: what results may not depend on, bit for bit: the number of threads and, with batch_invariant,
+// the company that a sequence, a head or a row is in.
+#include <gtest/gtest.h>
+
+#include "conformance/case_list.h"
+#include "unit/run.h"
+
+namespace flashtile::unit {
+namespace {
+
+using conformance::Case;
+using conformance::GuardedTensor;
+using conformance::ProblemData;
+
+Case medium(dtype type) {
+    Case c;
+    c.type = type;
+    c.batch = 3;
+    c.heads = 4;
+    c.kv_heads = 2;
+    c.seqlen_q = 150;
+    c.seqlen_k = 170;
+    c.head_dim = 40;
+    c.head_dim_v = 24;
+    c.batch_invariant = c.deterministic = true;
+    c.poison_unseen = false;
+    return c;
+}
+
+// Every ISA with every type.
+template <class Test>
+void each(Test test) {
+    for (const isa which : available_isas())
+        for (const dtype type : kTypes) {
+            SCOPED_TRACE(std::string(name(which)) + ", dtype " + std::to_string(static_cast<int>(type)));
+            test(which, type);
+        }
+}
+
+TEST(Invariance, ThreadsAndRepetition) {
+    each([](isa which, dtype type) {
+        for (const int variant : {0, 1, 2, 3}) {
+            Case c = medium(type);
+            c.batch_invariant = false;
+            if (variant == 1) c.causal = true;
+            if (variant == 2) {
+                c.bias = {.present = true, .spans = {false, true, false, true}};
+                c.dropout = 0.2;
+            }
+            if (variant == 3) {
+                c.lengths_q = {1, 300, 40, 0, 17};
+                c.lengths_k = {200, 300, 5, 3, 64};
+                c.mask.present = true;
+                c.slopes = conformance::Slopes::per_head;
+            }
+            ProblemData data(c);
+            flashtile::options o = data.options(which);
+            o.threads = 1;
+            const Outputs one = run(data, o);
+            for (const int threads : {1, 2, 3, 8}) {
+                o.threads = threads;
+                EXPECT_TRUE(run(data, o) == one) << "variant " << variant << ", " << threads << " threads";
+            }
+        }
+    });
+}
+
+// Part `b` of a (batch, ...) tensor.
+tensor entry(const GuardedTensor& t, std::int64_t b, std::int64_t heads_from = 0, std::int64_t heads = -1,
+             int head_dim = 2) {
+    flashtile_tensor raw = t.view().raw();
+    const auto size = static_cast<std::int64_t>(conformance::bytes_of(static_cast<dtype>(raw.dtype)));
+    raw.data = static_cast<char*>(raw.data) + (b * raw.stride[0] + heads_from * raw.stride[head_dim]) * size;
+    raw.shape[0] = 1;
+    if (heads >= 0) raw.shape[head_dim] = heads;
+    return tensor(raw);
+}
+
+TEST(Invariance, ASequenceAlone) {
+    each([](isa which, dtype type) {
+        Case c = medium(type);
+        c.causal = true;
+        ProblemData together(c);
+        const flashtile::options o = together.options(which);
+        const Outputs expected = run(together, o);
+        for (auto* t : {&together.out, &together.lse, &together.dq, &together.dk, &together.dv}) t->poison();
+        for (std::int64_t b = 0; b < c.batch; ++b) {
+            const auto part = [&](const GuardedTensor& t) { return entry(t, b); };
+            forward(o, part(together.q), part(together.k), part(together.v), part(together.out), part(together.lse));
+            backward(o, part(together.q), part(together.k), part(together.v), part(together.out), part(together.lse),
+                     part(together.dout), part(together.dq), part(together.dk), part(together.dv));
+        }
+        EXPECT_EQ(together.out.values(), expected.out);
+        EXPECT_EQ(together.lse.values(), expected.lse);
+        EXPECT_EQ(together.dq.values(), expected.dq);
+        EXPECT_EQ(together.dk.values(), expected.dk);
+        EXPECT_EQ(together.dv.values(), expected.dv);
+    });
+}
+
+TEST(Invariance, AHeadGroupAlone) {
+    each([](isa which, dtype type) {
+        Case c = medium(type);
+        ProblemData together(c);
+        const flashtile::options o = together.options(which);
+        const Outputs expected = run(together, o);
+        for (auto* t : {&together.out, &together.lse, &together.dq, &together.dk, &together.dv}) t->poison();
+        for (std::int64_t b = 0; b < c.batch; ++b)
+            for (std::int64_t g = c.kv_heads; g-- > 0;) {  // and in the other order
+                const std::int64_t group = c.heads / c.kv_heads;
+                const auto q_like = [&](const GuardedTensor& t) { return entry(t, b, g * group, group); };
+                const auto k_like = [&](const GuardedTensor& t) { return entry(t, b, g, 1); };
+                const tensor lse = entry(together.lse, b, g * group, group, 1);
+                forward(o, q_like(together.q), k_like(together.k), k_like(together.v), q_like(together.out), lse);
+                backward(o, q_like(together.q), k_like(together.k), k_like(together.v), q_like(together.out), lse,
+                         q_like(together.dout), q_like(together.dq), k_like(together.dk), k_like(together.dv));
+            }
+        EXPECT_EQ(together.out.values(), expected.out);
+        EXPECT_EQ(together.lse.values(), expected.lse);
+        EXPECT_EQ(together.dq.values(), expected.dq);
+        EXPECT_EQ(together.dk.values(), expected.dk);
+        EXPECT_EQ(together.dv.values(), expected.dv);
+    });
+}
+
+// Row i of a causal problem, alone with the keys that it sees.
+TEST(Invariance, ARowAlone) {
+    each([](isa which, dtype type) {
+        for (const bool causal : {true, false}) {
+            Case c = medium(type);
+            c.batch = 1;
+            c.heads = c.kv_heads = 1;
+            c.causal = causal;
+            c.softcap = 5.0f;
+            ProblemData data(c);
+            const flashtile::options o = data.options(which);
+            const Outputs expected = run(data, o);
+            for (std::int64_t i = 0; i < c.seqlen_q; i += 7) {
+                const std::int64_t keys = causal ? i + c.seqlen_k - c.seqlen_q + 1 : c.seqlen_k;
+                const auto slice = [&](const GuardedTensor& t, std::int64_t first, std::int64_t rows) {
+                    flashtile_tensor raw = t.view().raw();
+                    raw.data = static_cast<char*>(raw.data) +
+                               first * raw.stride[1] *
+                                   static_cast<std::int64_t>(conformance::bytes_of(static_cast<dtype>(raw.dtype)));
+                    raw.shape[1] = rows;
+                    return tensor(raw);
+                };
+                GuardedTensor out(type, {1, 1, 1, c.head_dim_v});
+                GuardedTensor lse(fp32, {1, 1, 1});
+                forward(o, slice(data.q, i, 1), slice(data.k, 0, keys), slice(data.v, 0, keys), out.view(), lse.view());
+                const auto row = expected.out.begin() + i * c.head_dim_v;
+                EXPECT_EQ(out.values(), std::vector<double>(row, row + c.head_dim_v)) << "row " << i;
+                EXPECT_EQ(lse.get(0), expected.lse[static_cast<std::size_t>(i)]) << "row " << i;
+            }
+        }
+    });
+}
+
+// The same sequences, packed, and padded to one length with seqused.
+TEST(Invariance, PackedAndPadded) {
+    each([](isa which, dtype type) {
+        Case c = medium(type);
+        c.batch = 1;
+        c.lengths_q = {33, 150, 1, 64};
+        c.lengths_k = {33, 170, 70, 64};
+        c.causal = true;
+        ProblemData together(c);
+        const flashtile::options packed = together.options(which);
+        const Outputs expected = run(together, packed);
+        flashtile::options alone = packed;
+        alone.cu_seqlens_q = alone.cu_seqlens_k = {};
+        alone.max_seqlen_q = alone.max_seqlen_k = -1;
+        for (std::size_t b = 0; b < c.lengths_q.size(); ++b) {
+            const oracle::Sequence& s = together.reference.sequences[b];
+            const std::int64_t padding = 19;  // rows of the next sequences: past seqused
+            const std::int64_t padded = std::min(s.k_length + padding, together.reference.rows_k - s.k_begin);
+            GuardedTensor used(int32, {1});
+            used.set(0, static_cast<double>(s.k_length));
+            alone.seqused_k = used.view();
+            const auto slice = [](const GuardedTensor& t, std::int64_t first, std::int64_t rows) {
+                flashtile_tensor raw = t.view().raw();
+                const auto size = static_cast<std::int64_t>(conformance::bytes_of(static_cast<dtype>(raw.dtype)));
+                return flashtile::view(static_cast<char*>(raw.data) + first * raw.stride[0] * size,
+                                       static_cast<dtype>(raw.dtype), {1, rows, raw.shape[1], raw.shape[2]},
+                                       {0, raw.stride[0], raw.stride[1], raw.stride[2]});
+            };
+            GuardedTensor out(type, {1, s.q_length, c.heads, c.head_dim_v});
+            GuardedTensor lse(fp32, {1, c.heads, s.q_length});
+            GuardedTensor dq(type, {1, s.q_length, c.heads, c.head_dim});
+            GuardedTensor dk(type, {1, padded, c.kv_heads, c.head_dim});
+            GuardedTensor dv(type, {1, padded, c.kv_heads, c.head_dim_v});
+            const tensor q = slice(together.q, s.q_begin, s.q_length), k = slice(together.k, s.k_begin, padded),
+                         v = slice(together.v, s.k_begin, padded), dout = slice(together.dout, s.q_begin, s.q_length);
+            forward(alone, q, k, v, out.view(), lse.view());
+            backward(alone, q, k, v, out.view(), lse.view(), dout, dq.view(), dk.view(), dv.view());
+            const auto rows = [](const std::vector<double>& from, std::int64_t first, std::int64_t count,
+                                 std::int64_t width) {
+                return std::vector<double>(from.begin() + first * width, from.begin() + (first + count) * width);
+            };
+            const auto head = [](const GuardedTensor& t, std::int64_t count) {
+                const std::vector<double> values = t.values();
+                return std::vector<double>(values.begin(), values.begin() + count);
+            };
+            const std::int64_t q_width = c.heads * c.head_dim, k_width = c.kv_heads * c.head_dim,
+                               v_width = c.kv_heads * c.head_dim_v;
+            EXPECT_EQ(out.values(), rows(expected.out, s.q_begin, s.q_length, c.heads * c.head_dim_v));
+            EXPECT_EQ(dq.values(), rows(expected.dq, s.q_begin, s.q_length, q_width));
+            EXPECT_EQ(head(dk, s.k_length * k_width), rows(expected.dk, s.k_begin, s.k_length, k_width));
+            EXPECT_EQ(head(dv, s.k_length * v_width), rows(expected.dv, s.k_begin, s.k_length, v_width));
+        }
+    });
+}
+
+TEST(Invariance, LseIsOptional) {
+    each([](isa which, dtype type) {
+        Case c = medium(type);
+        ProblemData data(c);
+        const flashtile::options o = data.options(which);
+        forward(o, data.q.view(), data.k.view(), data.v.view(), data.out.view(), data.lse.view());
+        const std::vector<double> with = data.out.values();
+        data.out.poison();
+        forward(o, data.q.view(), data.k.view(), data.v.view(), data.out.view());
+        EXPECT_EQ(data.out.values(), with);
+    });
+}
+
+}  // namespace
+}  // namespace flashtile::unit

@@ -1,0 +1,30 @@
+#!/bin/sh
+# isa_symbols.sh: an instruction set's object may define no weak symbol outside its own namespace. The linker keeps one
+# of several weak copies, and one compiled for AVX-512 must not become everybody's.
+#   isa_symbols.sh NM OBJECT...
+nm=$1
+shift
+checked=0
+bad=0
+for object in "$@"; do
+    case $object in
+    */cpu/isa/*.cpp.o) ;;
+    *) continue ;;
+    esac
+    isa=$(basename "$object" .cpp.o)
+    checked=$((checked + 1))
+    # W, V: weak; u: unique. DW.ref. symbols are the exception handling's own and hold no code.
+    strays=$("$nm" --defined-only -C "$object" | grep -E '^[0-9a-f]* [WVu] ' | grep -v "flashtile::$isa::" |
+        grep -v ' DW\.ref\.')
+    if [ -n "$strays" ]; then
+        echo "$object defines weak symbols outside flashtile::$isa:"
+        echo "$strays"
+        bad=1
+    fi
+done
+if [ "$checked" -eq 0 ]; then
+    echo "no instruction set's object was given"
+    exit 1
+fi
+echo "$checked objects checked"
+exit $bad

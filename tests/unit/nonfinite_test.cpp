@@ -1,0 +1,142 @@
+// nonfinite_test.cpp: NaN and infinities reach every result that attends to them, and no other.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "unit/run.h"
+
+namespace flashtile::unit {
+namespace {
+
+using conformance::Case;
+using conformance::GuardedTensor;
+using conformance::ProblemData;
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+Case small(dtype type) {
+    Case c;
+    c.type = type;
+    c.heads = c.kv_heads = 2;
+    c.seqlen_q = 70;
+    c.seqlen_k = 90;
+    c.head_dim = c.head_dim_v = 24;
+    c.poison_unseen = false;
+    return c;
+}
+
+template <class Test>
+void each(Test test) {
+    for (const isa which : available_isas())
+        for (const dtype type : kTypes) {
+            SCOPED_TRACE(std::string(name(which)) + ", dtype " + std::to_string(static_cast<int>(type)));
+            test(which, type);
+        }
+}
+
+std::size_t element(const Case& c, std::int64_t row, std::int64_t head, std::int64_t col) {
+    return static_cast<std::size_t>((row * c.heads + head) * c.head_dim + col);
+}
+
+// Out of head `head`: flags the rows with any value that is not finite.
+std::vector<bool> spoilt_rows(const Case& c, const std::vector<double>& out, std::int64_t head) {
+    std::vector<bool> result(static_cast<std::size_t>(c.seqlen_q), false);
+    for (std::int64_t i = 0; i < c.seqlen_q; ++i)
+        for (std::int64_t col = 0; col < c.head_dim_v; ++col)
+            if (!std::isfinite(out[element(c, i, head, col)])) result[static_cast<std::size_t>(i)] = true;
+    return result;
+}
+
+TEST(NonFinite, AQuerySpoilsItsOwnRowOnly) {
+    each([](isa which, dtype type) {
+        const Case c = small(type);
+        ProblemData data(c);
+        const Outputs clean = run(data, data.options(which));
+        data.q.set(element(c, 33, 1, 5), kNaN);
+        const Outputs spoilt = run(data, data.options(which));
+        for (std::int64_t i = 0; i < c.seqlen_q; ++i)
+            for (std::int64_t h = 0; h < c.heads; ++h)
+                for (std::int64_t col = 0; col < c.head_dim_v; ++col) {
+                    const auto n = element(c, i, h, col);
+                    if (i == 33 && h == 1) {
+                        EXPECT_FALSE(std::isfinite(spoilt.out[n])) << col;
+                    } else {
+                        ASSERT_EQ(spoilt.out[n], clean.out[n]) << "row " << i << " head " << h;
+                    }
+                }
+    });
+}
+
+TEST(NonFinite, AnAttendedKeySpoilsEveryRowThatSeesIt) {
+    each([](isa which, dtype type) {
+        for (const double value : {kNaN, kInfinity, -kInfinity})
+            for (const bool in_v : {false, true}) {
+                // Only NaN and infinities in v are sure to show: an infinite key may give scores of minus infinity.
+                if (!in_v && std::isinf(value)) continue;
+                const Case c = small(type);
+                ProblemData data(c);
+                (in_v ? data.v : data.k).set(element(c, 40, 0, 7), value);
+                forward(data.options(which), data.q.view(), data.k.view(), data.v.view(), data.out.view(),
+                        data.lse.view());
+                const auto out = data.out.values();
+                EXPECT_EQ(spoilt_rows(c, out, 0), std::vector<bool>(static_cast<std::size_t>(c.seqlen_q), true));
+                EXPECT_EQ(spoilt_rows(c, out, 1), std::vector<bool>(static_cast<std::size_t>(c.seqlen_q), false));
+            }
+    });
+}
+
+TEST(NonFinite, AnInfiniteScoreGivesNoFiniteRow) {
+    each([](isa which, dtype type) {
+        const Case c = small(type);
+        ProblemData data(c);
+        for (std::int64_t i = 0; i < c.seqlen_q; ++i) data.q.set(element(c, i, 0, 0), 1.0);
+        data.k.set(element(c, 40, 0, 0), kInfinity);
+        forward(data.options(which), data.q.view(), data.k.view(), data.v.view(), data.out.view(), data.lse.view());
+        EXPECT_EQ(spoilt_rows(c, data.out.values(), 0), std::vector<bool>(static_cast<std::size_t>(c.seqlen_q), true));
+    });
+}
+
+// Whatever lies in keys that no query sees, or past seqused, every result's bits stay.
+TEST(NonFinite, UnseenKeysHaveNoEffect) {
+    each([](isa which, dtype type) {
+        for (const int variant : {0, 1, 2, 3}) {
+            Case c = small(type);
+            if (variant == 0) c.causal = top_left;  // 20 keys past the diagonal
+            if (variant == 1) c.used_k = {61};
+            if (variant == 2) c.window = {5, 3};
+            if (variant == 3) c.mask = {.present = true, .spans = {true, false, false, true}};
+            c.with_dlse = variant == 2;
+            c.bias.present = variant == 1;
+            ProblemData clean(c);
+            const Outputs expected = run(clean, clean.options(which));
+            c.poison_unseen = true;
+            ProblemData poisoned(c);
+            ASSERT_NE(poisoned.k.values(), clean.k.values()) << "variant " << variant << " hides no key";
+            const Outputs got = run(poisoned, poisoned.options(which));
+            EXPECT_EQ(got.out, expected.out) << "variant " << variant;
+            EXPECT_EQ(got.lse, expected.lse) << "variant " << variant;
+            EXPECT_EQ(got.dq, expected.dq) << "variant " << variant;
+            EXPECT_EQ(got.dk, expected.dk) << "variant " << variant;
+            EXPECT_EQ(got.dv, expected.dv) << "variant " << variant;
+            EXPECT_EQ(got.dbias, expected.dbias) << "variant " << variant;
+        }
+    });
+}
+
+TEST(NonFinite, EmptyRowsAreZeroAndNeverNaN) {
+    each([](isa which, dtype type) {
+        Case c = small(type);
+        c.mask.present = true;
+        c.mask_density = 0.0;
+        c.with_dlse = true;
+        const Outputs r = run(c, which);
+        for (const auto* values : {&r.out, &r.dq, &r.dk, &r.dv})
+            EXPECT_EQ(*values, std::vector<double>(values->size(), 0.0));
+        EXPECT_EQ(r.lse, std::vector<double>(r.lse.size(), -kInfinity));
+    });
+}
+
+}  // namespace
+}  // namespace flashtile::unit

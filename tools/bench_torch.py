@@ -1,0 +1,139 @@
+"""The PyTorch side of `flashtile bench --against=torch`.
+
+`flashtile bench` starts this program and drives it, so that its timings alternate with flashtile's on the same data.
+Protocol: one JSON object a line on stdin, one JSON object a line in answer on stdout:
+
+    (started)                                       {"ready": true, "torch": "2.13.0", "capability": "AVX512"}
+    {"op": "prepare", "method": .., "pass": .., "dtype": .., "batch": .., "heads": .., "kv_heads": .., "seqlen": ..,
+     "head_dim": .., "causal": .., "threads": .., "folder": ..}                         {"ok": true}
+    {"op": "run", "method": .., "count": 3}                                             {"ok": true, "seconds": 0.12}
+    {"op": "save", "method": .., "folder": ..}                                          {"ok": true}
+    {"op": "release"}                                                                   {"ok": true}
+
+A failure is answered with {"ok": false, "error": ".."}. `folder` holds q, k, v, dout as raw numbers of the dtype,
+(batch, seqlen, heads, head_dim); `save` writes out, dq, dk, dv there as raw fp32 of the same layout.
+"""
+
+import json
+import math
+import os
+import sys
+import time
+
+try:
+    import numpy
+    import torch
+    import torch.nn.functional as F
+except ImportError as missing:
+    sys.exit(f"bench_torch.py: {missing}")
+
+DTYPES = {
+    "fp32": (torch.float32, numpy.float32),
+    "fp16": (torch.float16, numpy.int16),
+    "bf16": (torch.bfloat16, numpy.int16),
+}
+
+
+def read_tensor(folder, name, dtype, batch, seqlen, heads, head_dim):
+    """Contiguous (batch, heads, seqlen, head_dim), the layout that PyTorch documents."""
+    torch_dtype, numpy_dtype = DTYPES[dtype]
+    numbers = numpy.fromfile(os.path.join(folder, name), dtype=numpy_dtype)
+    tensor = torch.from_numpy(numbers).view(torch_dtype).view(batch, seqlen, heads, head_dim)
+    return tensor.transpose(1, 2).contiguous()
+
+
+def write_tensor(folder, name, tensor):
+    tensor.detach().transpose(1, 2).contiguous().float().numpy().tofile(os.path.join(folder, name))
+
+
+class Attention:
+    """One method at one point of the grid, ready to be timed."""
+
+    def __init__(self, request):
+        r = request
+        self.passes = r["pass"]
+        self.causal = r["causal"]
+        self.group = r["heads"] // r["kv_heads"]
+        self.attend = {"torch_sdpa": self.sdpa, "torch_standard": self.standard}[r["method"]]
+        torch.set_num_threads(r["threads"])
+
+        gradients = self.passes != "forward"
+        read = lambda name, heads: read_tensor(r["folder"], name, r["dtype"], r["batch"], r["seqlen"], heads, r["head_dim"])
+        self.q = read("q", r["heads"]).requires_grad_(gradients)
+        self.k = read("k", r["kv_heads"]).requires_grad_(gradients)
+        self.v = read("v", r["kv_heads"]).requires_grad_(gradients)
+        self.dout = read("dout", r["heads"]) if gradients else None
+        self.scale = 1.0 / math.sqrt(r["head_dim"])
+        self.hidden = None
+        if self.causal:
+            self.hidden = torch.ones(r["seqlen"], r["seqlen"], dtype=torch.bool).triu(1)
+        self.out = None
+        self.gradients = ()
+        if self.passes == "backward":
+            self.out = self.attend()
+
+    def sdpa(self):
+        return F.scaled_dot_product_attention(
+            self.q, self.k, self.v, is_causal=self.causal, enable_gqa=self.group > 1)
+
+    def standard(self):
+        k = self.k.repeat_interleave(self.group, 1) if self.group > 1 else self.k
+        v = self.v.repeat_interleave(self.group, 1) if self.group > 1 else self.v
+        scores = torch.matmul(self.q * self.scale, k.transpose(-2, -1))
+        if self.causal:
+            scores = scores.masked_fill(self.hidden, -math.inf)
+        return torch.matmul(torch.softmax(scores, -1), v)
+
+    def step(self):
+        if self.passes == "forward":
+            with torch.no_grad():
+                self.out = self.attend()
+        elif self.passes == "backward":
+            self.gradients = torch.autograd.grad(self.out, (self.q, self.k, self.v), self.dout, retain_graph=True)
+        else:
+            self.out = self.attend()
+            self.gradients = torch.autograd.grad(self.out, (self.q, self.k, self.v), self.dout)
+
+    def run(self, count):
+        start = time.perf_counter()
+        for _ in range(count):
+            self.step()
+        return time.perf_counter() - start
+
+    def save(self, folder):
+        write_tensor(folder, "out", self.out)
+        for name, gradient in zip(("dq", "dk", "dv"), self.gradients):
+            write_tensor(folder, name, gradient)
+
+
+def answer(methods, request):
+    op = request["op"]
+    if op == "prepare":
+        methods[request["method"]] = Attention(request)
+        return {}
+    if op == "run":
+        return {"seconds": methods[request["method"]].run(request["count"])}
+    if op == "save":
+        methods[request["method"]].save(request["folder"])
+        return {}
+    if op == "release":
+        methods.clear()
+        return {}
+    raise ValueError(f"op is {op!r}, allowed are prepare, run, save, release")
+
+
+def main():
+    def say(message):
+        print(json.dumps(message), flush=True)
+
+    say({"ready": True, "torch": torch.__version__, "capability": torch.backends.cpu.get_cpu_capability()})
+    methods = {}
+    for line in sys.stdin:
+        try:
+            say({"ok": True} | answer(methods, json.loads(line)))
+        except Exception as error:  # told to the other side, which decides what to do without this method
+            say({"ok": False, "error": f"{type(error).__name__}: {error}"})
+
+
+if __name__ == "__main__":
+    main()

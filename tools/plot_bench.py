@@ -1,0 +1,96 @@
+"""Draws the JSON of `flashtile bench` in the shape of the FlashAttention-2 paper's Figure 4.
+
+    python plot_bench.py RESULT.json PLOT.png
+
+Bars of GFLOP/s grouped over sequence length, one colour a method, one panel for each head dimension with and without
+the causal mask; one row of panels for each pass, dtype and thread count in the file.
+"""
+
+import json
+import sys
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+# In the order in which a group's bars stand.
+METHODS = {
+    "torch_standard": ("PyTorch standard attention", "#8da0cb"),
+    "standard": ("standard attention (OpenBLAS)", "#66c2a5"),
+    "torch_sdpa": ("PyTorch scaled_dot_product_attention", "#e5c494"),
+    "flashtile": ("flashtile", "#d7301f"),
+}
+PASS_TITLES = {"forward": "forward", "backward": "backward", "both": "forward + backward"}
+
+
+def sizes(n):
+    return f"{n // 1024}k" if n % 1024 == 0 else str(n)
+
+
+def draw_panel(axes, rows, ceiling):
+    seqlens = sorted({row["seqlen"] for row in rows})
+    methods = [m for m in METHODS if any(row["method"] == m for row in rows)]
+    width = 0.84 / len(methods)
+    for index, method in enumerate(methods):
+        label, colour = METHODS[method]
+        speed = {row["seqlen"]: row["gflops"] for row in rows if row["method"] == method}
+        places = [g + (index - (len(methods) - 1) / 2) * width for g, n in enumerate(seqlens) if n in speed]
+        bars = axes.bar(places, [speed[n] for n in seqlens if n in speed], width, label=label, color=colour)
+        axes.bar_label(bars, fmt="%.0f", fontsize=6.5, padding=1)
+    if ceiling:
+        axes.axhline(ceiling, color="0.4", linewidth=0.8, linestyle="--", label="measured ceiling of this machine")
+    axes.set_xticks(range(len(seqlens)), [sizes(n) for n in seqlens])
+    axes.set_xlabel("sequence length")
+    axes.set_ylabel("GFLOP/s")
+    axes.margins(y=0.12)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def ceiling_of(rows):
+    """What the shares of a panel are shares of."""
+    shares = [row["gflops"] / row["ceiling_share"] for row in rows if row["ceiling_share"]]
+    return max(shares, default=None)
+
+
+def draw(result, path):
+    rows = result["rows"]
+    lines = list(dict.fromkeys((row["pass"], row["dtype"], row["threads"]) for row in rows))
+    columns = sorted({(row["causal"], row["head_dim"]) for row in rows})
+    figure, panels = plt.subplots(
+        len(lines), len(columns), figsize=(4.6 * len(columns) + 0.6, 3.4 * len(lines) + 1.0), squeeze=False)
+    for line, (what, dtype, threads) in enumerate(lines):
+        for column, (causal, head_dim) in enumerate(columns):
+            axes = panels[line][column]
+            here = [row for row in rows
+                    if (row["pass"], row["dtype"], row["threads"]) == (what, dtype, threads)
+                    and (row["causal"], row["head_dim"]) == (causal, head_dim)]
+            mask = "causal" if causal else "no mask"
+            plural = "" if threads == 1 else "s"
+            axes.set_title(f"{PASS_TITLES[what]}, {dtype}, {mask}, d = {head_dim}, {threads} thread{plural}", fontsize=9)
+            if here:
+                draw_panel(axes, here, ceiling_of(here))
+            else:
+                axes.set_axis_off()
+    entries = {}
+    for axes in panels.flat:
+        for handle, label in zip(*axes.get_legend_handles_labels()):
+            entries.setdefault(label, handle)
+    figure.suptitle(f"Attention speed, {result['machine']['cpu']}", fontsize=11)
+    figure.legend(entries.values(), entries.keys(), loc="lower center", ncols=len(entries), fontsize=8, frameon=False)
+    figure.tight_layout(rect=(0, 0.5 / figure.get_figheight(), 1, 0.99))
+    figure.savefig(path, dpi=130)
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit("usage: plot_bench.py RESULT.json PLOT.png")
+    with open(sys.argv[1], encoding="utf-8") as file:
+        result = json.load(file)
+    if not result["rows"]:
+        sys.exit(f"plot_bench.py: {sys.argv[1]} has no rows to draw")
+    draw(result, sys.argv[2])
+
+
+if __name__ == "__main__":
+    main()
