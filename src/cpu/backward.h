@@ -97,19 +97,17 @@ public:
 
         if (plain) {
             const Vec lse0 = lse[0], lse1 = lse[1], rest0 = rest[0], rest1 = rest[1], d0 = D[0], d1 = D[1];
-            dot_products<Math>(k, block_k_.row, queries.q, to - from, pairs(d_), out.p, out.stride,
-                               [=, this](int64_t j, Vec s0, Vec s1) {
-                                   next_q_.step(q_lines_);
-                                   next_dout_.step(dout_lines_);
-                                   store(out.p + j * out.stride, exp2(s0 * factor - lse0 - rest0));
-                                   store(out.p + j * out.stride + kLanes, exp2(s1 * factor - lse1 - rest1));
-                               });
-            dot_products<Math>(v, block_v_.row, queries.dout, to - from, pairs(dv_), out.ds, out.stride,
-                               [=](int64_t j, Vec dp0, Vec dp1) {
-                                   const float* p = out.p + j * out.stride;
-                                   store(out.ds + j * out.stride, load(p) * (dp0 - d0));
-                                   store(out.ds + j * out.stride + kLanes, load(p + kLanes) * (dp1 - d1));
-                               });
+            dot_products<Math>(k, block_k_.row, queries.q, to - from, pairs(d_), [=, this](int64_t j, Vec s0, Vec s1) {
+                next_q_.step(q_lines_);
+                next_dout_.step(dout_lines_);
+                store(out.p + j * out.stride, exp2(s0 * factor - lse0 - rest0));
+                store(out.p + j * out.stride + kLanes, exp2(s1 * factor - lse1 - rest1));
+            });
+            dot_products<Math>(v, block_v_.row, queries.dout, to - from, pairs(dv_), [=](int64_t j, Vec dp0, Vec dp1) {
+                const float* p = out.p + j * out.stride;
+                store(out.ds + j * out.stride, load(p) * (dp0 - d0));
+                store(out.ds + j * out.stride + kLanes, load(p + kLanes) * (dp1 - d1));
+            });
             return true;
         }
 
@@ -119,9 +117,9 @@ public:
                 store(to_tile + j * kPanel + kLanes, x1);
             };
         };
-        dot_products<Math>(k, block_k_.row, queries.q, to - from, pairs(d_), s_, kPanel,
+        dot_products<Math>(k, block_k_.row, queries.q, to - from, pairs(d_),
                            [=, raw = store_to(s_)](int64_t j, Vec s0, Vec s1) { raw(j, s0 * factor, s1 * factor); });
-        dot_products<Math>(v, block_v_.row, queries.dout, to - from, pairs(dv_), dp_, kPanel, store_to(dp_));
+        dot_products<Math>(v, block_v_.row, queries.dout, to - from, pairs(dv_), store_to(dp_));
         const bool softcap = head.softcap_log2 != 0.0f;
         const bool all_visible = modify_scores(head, tile, softcap ? derivative_ : nullptr, visible, tile_, rows_);
         if (head.drops) dropout_keep(head, tile, keep_);

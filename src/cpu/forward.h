@@ -148,7 +148,7 @@ private:
         const Operand2d<Math> k = blocks_.k(from);
         Vec m0 = broadcast(-__builtin_inff()), m1 = m0;
         dot_products<Math>(
-            k.data, k.row, panel.q, to - from, (d_ + Math::kPack - 1) / Math::kPack, s_, kPanel,
+            k.data, k.row, panel.q, to - from, (d_ + Math::kPack - 1) / Math::kPack,
             [&](int64_t j, Vec s0, Vec s1) {
                 m0 = max(s0, m0);
                 m1 = max(s1, m1);

@@ -77,7 +77,9 @@ constexpr int kRows = 8;
 constexpr int kRows = 6;
 #endif
 
-template <int R, class Math, class Init, class Done>
+// `kChain`, where not 0, is the most steps that are summed in one chain of roundings; longer sums are made of such
+// parts.
+template <int R, class Math, int kChain, class Init, class Done>
 [[gnu::always_inline]] inline void product_tile(const typename Math::Scalar* a, int64_t a_row, int64_t a_step,
                                                 const typename Math::Scalar* b, int64_t b_step, int64_t steps,
                                                 Init init, Done done) {
@@ -87,17 +89,37 @@ template <int R, class Math, class Init, class Done>
         c[r][0] = init(r, 0);
         c[r][1] = init(r, 1);
     }
-    for (int64_t s = 0; s < steps; ++s) {
-        const auto b0 = Math::load_panel(b);
-        const auto b1 = Math::load_panel(b + kLanes);
-        FLASHTILE_UNROLL
-        for (int r = 0; r < R; ++r) {
-            const auto x = Math::spread(a + r * a_row);
-            c[r][0] = Math::multiply_add(x, b0, c[r][0]);
-            c[r][1] = Math::multiply_add(x, b1, c[r][1]);
+    const auto sum = [&](int64_t count) __attribute__((always_inline)) {
+        for (int64_t s = 0; s < count; ++s) {
+            const auto b0 = Math::load_panel(b);
+            const auto b1 = Math::load_panel(b + kLanes);
+            FLASHTILE_UNROLL
+            for (int r = 0; r < R; ++r) {
+                const auto x = Math::spread(a + r * a_row);
+                c[r][0] = Math::multiply_add(x, b0, c[r][0]);
+                c[r][1] = Math::multiply_add(x, b1, c[r][1]);
+            }
+            a += a_step;
+            b += b_step;
         }
-        a += a_step;
-        b += b_step;
+    };
+    if constexpr (kChain == 0) {
+        sum(steps);
+    } else {
+        Vec parts[R][2] = {};
+        for (; steps > kChain; steps -= kChain) {
+            sum(kChain);
+            FLASHTILE_UNROLL
+            for (int r = 0; r < R; ++r)
+                for (int v = 0; v < 2; ++v) {
+                    parts[r][v] += c[r][v];
+                    c[r][v] = Vec{};
+                }
+        }
+        sum(steps);
+        FLASHTILE_UNROLL
+        for (int r = 0; r < R; ++r)
+            for (int v = 0; v < 2; ++v) c[r][v] += parts[r][v];
     }
     FLASHTILE_UNROLL
     for (int r = 0; r < R; ++r) done(r, c[r][0], c[r][1]);
@@ -115,12 +137,12 @@ constexpr int64_t kBackwardQueries = 128;
 struct NothingBetween {
     void operator()() const {}
 };
-template <class Math, class Init, class Done, class Between = NothingBetween>
+template <class Math, int kChain = 0, class Init, class Done, class Between = NothingBetween>
 inline void product(const typename Math::Scalar* a, int64_t a_row, int64_t a_step, const typename Math::Scalar* b,
                     int64_t b_step, int64_t rows, int64_t steps, Init init, Done done, Between between = {}) {
     int64_t r0 = 0;
     const auto tile = [&]<int R>() {
-        product_tile<R, Math>(
+        product_tile<R, Math, kChain>(
             a + r0 * a_row, a_row, a_step, b, b_step,
             steps, [&](int r, int v) __attribute__((always_inline)) { return init(r0 + r, v); },
             [&](int r, Vec c0, Vec c1) __attribute__((always_inline)) { done(r0 + r, c0, c1); });
@@ -133,29 +155,13 @@ inline void product(const typename Math::Scalar* a, int64_t a_row, int64_t a_ste
     if (r0 + 1 <= rows) tile.template operator()<1>();
 }
 
-// S^T or dP^T of `rows` keys: dot products over `steps`, of which no more than 128 elements are summed in one chain
-// before they are added up, since a longer chain would round off more than LSE's bound allows. Partial sums lie at
-// partial + r * partial_row.
+// S^T or dP^T of `rows` keys: dot products over `steps`, in chains of 32 elements: a longer one would round off more
+// than LSE's bound allows.
 template <class Math, class Done, class Between = NothingBetween>
 inline void dot_products(const typename Math::Scalar* a, int64_t a_row, const typename Math::Scalar* b, int64_t rows,
-                         int64_t steps, float* partial, int64_t partial_row, Done done, Between between = {}) {
-    constexpr int64_t kChain = 128 / Math::kPack;
-    const auto zero = [](int64_t, int) { return Vec{}; };
-    if (steps <= kChain) {
-        product<Math>(a, a_row, 1, b, kPanel, rows, steps, zero, done, between);
-        return;
-    }
-    for (int64_t s = 0; s < steps; s += kChain)
-        product<Math>(
-            a + s, a_row, 1, b + s * kPanel, kPanel, rows, steps - s < kChain ? steps - s : kChain, zero,
-            [=](int64_t r, Vec c0, Vec c1) {
-                float* sum = partial + r * partial_row;
-                store(sum, s == 0 ? c0 : load(sum) + c0);
-                store(sum + kLanes, s == 0 ? c1 : load(sum + kLanes) + c1);
-            },
-            between);
-    for (int64_t r = 0; r < rows; ++r)
-        done(r, load(partial + r * partial_row), load(partial + r * partial_row + kLanes));
+                         int64_t steps, Done done, Between between = {}) {
+    product<Math, 32 / Math::kPack>(
+        a, a_row, 1, b, kPanel, rows, steps, [](int64_t, int) { return Vec{}; }, done, between);
 }
 
 }  // namespace FLASHTILE_TARGET
