@@ -17,6 +17,7 @@ const std::map<std::string, flashtile::isa> isas = {{"auto", flashtile::isa::aut
 
 std::vector<std::string> names(const auto& table) {
     std::vector<std::string> result;
+    result.reserve(table.size());
     for (const auto& [name, value] : table) result.push_back(name);
     return result;
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -88,9 +89,8 @@ std::uint64_t available_memory() {
 
 std::string format_bytes(std::uint64_t bytes) {
     constexpr std::array<const char*, 7> units = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    std::size_t unit = 0;
-    auto value = static_cast<double>(bytes);
-    for (; value >= 1024.0; value /= 1024.0) ++unit;
+    const auto unit = static_cast<std::size_t>(bytes == 0 ? 0 : (std::bit_width(bytes) - 1) / 10);
+    const double value = static_cast<double>(bytes) / static_cast<double>(std::uint64_t{1} << (10 * unit));
     return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{:.1f} {}", value, units.at(unit));
 }
 

@@ -15,7 +15,7 @@ namespace flashtile::cli {
 // Work that ends within the first interval shows nothing.
 class Progress::Line {
 public:
-    explicit Line(const std::string& what) : thread_([this, what](const std::stop_token& stop) { show(what, stop); }) {}
+    explicit Line(const std::string& what) : thread_([what](const std::stop_token& stop) { show(what, stop); }) {}
 
 private:
     static void show(const std::string& what, const std::stop_token& stop) {
