@@ -23,6 +23,17 @@ namespace {
 using conformance::Case;
 using conformance::Verdict;
 
+// Where a size is 0 it will follow another: kv_heads heads, seqlen_k seqlen_q, head_dim_v head_dim.
+Case usual_problem() {
+    Case c;
+    c.name = "given";
+    c.heads = 2;
+    c.seqlen_q = 128;
+    c.head_dim = 64;
+    c.kv_heads = c.seqlen_k = c.head_dim_v = 0;
+    return c;
+}
+
 struct VerifyArguments {
     AttentionOptions attention;
     std::uint64_t random = 0;
@@ -30,22 +41,10 @@ struct VerifyArguments {
     bool json = false;
 
     // The problem of the flags, where neither --random nor --case is given.
-    std::int64_t batch = 1;
-    std::int64_t heads = 2;
-    std::int64_t kv_heads = 0;
-    std::int64_t seqlen_q = 128;
-    std::int64_t seqlen_k = 0;
-    std::int64_t head_dim = 64;
-    std::int64_t head_dim_v = 0;
-    std::vector<std::int64_t> lengths_q;
-    std::vector<std::int64_t> lengths_k;
-    std::vector<std::int64_t> used_k;
+    Case problem = usual_problem();
     std::string alibi;
     std::string bias;
     std::string mask;
-    bool dlse = false;
-    bool deterministic = false;
-    bool batch_invariant = false;
 };
 
 struct Job {
@@ -75,19 +74,12 @@ conformance::BroadcastSpec parse_spans(const std::string& name, const std::strin
 
 Case problem_of(const VerifyArguments& a) {
     const options o = a.attention.to_options();
-    Case c;
-    c.name = "given";
+    Case c = a.problem;
     if (!a.attention.dtype.empty()) c.type = parse_dtype(a.attention.dtype);
-    c.batch = a.batch;
-    c.heads = a.heads;
-    c.kv_heads = a.kv_heads != 0 ? a.kv_heads : a.heads;
-    c.seqlen_q = a.seqlen_q;
-    c.seqlen_k = a.seqlen_k != 0 ? a.seqlen_k : a.seqlen_q;
-    c.head_dim = a.head_dim;
-    c.head_dim_v = a.head_dim_v != 0 ? a.head_dim_v : a.head_dim;
-    c.lengths_q = a.lengths_q;
-    c.lengths_k = a.lengths_k.empty() ? a.lengths_q : a.lengths_k;
-    c.used_k = a.used_k;
+    if (c.kv_heads == 0) c.kv_heads = c.heads;
+    if (c.seqlen_k == 0) c.seqlen_k = c.seqlen_q;
+    if (c.head_dim_v == 0) c.head_dim_v = c.head_dim;
+    if (c.lengths_k.empty()) c.lengths_k = c.lengths_q;
     if (c.lengths_k.size() != c.lengths_q.size())
         throw CLI::ValidationError(
             "--lengths-k", "has " + std::to_string(c.lengths_k.size()) + " entries, allowed is as many as --lengths-q");
@@ -105,9 +97,6 @@ Case problem_of(const VerifyArguments& a) {
     c.mask = parse_spans("--mask", a.mask);
     c.dropout = o.dropout;
     c.seed = o.seed;
-    c.with_dlse = a.dlse;
-    c.deterministic = a.deterministic;
-    c.batch_invariant = a.batch_invariant;
     c.threads = o.threads;
     return c;
 }
@@ -238,28 +227,29 @@ int verify(const VerifyArguments& arguments, const CLI::App& command) {
 
 void add_problem_flags(CLI::App& command, VerifyArguments& a) {
     const std::string group = "A problem";
-    command.add_option("--batch", a.batch, "Sequences")->check(CLI::NonNegativeNumber)->group(group);
-    command.add_option("--heads", a.heads, "Query heads")->check(CLI::PositiveNumber)->group(group);
-    command.add_option("--kv-heads", a.kv_heads, "Key heads (default: as query heads)")
+    Case& c = a.problem;
+    command.add_option("--batch", c.batch, "Sequences")->check(CLI::NonNegativeNumber)->group(group);
+    command.add_option("--heads", c.heads, "Query heads")->check(CLI::PositiveNumber)->group(group);
+    command.add_option("--kv-heads", c.kv_heads, "Key heads (default: as query heads)")
         ->check(CLI::PositiveNumber)
         ->group(group);
-    command.add_option("--seqlen-q", a.seqlen_q, "Queries")->check(CLI::NonNegativeNumber)->group(group);
-    command.add_option("--seqlen-k", a.seqlen_k, "Keys (default: as queries)")
+    command.add_option("--seqlen-q", c.seqlen_q, "Queries")->check(CLI::NonNegativeNumber)->group(group);
+    command.add_option("--seqlen-k", c.seqlen_k, "Keys (default: as queries)")
         ->check(CLI::PositiveNumber)
         ->group(group);
-    command.add_option("--head-dim", a.head_dim, "Columns of q and k")->check(CLI::PositiveNumber)->group(group);
-    command.add_option("--head-dim-v", a.head_dim_v, "Columns of v (default: as q)")
+    command.add_option("--head-dim", c.head_dim, "Columns of q and k")->check(CLI::PositiveNumber)->group(group);
+    command.add_option("--head-dim-v", c.head_dim_v, "Columns of v (default: as q)")
         ->check(CLI::PositiveNumber)
         ->group(group);
-    command.add_option("--lengths-q", a.lengths_q, "Packed sequences' queries, as 5,128,33")
+    command.add_option("--lengths-q", c.lengths_q, "Packed sequences' queries, as 5,128,33")
         ->delimiter(',')
         ->check(CLI::NonNegativeNumber)
         ->group(group);
-    command.add_option("--lengths-k", a.lengths_k, "Packed sequences' keys (default: as queries)")
+    command.add_option("--lengths-k", c.lengths_k, "Packed sequences' keys (default: as queries)")
         ->delimiter(',')
         ->check(CLI::NonNegativeNumber)
         ->group(group);
-    command.add_option("--seqused-k", a.used_k, "Keys that each sequence uses")
+    command.add_option("--seqused-k", c.used_k, "Keys that each sequence uses")
         ->delimiter(',')
         ->check(CLI::NonNegativeNumber)
         ->group(group);
@@ -269,9 +259,9 @@ void add_problem_flags(CLI::App& command, VerifyArguments& a) {
     command.add_option("--bias", a.bias, "A bias that spans these dimensions: bhqk, 1 where broadcast, as 1h1k")
         ->group(group);
     command.add_option("--mask", a.mask, "A boolean mask, likewise")->group(group);
-    command.add_flag("--dlse", a.dlse, "With a gradient that comes in through lse")->group(group);
-    command.add_flag("--deterministic", a.deterministic)->group(group);
-    command.add_flag("--batch-invariant", a.batch_invariant)->group(group);
+    command.add_flag("--dlse", c.with_dlse, "With a gradient that comes in through lse")->group(group);
+    command.add_flag("--deterministic", c.deterministic)->group(group);
+    command.add_flag("--batch-invariant", c.batch_invariant)->group(group);
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 // flashtile_method.cpp: flashtile itself, through its public C++ interface.
-#include <chrono>
 #include <vector>
 
 #include "bench/method.h"
@@ -7,7 +6,7 @@
 namespace flashtile::cli::bench {
 namespace {
 
-class Flashtile final : public Method {
+class Flashtile final : public LocalMethod {
 public:
     explicit Flashtile(flashtile::isa isa) : isa_(isa) {}
 
@@ -30,15 +29,6 @@ public:
         dk_ = Numbers(point.dtype, point.kv_size());
         dv_ = Numbers(point.dtype, point.kv_size());
         if (point.pass == Pass::backward) forward();
-    }
-
-    double run(int count) override {
-        const auto start = std::chrono::steady_clock::now();
-        for (int n = 0; n < count; ++n) {
-            if (point_.pass != Pass::backward) forward();
-            if (point_.pass != Pass::forward) backward();
-        }
-        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
 
     Results results() override {
@@ -66,18 +56,17 @@ private:
     flashtile::tensor lse_view() const {
         return flashtile::view(lse_.data(), flashtile::fp32, {point_.batch, point_.heads, point_.seqlen});
     }
-    void forward() {
+    void forward() override {
         flashtile::forward(options(), query_view(inputs_->q), key_view(inputs_->k), key_view(inputs_->v),
                            query_view(out_), lse_view());
     }
-    void backward() {
+    void backward() override {
         flashtile::backward(options(), query_view(inputs_->q), key_view(inputs_->k), key_view(inputs_->v),
                             query_view(out_), lse_view(), query_view(inputs_->dout), query_view(dq_), key_view(dk_),
                             key_view(dv_));
     }
 
     flashtile::isa isa_;
-    Point point_;
     const Inputs* inputs_ = nullptr;
     Numbers out_, lse_, dq_, dk_, dv_;
 };

@@ -1,6 +1,7 @@
 // method.h: a way to compute attention that the benchmark can time and whose result it can compare.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -29,6 +30,25 @@ public:
     virtual double run(int count) = 0;
     virtual Results results() = 0;
     virtual void release() = 0;
+};
+
+// A method that runs in this process.
+class LocalMethod : public Method {
+public:
+    double run(int count) override {
+        const auto start = std::chrono::steady_clock::now();
+        for (int n = 0; n < count; ++n) {
+            if (point_.pass != Pass::backward) forward();
+            if (point_.pass != Pass::forward) backward();
+        }
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+
+protected:
+    virtual void forward() = 0;
+    virtual void backward() = 0;
+
+    Point point_;  // set by prepare()
 };
 
 std::unique_ptr<Method> make_flashtile(flashtile::isa isa);

@@ -38,6 +38,13 @@ nlohmann::json or_null(const std::optional<double>& value) {
     return value ? nlohmann::json(*value) : nlohmann::json();
 }
 
+// What both kinds of row say of the point.
+nlohmann::json point_json(const Point& p) {
+    return {{"pass", name_of(p.pass)}, {"dtype", name_of(p.dtype)}, {"head_dim", p.head_dim},
+            {"causal", p.causal},      {"seqlen", p.seqlen},        {"batch", p.batch},
+            {"heads", p.heads},        {"kv_heads", p.kv_heads},    {"threads", p.threads}};
+}
+
 std::string mib_text(const std::optional<double>& mib, const char* otherwise) {
     return mib ? fmt::format("{:.1f}", *mib) : otherwise;
 }
@@ -91,36 +98,19 @@ nlohmann::json to_json(const Ceilings& ceilings) {
 }
 
 nlohmann::json to_json(const Row& row) {
-    const Point& p = row.point;
-    return {{"method", row.method},
-            {"pass", name_of(p.pass)},
-            {"dtype", name_of(p.dtype)},
-            {"head_dim", p.head_dim},
-            {"causal", p.causal},
-            {"seqlen", p.seqlen},
-            {"batch", p.batch},
-            {"heads", p.heads},
-            {"kv_heads", p.kv_heads},
-            {"threads", p.threads},
-            {"isa", row.isa},
-            {"ms", row.ms},
-            {"gflops", row.gflops},
-            {"ceiling_share", row.ceiling_share}};
+    nlohmann::json json = point_json(row.point);
+    json.update({{"method", row.method},
+                 {"isa", row.isa},
+                 {"ms", row.ms},
+                 {"gflops", row.gflops},
+                 {"ceiling_share", row.ceiling_share}});
+    return json;
 }
 
 nlohmann::json to_json(const MemoryRow& row) {
-    const Point& p = row.point;
-    return {{"pass", name_of(p.pass)},
-            {"dtype", name_of(p.dtype)},
-            {"head_dim", p.head_dim},
-            {"causal", p.causal},
-            {"seqlen", p.seqlen},
-            {"batch", p.batch},
-            {"heads", p.heads},
-            {"kv_heads", p.kv_heads},
-            {"threads", p.threads},
-            {"flashtile_mib", or_null(row.flashtile_mib)},
-            {"standard_mib", or_null(row.standard_mib)}};
+    nlohmann::json json = point_json(row.point);
+    json.update({{"flashtile_mib", or_null(row.flashtile_mib)}, {"standard_mib", or_null(row.standard_mib)}});
+    return json;
 }
 
 }  // namespace flashtile::cli::bench

@@ -2,7 +2,6 @@
 #include <cblas.h>
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cmath>
 
 #include "available_memory.h"
@@ -23,7 +22,7 @@ baselines::Shape shape_of(const Point& point) {
             .scale = 1.0f / std::sqrt(static_cast<float>(point.head_dim))};
 }
 
-class Standard final : public Method {
+class Standard final : public LocalMethod {
 public:
     std::string name() const override { return "standard"; }
     std::string isa(const Point&) const override { return fmt::format("openblas {}", openblas_get_corename()); }
@@ -57,15 +56,6 @@ public:
         results_.dv.resize(v_.size());
     }
 
-    double run(int count) override {
-        const auto start = std::chrono::steady_clock::now();
-        for (int n = 0; n < count; ++n) {
-            if (point_.pass != Pass::backward) forward();
-            if (point_.pass != Pass::forward) backward();
-        }
-        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    }
-
     void run_without_P() {
         forward();
         if (point_.pass != Pass::forward) backward();
@@ -80,16 +70,15 @@ public:
 
 private:
     float* P() { return P_.empty() ? nullptr : P_.data(); }
-    void forward() {
+    void forward() override {
         baselines::standard_forward(shape_of(point_), q_.data(), k_.data(), v_.data(), results_.out.data(), P(),
                                     point_.threads);
     }
-    void backward() {
+    void backward() override {
         baselines::standard_backward(shape_of(point_), q_.data(), k_.data(), v_.data(), P(), dout_.data(),
                                      results_.dq.data(), results_.dk.data(), results_.dv.data(), point_.threads);
     }
 
-    Point point_;
     std::vector<float> q_, k_, v_, dout_, P_;
     Results results_;
 };

@@ -27,18 +27,8 @@ Case medium(dtype type) {
     return c;
 }
 
-// Every ISA with every type.
-template <class Test>
-void each(Test test) {
-    for (const isa which : available_isas())
-        for (const dtype type : kTypes) {
-            SCOPED_TRACE(std::string(name(which)) + ", dtype " + std::to_string(static_cast<int>(type)));
-            test(which, type);
-        }
-}
-
 TEST(Invariance, ThreadsAndRepetition) {
-    each([](isa which, dtype type) {
+    each_isa_and_type([](isa which, dtype type) {
         for (const int variant : {0, 1, 2, 3}) {
             Case c = medium(type);
             c.batch_invariant = false;
@@ -77,34 +67,30 @@ tensor entry(const GuardedTensor& t, std::int64_t b, std::int64_t heads_from = 0
 }
 
 TEST(Invariance, ASequenceAlone) {
-    each([](isa which, dtype type) {
+    each_isa_and_type([](isa which, dtype type) {
         Case c = medium(type);
         c.causal = true;
         ProblemData together(c);
         const flashtile::options o = together.options(which);
         const Outputs expected = run(together, o);
-        for (auto* t : {&together.out, &together.lse, &together.dq, &together.dk, &together.dv}) t->poison();
+        poison_outputs(together);
         for (std::int64_t b = 0; b < c.batch; ++b) {
             const auto part = [&](const GuardedTensor& t) { return entry(t, b); };
             forward(o, part(together.q), part(together.k), part(together.v), part(together.out), part(together.lse));
             backward(o, part(together.q), part(together.k), part(together.v), part(together.out), part(together.lse),
                      part(together.dout), part(together.dq), part(together.dk), part(together.dv));
         }
-        EXPECT_EQ(together.out.values(), expected.out);
-        EXPECT_EQ(together.lse.values(), expected.lse);
-        EXPECT_EQ(together.dq.values(), expected.dq);
-        EXPECT_EQ(together.dk.values(), expected.dk);
-        EXPECT_EQ(together.dv.values(), expected.dv);
+        expect_same_bits(outputs_of(together), expected);
     });
 }
 
 TEST(Invariance, AHeadGroupAlone) {
-    each([](isa which, dtype type) {
+    each_isa_and_type([](isa which, dtype type) {
         Case c = medium(type);
         ProblemData together(c);
         const flashtile::options o = together.options(which);
         const Outputs expected = run(together, o);
-        for (auto* t : {&together.out, &together.lse, &together.dq, &together.dk, &together.dv}) t->poison();
+        poison_outputs(together);
         for (std::int64_t b = 0; b < c.batch; ++b)
             for (std::int64_t g = c.kv_heads; g-- > 0;) {  // and in the other order
                 const std::int64_t group = c.heads / c.kv_heads;
@@ -115,17 +101,13 @@ TEST(Invariance, AHeadGroupAlone) {
                 backward(o, q_like(together.q), k_like(together.k), k_like(together.v), q_like(together.out), lse,
                          q_like(together.dout), q_like(together.dq), k_like(together.dk), k_like(together.dv));
             }
-        EXPECT_EQ(together.out.values(), expected.out);
-        EXPECT_EQ(together.lse.values(), expected.lse);
-        EXPECT_EQ(together.dq.values(), expected.dq);
-        EXPECT_EQ(together.dk.values(), expected.dk);
-        EXPECT_EQ(together.dv.values(), expected.dv);
+        expect_same_bits(outputs_of(together), expected);
     });
 }
 
 // Row i of a causal problem, alone with the keys that it sees.
 TEST(Invariance, ARowAlone) {
-    each([](isa which, dtype type) {
+    each_isa_and_type([](isa which, dtype type) {
         for (const bool causal : {true, false}) {
             Case c = medium(type);
             c.batch = 1;
@@ -158,7 +140,7 @@ TEST(Invariance, ARowAlone) {
 
 // The same sequences, packed, and padded to one length with seqused.
 TEST(Invariance, PackedAndPadded) {
-    each([](isa which, dtype type) {
+    each_isa_and_type([](isa which, dtype type) {
         Case c = medium(type);
         c.batch = 1;
         c.lengths_q = {33, 150, 1, 64};
@@ -212,7 +194,7 @@ TEST(Invariance, PackedAndPadded) {
 }
 
 TEST(Invariance, LseIsOptional) {
-    each([](isa which, dtype type) {
+    each_isa_and_type([](isa which, dtype type) {
         Case c = medium(type);
         ProblemData data(c);
         const flashtile::options o = data.options(which);

@@ -27,15 +27,6 @@ Case small(dtype type) {
     return c;
 }
 
-template <class Test>
-void each(Test test) {
-    for (const isa which : available_isas())
-        for (const dtype type : kTypes) {
-            SCOPED_TRACE(std::string(name(which)) + ", dtype " + std::to_string(static_cast<int>(type)));
-            test(which, type);
-        }
-}
-
 std::size_t element(const Case& c, std::int64_t row, std::int64_t head, std::int64_t col) {
     return static_cast<std::size_t>((row * c.heads + head) * c.head_dim + col);
 }
@@ -50,7 +41,7 @@ std::vector<bool> spoilt_rows(const Case& c, const std::vector<double>& out, std
 }
 
 TEST(NonFinite, AQuerySpoilsItsOwnRowOnly) {
-    each([](isa which, dtype type) {
+    each_isa_and_type([](isa which, dtype type) {
         const Case c = small(type);
         ProblemData data(c);
         const Outputs clean = run(data, data.options(which));
@@ -70,7 +61,7 @@ TEST(NonFinite, AQuerySpoilsItsOwnRowOnly) {
 }
 
 TEST(NonFinite, AnAttendedKeySpoilsEveryRowThatSeesIt) {
-    each([](isa which, dtype type) {
+    each_isa_and_type([](isa which, dtype type) {
         for (const double value : {kNaN, kInfinity, -kInfinity})
             for (const bool in_v : {false, true}) {
                 // Only NaN and infinities in v are sure to show: an infinite key may give scores of minus infinity.
@@ -88,7 +79,7 @@ TEST(NonFinite, AnAttendedKeySpoilsEveryRowThatSeesIt) {
 }
 
 TEST(NonFinite, AnInfiniteScoreGivesNoFiniteRow) {
-    each([](isa which, dtype type) {
+    each_isa_and_type([](isa which, dtype type) {
         const Case c = small(type);
         ProblemData data(c);
         for (std::int64_t i = 0; i < c.seqlen_q; ++i) data.q.set(element(c, i, 0, 0), 1.0);
@@ -100,7 +91,7 @@ TEST(NonFinite, AnInfiniteScoreGivesNoFiniteRow) {
 
 // Whatever lies in keys that no query sees, or past seqused, every result's bits stay.
 TEST(NonFinite, UnseenKeysHaveNoEffect) {
-    each([](isa which, dtype type) {
+    each_isa_and_type([](isa which, dtype type) {
         for (const int variant : {0, 1, 2, 3}) {
             Case c = small(type);
             if (variant == 0) c.causal = top_left;  // 20 keys past the diagonal
@@ -114,19 +105,14 @@ TEST(NonFinite, UnseenKeysHaveNoEffect) {
             c.poison_unseen = true;
             ProblemData poisoned(c);
             ASSERT_NE(poisoned.k.values(), clean.k.values()) << "variant " << variant << " hides no key";
-            const Outputs got = run(poisoned, poisoned.options(which));
-            EXPECT_EQ(got.out, expected.out) << "variant " << variant;
-            EXPECT_EQ(got.lse, expected.lse) << "variant " << variant;
-            EXPECT_EQ(got.dq, expected.dq) << "variant " << variant;
-            EXPECT_EQ(got.dk, expected.dk) << "variant " << variant;
-            EXPECT_EQ(got.dv, expected.dv) << "variant " << variant;
-            EXPECT_EQ(got.dbias, expected.dbias) << "variant " << variant;
+            SCOPED_TRACE("variant " + std::to_string(variant));
+            expect_same_bits(run(poisoned, poisoned.options(which)), expected);
         }
     });
 }
 
 TEST(NonFinite, EmptyRowsAreZeroAndNeverNaN) {
-    each([](isa which, dtype type) {
+    each_isa_and_type([](isa which, dtype type) {
         Case c = small(type);
         c.mask.present = true;
         c.mask_density = 0.0;

@@ -1,7 +1,11 @@
-// run.h: runs a case's forward and backward and keeps the bytes, for tests that compare runs bit for bit.
+// run.h: runs a case's forward and backward and keeps the bytes, for tests that compare runs bit for bit on every
+// instruction set.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <flashtile/flashtile.hpp>
+#include <string>
 #include <vector>
 
 #include "conformance/problem_data.h"
@@ -18,6 +22,16 @@ inline std::vector<isa> available_isas() {
     return result;
 }
 
+// Calls test(isa, dtype) for every instruction set that runs here with every type.
+template <class Test>
+void each_isa_and_type(Test test) {
+    for (const isa which : available_isas())
+        for (const dtype type : kTypes) {
+            SCOPED_TRACE(std::string(name(which)) + ", dtype " + std::to_string(static_cast<int>(type)));
+            test(which, type);
+        }
+}
+
 // Results in row-major order of their tensors. Comparing doubles is comparing bits: each came from its own format, and
 // NaN, which compares with nothing, appears in no test that compares.
 struct Outputs {
@@ -25,13 +39,30 @@ struct Outputs {
     bool operator==(const Outputs&) const = default;
 };
 
-inline Outputs run(conformance::ProblemData& data, const flashtile::options& o) {
+inline void expect_same_bits(const Outputs& got, const Outputs& expected) {
+    EXPECT_EQ(got.out, expected.out);
+    EXPECT_EQ(got.lse, expected.lse);
+    EXPECT_EQ(got.dq, expected.dq);
+    EXPECT_EQ(got.dk, expected.dk);
+    EXPECT_EQ(got.dv, expected.dv);
+    EXPECT_EQ(got.dbias, expected.dbias);
+}
+
+inline void poison_outputs(conformance::ProblemData& data) {
     for (auto* t : {&data.out, &data.lse, &data.dq, &data.dk, &data.dv, &data.dbias})
         if (t->present()) t->poison();
-    forward(o, data.q.view(), data.k.view(), data.v.view(), data.out.view(), data.lse.view());
-    backward(o, data.q.view(), data.k.view(), data.v.view(), data.gradients());
+}
+
+inline Outputs outputs_of(const conformance::ProblemData& data) {
     return {data.out.values(), data.lse.values(), data.dq.values(),
             data.dk.values(),  data.dv.values(),  data.dbias.values()};
+}
+
+inline Outputs run(conformance::ProblemData& data, const flashtile::options& o) {
+    poison_outputs(data);
+    forward(o, data.q.view(), data.k.view(), data.v.view(), data.out.view(), data.lse.view());
+    backward(o, data.q.view(), data.k.view(), data.v.view(), data.gradients());
+    return outputs_of(data);
 }
 
 inline Outputs run(const conformance::Case& problem, isa which) {
