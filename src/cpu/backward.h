@@ -13,7 +13,7 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
-// P and dS of one panel of queries and up to Bc keys: lines 11 to 14 of Algorithm 2.
+// P and dS of one panel of queries and up to Bc keys: lines 10, 11, 13 and 14 of Algorithm 2.
 template <class Math>
 class GradientTile {
     using Scalar = typename Math::Scalar;
@@ -91,7 +91,7 @@ public:
         const Vec lse[2] = {load(queries.lse), load(queries.lse + kLanes)};
         const Vec rest[2] = {load(queries.lse_rest), load(queries.lse_rest + kLanes)};
         const Vec D[2] = {load(queries.D), load(queries.D + kLanes)};
-        const float factor = head.score_factor();
+        float factor = head.score_factor();  // from what s_ holds to log2 units
         const Scalar* k = block_k_.data + (from - first_key_) * block_k_.row;
         const Scalar* v = block_v_.data + (from - first_key_) * block_v_.row;
 
@@ -117,24 +117,29 @@ public:
                 store(to_tile + j * kPanel + kLanes, x1);
             };
         };
-        dot_products<Math>(k, block_k_.row, queries.q, to - from, pairs(d_),
-                           [=, raw = store_to(s_)](int64_t j, Vec s0, Vec s1) { raw(j, s0 * factor, s1 * factor); });
+        dot_products<Math>(k, block_k_.row, queries.q, to - from, pairs(d_), store_to(s_));
+        if (head.modified()) {
+            scale_tile(tile, factor);
+            factor = 1.0f;
+        }
         dot_products<Math>(v, block_v_.row, queries.dout, to - from, pairs(dv_), store_to(dp_));
         const bool softcap = head.softcap_log2 != 0.0f;
         const bool all_visible = modify_scores(head, tile, softcap ? derivative_ : nullptr, visible, tile_, rows_);
         if (head.drops) dropout_keep(head, tile, keep_);
         const float kept = head.drops ? head.dropout.scale() : 1.0f;
+        const float least = kLeastMaximum / factor;
         for (int64_t j = 0; j < to - from; ++j)
             for (int half = 0; half < 2; ++half) {
                 const int64_t n = j * kPanel + half * kLanes;
                 const Vec s = load(s_ + n);
                 // A hidden score must give 0 whatever dP holds there, so both are selected, not multiplied.
-                const Vec p = s <= kLeastMaximum ? Vec{} : exp2(s - lse[half] - rest[half]);
+                const auto hidden = s <= least;
+                const Vec p = hidden ? Vec{} : exp2(s * factor - lse[half] - rest[half]);
                 const Vec keep = head.drops ? load(keep_ + n) : broadcast(1.0f);
                 Vec ds = p * (load(dp_ + n) * keep * kept - D[half]);
                 if (softcap && out.before_softcap) ds *= load(derivative_ + n);
                 store(out.p + j * out.stride + half * kLanes, p * keep);
-                store(out.ds + j * out.stride + half * kLanes, s <= kLeastMaximum ? Vec{} : ds);
+                store(out.ds + j * out.stride + half * kLanes, hidden ? Vec{} : ds);
             }
         return all_visible;
     }
@@ -153,8 +158,8 @@ private:
     float *s_, *dp_, *derivative_, *keep_, *tile_, *rows_;
 };
 
-// Lines 4 and 5: D = rowsum(dO * O), less dlse, since the gradient of LSE is P; LSE in log2 units. Queries that see no
-// key, and lanes that hold no query, get LSE = +inf, which makes every P of theirs 0. dQ = 0.
+// Lines 3 and 4: dQ = 0; D = rowsum(dO * O), less dlse, since the gradient of LSE is P. LSE in log2 units: queries that
+// see no key, and lanes that hold no query, get +inf, which makes every P of theirs 0.
 inline void prepare_queries(const Problem& p, const Head& head, const cpu::BackwardState& state, int64_t h,
                             int64_t first, int64_t end, float* row_buffer) {
     const int64_t unit = h * state.panels + head.first_unit(kPanel);
@@ -275,7 +280,7 @@ private:
         return visible_;
     }
 
-    // One block of queries against the task's keys: lines 10 to 18.
+    // One block of queries against the task's keys: lines 9 to 16.
     void query_block(const Head& head, int64_t h, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
         const int64_t seen_from = head.band.first_key(i0);
         const int64_t seen_to = head.band.end_key(i1 - 1, head.seqlen_k);

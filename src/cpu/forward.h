@@ -101,7 +101,7 @@ private:
         return panel;
     }
 
-    // Lines 3 to 5: load Q; O = 0, l = 0, m = "minus infinity".
+    // Lines 4 and 5: load Q; O = 0, l = 0, m = "minus infinity".
     void start(Panel& panel) {
         load_packed_panel<Math>(head_.q, panel.i0, panel.count, d_, head_.query_factor(), rows_, tile_, panel.q);
         memset(panel.o, 0, static_cast<size_t>(dv_ * kPanel) * sizeof(float));
@@ -122,10 +122,12 @@ private:
         float factor = head_.score_factor();  // from what s_ holds to log2 units
         scores(panel, from, to, block_max);
         if (!plain) {
-            scale_tile(tile, factor);
-            factor = 1.0f;
+            if (head_.modified()) {
+                scale_tile(tile, factor);
+                factor = 1.0f;
+            }
             all_visible = modify_scores(head_, tile, nullptr, late_v_ ? visible_ : nullptr, tile_, rows_);
-            block_max[0] = block_max[1] = broadcast(kLeastMaximum);
+            block_max[0] = block_max[1] = broadcast(-__builtin_inff());
             for (int64_t j = 0; j < keys; ++j)
                 for (int half = 0; half < 2; ++half)
                     block_max[half] = max(load(s_ + j * kPanel + half * kLanes), block_max[half]);

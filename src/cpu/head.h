@@ -72,8 +72,10 @@ struct Head {
     float query_factor() const { return scale_log2 < 0.0f ? -1.0f : 1.0f; }
     float score_factor() const { return scale_log2 < 0.0f ? -scale_log2 : scale_log2; }
 
-    // True if scores need more than the band: every block then passes through modify_scores.
-    bool modified() const { return softcap_log2 != 0.0f || alibi || bias || mask; }
+    // True if scores need more than the band: every block then passes through modify_scores, in log2 units. Else a
+    // score is rounded the same way in a block at the band's border as in one inside it, so that a row's bits do not
+    // depend on which rows share its block. (A factor of 0 cannot follow a mask: 0 times -inf is NaN.)
+    bool modified() const { return softcap_log2 != 0.0f || alibi || bias || mask || scale_log2 == 0.0f; }
 };
 
 inline int64_t length_at(const Lengths& lengths, int64_t n) {

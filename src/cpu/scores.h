@@ -19,7 +19,7 @@ inline int32_t saturate(int64_t x) {
 
 // One panel x key block of scores: S^T rows are keys [j0, j1), lanes are queries [i0, i0 + count).
 struct ScoreTile {
-    float* s;  // [j - j0][kPanel], in log2 units
+    float* s;  // [j - j0][kPanel], in log2 units if Head::modified()
     int64_t i0, count;
     int64_t j0, j1;
 };

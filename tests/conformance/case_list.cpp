@@ -336,6 +336,7 @@ private:
                 size(c, 40, 60, 2, 16);
                 c.type = type;
                 c.scale = scale;
+                c.causal = true;  // a scale of 0 meets hidden scores
             }
         for (const dtype type : kTypes)
             for (const float softcap : {0.01f, 1.0f, 50.0f, 1e6f}) {
