@@ -75,7 +75,7 @@ private:
         flashtile::forward(options, data_.q.view(), data_.k.view(), data_.v.view(), data_.out.view(), data_.lse.view());
         check_ran("forward");
         const auto owned = data_.owned_q(case_.heads * case_.head_dim_v);
-        compare("out", data_.out, exact_.out, &oracle::Result::out, owned);
+        compare("out", data_.out, exact_.out, &oracle::Result::out, owned, precision_, 0.0);
         const auto rows = data_.owned_q(case_.heads);
         const double allowed = oracle::allowed_lse_error(exact_.largest_score);
         verdict_.comparisons.push_back(
@@ -92,26 +92,26 @@ private:
         check_ran("backward");
         const auto& e = exact_;
         const auto of_ds = [&](double terms, double from_out) {
-            return oracle::gradient_roundoff(terms, e.largest_lse, true, from_out, precision_of(case_.type));
+            return oracle::gradient_roundoff(terms, e.largest_lse, true, from_out, precision_);
         };
-        compare("dq", data_.dq, e.dq, &oracle::Result::dq, data_.owned_q(case_.heads * case_.head_dim),
+        compare("dq", data_.dq, e.dq, &oracle::Result::dq, data_.owned_q(case_.heads * case_.head_dim), precision_,
                 of_ds(e.largest_dq_terms, e.largest_dq_from_out));
-        compare("dk", data_.dk, e.dk, &oracle::Result::dk, data_.owned_k(case_.kv_heads * case_.head_dim),
+        compare("dk", data_.dk, e.dk, &oracle::Result::dk, data_.owned_k(case_.kv_heads * case_.head_dim), precision_,
                 of_ds(e.largest_dk_terms, e.largest_dk_from_out));
-        compare("dv", data_.dv, e.dv, &oracle::Result::dv, data_.owned_k(case_.kv_heads * case_.head_dim_v),
+        compare("dv", data_.dv, e.dv, &oracle::Result::dv, data_.owned_k(case_.kv_heads * case_.head_dim_v), precision_,
                 oracle::gradient_roundoff(e.largest_dv_terms, e.largest_lse, false, 0.0, precision_));
-        if (data_.dbias.present()) {
-            if (case_.bias_in_fp32) precision_ = oracle::Precision::fp32;
+        if (data_.dbias.present())
             compare("dbias", data_.dbias, e.dbias, &oracle::Result::dbias, std::vector<bool>(e.dbias.size(), true),
+                    case_.bias_in_fp32 ? oracle::Precision::fp32 : precision_,
                     of_ds(e.largest_dbias_terms, e.largest_dbias_from_out));
-        }
         check_inputs("backward");
         if (!data_.out.unchanged()) fault("backward changed out");
         if (!data_.lse.unchanged()) fault("backward changed lse");
     }
 
     void compare(const char* name, const GuardedTensor& ours, const std::vector<double>& exact,
-                 std::vector<double> oracle::Result::*standard, const std::vector<bool>& owned, double roundoff = 0.0) {
+                 std::vector<double> oracle::Result::*standard, const std::vector<bool>& owned,
+                 oracle::Precision precision, double roundoff) {
         const std::vector<double> reference = only(exact, owned);
         oracle::Error standard_error = oracle::error_of(only(standard_.*standard, owned), reference);
         for (const oracle::Result& result : other_orders_) {
@@ -121,7 +121,7 @@ private:
         if (!std::isfinite(standard_error.max))
             fault(std::string(name) + ": standard attention itself overflows, so the case gives no bound");
         verdict_.comparisons.push_back({name, oracle::error_of(only(ours.values(), owned), reference),
-                                        oracle::allowed_error(standard_error, reference, precision_, roundoff)});
+                                        oracle::allowed_error(standard_error, reference, precision, roundoff)});
         check_poison(name, ours, owned);
     }
 

@@ -31,7 +31,7 @@ Error allowed_error(const Error& standard, std::span<const double> reference, Pr
 
 double gradient_roundoff(double terms, double largest_lse, bool terms_cancel, double from_out, Precision precision) {
     const double unit = ulp_at(1.0, precision) / 2.0;
-    return 0x1p-24 * (largest_lse + (terms_cancel ? 8.0 : 0.0)) * terms + 2.0 * unit * from_out;
+    return 0x1p-24 * (largest_lse + (terms_cancel ? 2.0 : 0.0)) * terms + 2.0 * unit * from_out;
 }
 
 double allowed_lse_error(double largest_score) {

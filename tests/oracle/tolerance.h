@@ -2,7 +2,7 @@
 // attention in the same precision, plus a floor of 2 ulp of the format at the largest reference value. In a small
 // problem standard attention may escape a roundoff by luck (a lone key has P = 1 exactly; a bias of one element has one
 // error, near 0 as often as not), so gradients are also allowed what the interface's own roundoff must be expected to
-// cost: half an ulp of lse, which is a relative error of P; 8 roundoffs of fp32 of the terms that cancel in dS; and
+// cost: half an ulp of lse, which is a relative error of P; 2 roundoffs of fp32 of the terms that cancel in dS; and
 // twice the expected effect of the rounding of out on D. Never a number that was chosen because it passes.
 #pragma once
 
