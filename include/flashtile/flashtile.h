@@ -120,11 +120,11 @@ typedef struct flashtile_options {
     }
 
 /* The inputs that forward and backward share. A NULL pointer means absent.
- *   q (batch, seqlen_q, heads, d), k (batch, seqlen_k, kv_heads, d), v (batch, seqlen_k, kv_heads, dv); heads is a
- *   multiple of kv_heads. Packed: q (total_q, heads, d), k, v (total_k, kv_heads, ..) with cu_seqlens_q and
+ * q (batch, seqlen_q, heads, d), k (batch, seqlen_k, kv_heads, d), v (batch, seqlen_k, kv_heads, dv); heads is a
+ * multiple of kv_heads. Packed: q (total_q, heads, d), k, v (total_k, kv_heads, ..) with cu_seqlens_q and
  * cu_seqlens_k (int32 or int64, batch + 1) and the longest lengths. alibi_slopes fp32 (heads) or (batch, heads). bias
  * and mask broadcast to (batch, heads, seqlen_q, seqlen_k); bias has q's dtype or fp32, mask is BOOL and true keeps.
- * seqused_k int32 (batch) shortens the keys. */
+ * seqused_k int32 (batch) shortens the keys. max_seqlen_q and max_seqlen_k: packed only, else -1. */
 typedef struct flashtile_inputs {
     size_t size;
     const flashtile_tensor* q;
@@ -179,8 +179,8 @@ FLASHTILE_API flashtile_status flashtile_forward(const flashtile_options* option
 FLASHTILE_API flashtile_status flashtile_backward(const flashtile_options* options, const flashtile_inputs* inputs,
                                                   const flashtile_gradients* gradients);
 
-/* Bytes of workspace that the call would use; pass that much in `workspace` (64-byte aligned) and it allocates nothing
- * that grows with the problem. */
+/* Bytes of workspace that the call would use; pass that much in `workspace` (64-byte aligned) and it allocates
+ * nothing more, a few bytes for each packed sequence aside. */
 FLASHTILE_API flashtile_status flashtile_forward_workspace(const flashtile_options* options,
                                                            const flashtile_inputs* inputs,
                                                            const flashtile_forward_outputs* outputs, size_t* bytes);

@@ -4,8 +4,8 @@
 //     auto q = ft::view(q_ptr, ft::bf16, {batch, seqlen_q, heads, head_dim});
 //     ft::forward({.causal = true}, q, k, v, out, lse);
 //
-// Views do not own memory. Every call throws flashtile::error, which carries the status and a message that names the
-// argument, its value and what is allowed; nothing has been written then. Shapes, units and sources: flashtile.h.
+// Views do not own memory. A call that cannot be done throws flashtile::error, with the status and a message that names
+// the argument, its value and what is allowed, or std::bad_alloc; nothing has been written then. Shapes: flashtile.h.
 #pragma once
 
 #include <flashtile/flashtile.h>

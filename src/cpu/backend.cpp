@@ -91,8 +91,8 @@ struct ForwardPlan {
     std::size_t workspace() const { return scratch * static_cast<std::size_t>(threads); }
 };
 
-// Queries and keys of backward's blocks. Keys of a block are fewer where a problem is small, so that threads find work;
-// that may depend on the problem, but not on the threads: it decides the order in which dq is summed.
+// Queries and keys of backward's blocks. Keys of a block are fewer where a problem is small, so that threads find work.
+// No bit depends on it: each sum of dq runs over keys in order, and those of dk and dv over queries.
 struct BackwardPlan {
     static constexpr std::int64_t kEnoughTasks = 16;
 

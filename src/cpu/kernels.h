@@ -9,10 +9,10 @@
 
 namespace flashtile::cpu {
 
-// One head's share of a call: rows [first, end) of queries (forward, D and dq) or of keys (dk, dv, dbias).
+// One head's share of a call: rows [first, end) of queries (forward, D, dq), of keys (dk, dv) or of dbias.
 struct Block {
     std::int64_t b;
-    std::int64_t h;  // a query head; a key head for dk, dv
+    std::int64_t h;  // a query head; a key head for dk, dv; dbias's own
     std::int64_t first;
     std::int64_t end;
 };
