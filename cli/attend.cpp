@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <filesystem>
 #include <flashtile/flashtile.hpp>
 #include <memory>
 #include <new>
@@ -21,11 +22,13 @@
 namespace flashtile::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr const char* examples = R"(Examples:
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --causal
   flashtile attend --q layer.safetensors:q --k layer.safetensors:k --v layer.safetensors:v --out out.safetensors
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --lse lse.npy --window=256,0 --softcap=30
-  flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --layout=bhsd --mask keep.npy --dtype=bf16
+  flashtile attend --q q.npy --k k.npy --v v.npy --out out.safetensors --dtype=bf16 --layout=bhsd --mask keep.npy
 
 Shapes: (s, d), (s, h, d) or (b, s, h, d), with --layout=bhsd (h, s, d) or (b, h, s, d). The heads of q are a multiple
 of those of k and v; s of q may differ from that of k and v, and the head dimension of v from that of q and k.
@@ -85,6 +88,22 @@ io::DType choose_types(Inputs& inputs, const std::string& wanted) {
     return compute;
 }
 
+// A result that took the place of an input would be a surprise, and of a .safetensors file it would take all tensors.
+void refuse_shared_files(const Arguments& arguments, Inputs& inputs) {
+    const auto refuse_same = [](const char* flag, const std::string& file, const char* other_flag,
+                                const std::string& other_file) {
+        const auto real = [](const std::string& name) { return fs::weakly_canonical(fs::absolute(name)); };
+        if (real(file) == real(other_file))
+            throw std::invalid_argument(
+                fmt::format("{} is {}, allowed is another file than that of {}", flag, file, other_flag));
+    };
+    inputs.for_each([&](const AttendInput& input) {
+        refuse_same("--out", arguments.out, input.flag().c_str(), input.file());
+        if (!arguments.lse.empty()) refuse_same("--lse", arguments.lse, input.flag().c_str(), input.file());
+    });
+    if (!arguments.lse.empty()) refuse_same("--lse", arguments.lse, "--out", arguments.out);
+}
+
 void refuse_beyond(std::uint64_t available, std::uint64_t needed) {
     if (needed > available)
         throw std::invalid_argument(
@@ -110,6 +129,7 @@ void attend(const Arguments& arguments) {
     const std::uint64_t available = available_memory();
     const Layout layout = arguments.layout == "bhsd" ? Layout::bhsd : Layout::bshd;
     Inputs inputs = open(arguments);
+    refuse_shared_files(arguments, inputs);
     const io::DType dtype = choose_types(inputs, arguments.attention.dtype);
 
     std::vector<std::int64_t> out_shape = inputs.q.shape();

@@ -1,6 +1,7 @@
 // attention_options.cpp: see attention_options.h.
 #include "attention_options.h"
 
+#include <charconv>
 #include <map>
 
 namespace flashtile::cli {
@@ -20,6 +21,14 @@ std::vector<std::string> names(const auto& table) {
     result.reserve(table.size());
     for (const auto& [name, value] : table) result.push_back(name);
     return result;
+}
+
+// CLI11 would take -1, and whatever does not fit, for 2^64 - 1.
+std::string check_seed(const std::string& text) {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size()) return "";
+    return "is " + text + ", allowed is a whole number from 0 to 2^64 - 1";
 }
 
 }  // namespace
@@ -42,7 +51,7 @@ void AttentionOptions::add_scores_to(CLI::App& app) {
 
 void AttentionOptions::add_dropout_to(CLI::App& app) {
     app.add_option("--dropout", dropout, "Probability in [0, 1) that a weight is dropped")->type_name("P");
-    app.add_option("--seed", seed, "Of the dropout mask")->type_name("N");
+    app.add_option("--seed", seed, "Of the dropout mask")->check(check_seed)->type_name("N");
 }
 
 void AttentionOptions::add_dtype_to(CLI::App& app) {
@@ -53,7 +62,7 @@ void AttentionOptions::add_dtype_to(CLI::App& app) {
 
 void AttentionOptions::add_execution_to(CLI::App& app) {
     app.add_option("--threads", threads, "Threads to run on (default: FLASHTILE_THREADS, or all CPUs)")
-        ->check(CLI::NonNegativeNumber)
+        ->check(CLI::Range(0, 4096))
         ->type_name("N");
     app.add_option("--isa", isa, "Instruction set: auto, portable, avx2, avx512, avx512_bf16")
         ->check(CLI::IsMember(names(isas)))

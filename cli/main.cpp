@@ -1,6 +1,7 @@
 // main.cpp: the flashtile command line: its commands, what every failure comes to, and what signals leave behind.
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <exception>
 #include <flashtile/flashtile.hpp>
 #include <new>
@@ -20,9 +21,7 @@ constexpr const char* examples = R"(Examples:
 
 `flashtile COMMAND --help` has more. Exit codes: 0 ok, 1 a wrong result, 2 usage or bad input.)";
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
     using namespace flashtile::cli;
     int exit_code = exit_ok;
     try {
@@ -48,4 +47,14 @@ int main(int argc, char** argv) {
         return exit_usage;
     }
     return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const int exit_code = run(argc, argv);
+    // A report that did not fit on the disk must not pass for success.
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
+    fmt::print(stderr, "flashtile: standard output cannot be written\n");
+    return flashtile::cli::exit_usage;
 }

@@ -38,7 +38,7 @@ Array pick(const SafetensorsFile& file, const std::string& tensor) {
 
 }  // namespace
 
-InputArray::InputArray(const std::string& name) : name_(name), file_(open(name)) {
+InputArray::InputArray(const std::string& name) : file_name_(split(name).file), file_(open(name)) {
     if (const auto* tensors = std::get_if<SafetensorsFile>(&file_))
         array_ = pick(*tensors, split(name).tensor);
     else

@@ -16,11 +16,11 @@ public:
     // where there is one only.
     explicit InputArray(const std::string& name);
 
-    const std::string& name() const { return name_; }
+    const std::string& file() const { return file_name_; }  // without the tensor's name
     const Array& array() const { return array_; }
 
 private:
-    std::string name_;
+    std::string file_name_;
     std::variant<NpyFile, SafetensorsFile> file_;
     Array array_;
 };

@@ -1,0 +1,193 @@
+// attend_options_test.cpp: each flag of `flashtile attend` that changes what is computed, and all of them together.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+
+#include "attention_files.h"
+#include "process.h"
+#include "temporary_folder.h"
+
+namespace flashtile::tests {
+namespace {
+
+using oracle::Precision;
+using oracle::Problem;
+
+oracle::Broadcast random_bias(const std::array<std::int64_t, 4>& shape) {
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal;
+    oracle::Broadcast bias{shape,
+                           std::vector<double>(static_cast<std::size_t>(shape[0] * shape[1] * shape[2] * shape[3]))};
+    for (double& value : bias.values) value = normal(random);
+    return bias;
+}
+
+// Keeps two of three, and nothing in the first row.
+oracle::Broadcast some_mask(const std::array<std::int64_t, 4>& shape) {
+    oracle::Broadcast mask = random_bias(shape);
+    for (std::size_t n = 0; n < mask.values.size(); ++n)
+        mask.values[n] = static_cast<std::int64_t>(n) >= shape[3] && n % 3 != 0 ? 1.0 : 0.0;
+    return mask;
+}
+
+struct OptionCase {
+    const char* name;
+    Command flags;
+    std::function<void(Problem&)> meaning;
+    const char* bias_dtype = "fp32";
+    const char* mask_dtype = "bool";
+    Precision computed = Precision::fp32;
+};
+
+void PrintTo(const OptionCase& c, std::ostream* stream) {
+    *stream << c.name;
+}
+
+class AttendOptions : public testing::TestWithParam<OptionCase> {};
+
+TEST_P(AttendOptions, MeanWhatTheOracleTakesThemFor) {
+    const OptionCase& c = GetParam();
+    const Sizes sizes;
+    Problem problem = random_problem(sizes);
+    c.meaning(problem);
+    const Arranged files = arrange(problem, sizes);
+
+    const TemporaryFolder folder;
+    Command command = {"attend"};
+    const auto add = [&](const std::string& flag, const Tensor& tensor) {
+        write_npy(folder.file(flag + ".npy"), tensor);
+        command.insert(command.end(), {"--" + flag, folder.file(flag + ".npy")});
+    };
+    add("q", files.q);
+    add("k", files.k);
+    add("v", files.v);
+    // Without the leading dimensions of size 1, as NumPy broadcasts.
+    const auto shape_of = [](const oracle::Broadcast& tensor) {
+        const auto first = std::find_if(tensor.shape.begin(), tensor.shape.end(), [](auto size) { return size != 1; });
+        return std::vector<std::int64_t>(first, tensor.shape.end());
+    };
+    if (problem.bias.present()) add("bias", {c.bias_dtype, shape_of(problem.bias), problem.bias.values});
+    if (problem.mask.present()) add("mask", {c.mask_dtype, shape_of(problem.mask), problem.mask.values});
+    if (!problem.slopes.empty()) {
+        std::vector<std::int64_t> shape = {sizes.heads};
+        if (problem.slopes_per_batch) shape.insert(shape.begin(), sizes.batch);
+        add("alibi", {"fp32", shape, problem.slopes});
+    }
+    command.insert(command.end(), {"--out", folder.file("out.safetensors"), "--lse", folder.file("lse.npy")});
+    command.insert(command.end(), c.flags.begin(), c.flags.end());
+
+    const Ending ending = flashtile(command);
+    ASSERT_EQ(ending.exit_code, 0) << ending.err;
+    expect_right(problem, sizes, "bshd", c.computed, read_safetensors(folder.file("out.safetensors"), "out"),
+                 read_npy(folder.file("lse.npy")));
+}
+
+constexpr Sizes sizes;
+const std::vector<double> slopes = {0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625};
+
+const std::vector<OptionCase> option_cases = {
+    {"causal", {"--causal"}, [](Problem& p) { p.causal = true; }},
+    {"causal_bottom_right", {"--causal=bottom-right"}, [](Problem& p) { p.causal = true; }},
+    {"causal_top_left", {"--causal=top-left"}, [](Problem& p) { p.causal = p.top_left = true; }},
+    {"window",
+     {"--window=5,2"},
+     [](Problem& p) {
+         p.window_left = 5;
+         p.window_right = 2;
+     }},
+    {"window_open_to_the_left", {"--window=-1,3"}, [](Problem& p) { p.window_right = 3; }},
+    {"window_open_to_the_right", {"--window", "0,-1"}, [](Problem& p) { p.window_left = 0; }},
+    {"window_top_left",
+     {"--window=4,4", "--align=top-left"},
+     [](Problem& p) {
+         p.window_left = p.window_right = 4;
+         p.top_left = true;
+     }},
+    {"softcap", {"--softcap=1.5"}, [](Problem& p) { p.softcap = 1.5; }},
+    {"scale", {"--scale=0.75"}, [](Problem& p) { p.scale = 0.75; }},
+    {"scale_negative", {"--scale=-0.25"}, [](Problem& p) { p.scale = -0.25; }},
+    {"alibi", {}, [](Problem& p) { p.slopes = slopes; }},
+    {"alibi_per_batch",
+     {"--causal"},
+     [](Problem& p) {
+         p.slopes = slopes;
+         p.slopes.insert(p.slopes.end(), slopes.rbegin(), slopes.rend());
+         p.slopes_per_batch = p.causal = true;
+     }},
+    {"bias",
+     {},
+     [](Problem& p) {
+         p.bias = random_bias({sizes.batch, sizes.heads, sizes.seqlen_q, sizes.seqlen_k});
+     }},
+    {"bias_of_heads_and_keys",
+     {},
+     [](Problem& p) {
+         p.bias = random_bias({1, sizes.heads, 1, sizes.seqlen_k});
+     }},
+    {"bias_fp64",
+     {},
+     [](Problem& p) {
+         p.bias = random_bias({sizes.batch, 1, sizes.seqlen_q, 1});
+     },
+     "fp64"},
+    {"bias_and_alibi_stay_in_fp32",
+     {"--dtype=bf16"},
+     [](Problem& p) {
+         p.slopes = slopes;
+         p.bias = random_bias({1, sizes.heads, sizes.seqlen_q, sizes.seqlen_k});
+         p.bias_in_fp32 = true;
+     },
+     "fp32",
+     "bool",
+     Precision::bf16},
+    {"mask",
+     {},
+     [](Problem& p) {
+         p.mask = some_mask({sizes.batch, sizes.heads, sizes.seqlen_q, sizes.seqlen_k});
+     }},
+    {"mask_of_keys",
+     {},
+     [](Problem& p) {
+         p.mask = some_mask({sizes.batch, 1, 1, sizes.seqlen_k});
+     }},
+    {"mask_uint8",
+     {},
+     [](Problem& p) {
+         p.mask = some_mask({1, 1, sizes.seqlen_q, sizes.seqlen_k});
+     },
+     "fp32",
+     "uint8"},
+    {"dropout",
+     {"--dropout=0.3", "--seed=77"},
+     [](Problem& p) {
+         p.dropout = 0.3;
+         p.seed = 77;
+     }},
+    {"dropout_largest_seed",
+     {"--dropout=0.5", "--seed=18446744073709551615"},
+     [](Problem& p) {
+         p.dropout = 0.5;
+         p.seed = ~std::uint64_t{0};
+     }},
+    {"all_together",
+     {"--causal=top-left", "--window=20,-1", "--softcap=3", "--scale=0.5", "--dropout=0.125", "--seed=3"},
+     [](Problem& p) {
+         p.causal = p.top_left = true;
+         p.window_left = 20;
+         p.softcap = 3.0;
+         p.scale = 0.5;
+         p.dropout = 0.125;
+         p.seed = 3;
+         p.slopes = slopes;
+         p.bias = random_bias({1, sizes.heads, sizes.seqlen_q, sizes.seqlen_k});
+         p.mask = some_mask({sizes.batch, 1, sizes.seqlen_q, sizes.seqlen_k});
+     }},
+};
+
+INSTANTIATE_TEST_SUITE_P(All, AttendOptions, testing::ValuesIn(option_cases),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace flashtile::tests

@@ -1,0 +1,60 @@
+// bench_test.cpp: `flashtile bench` from its flags to its files. What the JSON's fields hold is tests/bench's.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "process.h"
+#include "temporary_folder.h"
+
+namespace flashtile::tests {
+namespace {
+
+TEST(Bench, FlagsReachTheRows) {
+    const TemporaryFolder folder;
+    const Ending ending = flashtile({"bench", "forward", "--seqlen=256", "--head-dim=64", "--heads=4", "--kv-heads=2",
+                                     "--batch=1", "--causal=1", "--dtype=fp32", "--threads=1", "--isa=portable",
+                                     "--repeats=1", "--json", folder.file("result.json")});
+    ASSERT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_EQ(ending.err, "");
+    EXPECT_EQ(ending.out.find('\r'), std::string::npos);
+    std::ifstream file(folder.file("result.json"));
+    const auto result = nlohmann::json::parse(file);
+    EXPECT_TRUE(result.at("machine").contains("cpu"));
+    EXPECT_FALSE(result.at("ceilings").empty());
+    ASSERT_EQ(result.at("rows").size(), 2U);  // flashtile and standard
+    for (const auto& row : result.at("rows")) {
+        EXPECT_EQ(row.at("pass"), "forward");
+        EXPECT_EQ(row.at("dtype"), "fp32");
+        EXPECT_EQ(row.at("seqlen"), 256);
+        EXPECT_EQ(row.at("head_dim"), 64);
+        EXPECT_EQ(row.at("heads"), 4);
+        EXPECT_EQ(row.at("kv_heads"), 2);
+        EXPECT_EQ(row.at("batch"), 1);
+        EXPECT_EQ(row.at("causal"), true);
+        EXPECT_EQ(row.at("threads"), 1);
+        EXPECT_EQ(row.at("isa") == "portable", row.at("method") == "flashtile");
+        EXPECT_GT(row.at("ceiling_share").get<double>(), 0.0);
+    }
+    EXPECT_EQ(folder.names(), std::set<std::string>{"result.json"});
+}
+
+TEST(Bench, RefusesBeforeMeasuring) {
+    const auto expect_refused = [](const Command& flags, const std::string& message) {
+        Command command = {"bench", "forward"};
+        command.insert(command.end(), flags.begin(), flags.end());
+        const Ending ending = flashtile(command);
+        EXPECT_EQ(ending.exit_code, 2) << message;
+        EXPECT_EQ(ending.out, "");
+        EXPECT_NE(ending.err.find(message), std::string::npos) << ending.err;
+    };
+    expect_refused({"sideways"}, "sideways not in {forward,backward,both,memory}");
+    expect_refused({"--head-dim=0"}, "--head-dim: Value 0 not in range 1 to 512");
+    expect_refused({"--causal=maybe"}, "--causal: maybe not in {0,1,both}");
+    expect_refused({"--dtype=fp64"}, "--dtype: fp64 not in");
+    expect_refused({"--heads=6", "--kv-heads=4", "--seqlen=512"}, "kv");
+    expect_refused({"--json=/no/such/folder/result.json"}, "--json is /no/such/folder/result.json");
+}
+
+}  // namespace
+}  // namespace flashtile::tests

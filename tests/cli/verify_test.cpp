@@ -1,0 +1,122 @@
+// verify_test.cpp: `flashtile verify`: its report, its exit codes, and the line that reproduces a failure.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "process.h"
+
+namespace flashtile::tests {
+namespace {
+
+TEST(Verify, RandomProblemsPassAndRepeat) {
+    const Command command = {"verify", "--random=20", "--seed=1", "--json"};
+    const Ending ending = flashtile(command);
+    ASSERT_EQ(ending.exit_code, 0) << ending.out;
+    EXPECT_EQ(ending.err, "");
+    const auto report = nlohmann::json::parse(ending.out);
+    EXPECT_EQ(report.at("problems"), 20);
+    EXPECT_EQ(report.at("failed"), 0);
+    std::set<std::string> problems;
+    for (const auto& result : report.at("results")) {
+        problems.insert(result.at("problem"));
+        EXPECT_EQ(result.at("ok"), true);
+        std::set<std::string> tensors;
+        for (const auto& comparison : result.at("comparisons")) {
+            tensors.insert(comparison.at("tensor"));
+            EXPECT_LE(comparison.at("max_error").get<double>(), comparison.at("max_allowed").get<double>());
+            EXPECT_LE(comparison.at("rms_error").get<double>(), comparison.at("rms_allowed").get<double>());
+        }
+        for (const char* tensor : {"out", "lse", "dq", "dk", "dv"}) EXPECT_TRUE(tensors.contains(tensor)) << tensor;
+    }
+    EXPECT_EQ(problems.size(), 20U);
+    const auto again = nlohmann::json::parse(flashtile(command).out);
+    for (std::size_t n = 0; n < 20; ++n)
+        EXPECT_EQ(again.at("results").at(n).at("problem"), report.at("results").at(n).at("problem"));
+}
+
+TEST(Verify, OneProblemIsAskedForByItsSeed) {
+    const auto twenty = nlohmann::json::parse(flashtile({"verify", "--random=3", "--seed=17", "--json"}).out);
+    const auto one = nlohmann::json::parse(flashtile({"verify", "--random=1", "--seed=19", "--json"}).out);
+    EXPECT_EQ(one.at("results").at(0).at("problem"), twenty.at("results").at(2).at("problem"));
+}
+
+TEST(Verify, PrintsErrorAndBound) {
+    const Ending ending = flashtile(
+        {"verify", "--seqlen-q=50", "--head-dim=40", "--heads=4", "--kv-heads=2", "--causal", "--dtype=bf16"});
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    const std::string number = "[0-9.e+-]+";
+    const std::string pair = number + " \\(allowed " + number + "\\)";
+    for (const char* tensor : {"out", "lse", "dq", "dk", "dv"}) {
+        const std::regex line("  " + std::string(tensor) + " +max error " + pair + ", rms " + pair + "\n");
+        EXPECT_TRUE(std::regex_search(ending.out, line)) << tensor << '\n' << ending.out;
+    }
+    EXPECT_NE(ending.out.find("1 of 1 problems right"), std::string::npos) << ending.out;
+}
+
+TEST(Verify, EveryInstructionSetThatInfoLists) {
+    const auto info = nlohmann::json::parse(flashtile({"info", "--json"}).out);
+    for (const auto& set : info.at("isas")) {
+        const std::string name = set.at("name");
+        const Ending ending = flashtile({"verify", "--random=5", "--seed=1", "--json", "--isa=" + name});
+        if (!set.at("available")) {
+            EXPECT_EQ(ending.exit_code, 2) << name;
+            continue;
+        }
+        EXPECT_EQ(ending.exit_code, 0) << name << ending.err << ending.out;
+        for (const auto& result : nlohmann::json::parse(ending.out).at("results"))
+            EXPECT_NE(result.at("ran").get<std::string>().find("cpu " + name + " "), std::string::npos)
+                << result.at("ran");
+    }
+}
+
+TEST(Verify, RefusesBadProblems) {
+    const auto expect_refused = [](const std::string& flag, const std::string& message) {
+        const Ending ending = flashtile({"verify", flag});
+        EXPECT_EQ(ending.exit_code, 2) << flag;
+        EXPECT_NE(ending.err.find(message), std::string::npos) << ending.err;
+    };
+    expect_refused("--scale=nan", "scale is nan");
+    expect_refused("--dropout=1", "dropout is 1");
+    expect_refused("--head-dim=513", "513");
+    expect_refused("--bias=bhkq", "--bias");
+    expect_refused("--case=no/such/case", "--case");
+    expect_refused("--random=0", "--random");
+    expect_refused("--seed=-1", "--seed");
+}
+
+#ifdef FLASHTILE_WRONG_LIBRARY
+
+Command with_wrong_library(const Command& command) {
+    // The address sanitizer, where it is in use, wants to be first, and looks for leaks in the shell too.
+    Command result = {"env", std::string("LD_PRELOAD=") + FLASHTILE_WRONG_LIBRARY,
+                      "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0"};
+    result.insert(result.end(), command.begin(), command.end());
+    return result;
+}
+
+TEST(Verify, AWrongResultIsExitCode1WithTheLineThatReproducesIt) {
+    const Ending ending = run(with_wrong_library(
+        flashtile_command({"verify", "--seqlen-q=20", "--heads=2", "--head-dim=16", "--causal", "--window=5,-1"})));
+    EXPECT_EQ(ending.exit_code, 1) << ending.err;
+    EXPECT_NE(ending.out.find("WRONG"), std::string::npos) << ending.out;
+    EXPECT_NE(ending.out.find("0 of 1 problems right"), std::string::npos) << ending.out;
+    std::smatch line;
+    ASSERT_TRUE(std::regex_search(ending.out, line, std::regex("reproduce: flashtile (.*)\n"))) << ending.out;
+    const std::string again = std::string(FLASHTILE_PROGRAM).append(" ").append(line[1].str());
+    EXPECT_EQ(run(with_wrong_library({"sh", "-c", again})).out, ending.out);
+    EXPECT_EQ(run({"sh", "-c", again}).exit_code, 0) << again;
+}
+
+TEST(Bench, AWrongResultIsExitCode1AndGetsNoSpeed) {
+    const Ending ending =
+        run(with_wrong_library(flashtile_command({"bench", "forward", "--seqlen=64", "--head-dim=16", "--heads=2",
+                                                  "--batch=1", "--causal=0", "--repeats=1", "--threads=1"})));
+    EXPECT_EQ(ending.exit_code, 1) << ending.err;
+    EXPECT_NE(ending.out.find("WRONG RESULT, no speed: flashtile"), std::string::npos) << ending.out;
+}
+
+#endif
+
+}  // namespace
+}  // namespace flashtile::tests
