@@ -64,7 +64,8 @@ TEST(Verify, EveryInstructionSetThatInfoLists) {
             continue;
         }
         EXPECT_EQ(ending.exit_code, 0) << name << ending.err << ending.out;
-        for (const auto& result : nlohmann::json::parse(ending.out).at("results"))
+        const auto report = nlohmann::json::parse(ending.out);
+        for (const auto& result : report.at("results"))
             EXPECT_NE(result.at("ran").get<std::string>().find("cpu " + name + " "), std::string::npos)
                 << result.at("ran");
     }
