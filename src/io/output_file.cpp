@@ -24,8 +24,11 @@ namespace fs = std::filesystem;
 
 // Where the file will really lie: renaming over a symbolic link would replace the link, over a device the device.
 fs::path resolve(const fs::path& path) {
-    std::error_code error;
-    const fs::path real = fs::weakly_canonical(fs::absolute(path), error);
+    std::error_code error, no_link;
+    fs::path real = fs::weakly_canonical(fs::absolute(path), error);
+    // A link to a file that is not there yet stays as it is.
+    while (!error && fs::is_symlink(real, no_link))
+        real = fs::weakly_canonical(real.parent_path() / fs::read_symlink(real, no_link), error);
     if (error) throw FileError(fmt::format("{}: {}", path.string(), error.message()));
     const auto status = fs::status(real, error);
     if (fs::exists(status) && !fs::is_regular_file(status))

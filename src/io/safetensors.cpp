@@ -243,6 +243,9 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> file, const std:
                          file.size() - length_size));
 
     const auto* text = reinterpret_cast<const char*>(file.data()) + length_size;
+    // The JSON parser takes a zero byte for the end, whatever follows.
+    if (const auto* zero = std::find(text, text + length, '\0'); zero != text + length)
+        fail(fmt::format("malformed .safetensors: the header: it is not JSON at byte {}", zero - text + 1));
     HeaderReader reader;
     if (!nlohmann::json::sax_parse(text, text + length, &reader))
         fail("malformed .safetensors: the header: " + reader.problem);
