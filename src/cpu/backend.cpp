@@ -117,7 +117,7 @@ struct BackwardPlan {
     }
 
     std::size_t workspace() const {
-        return 3 * rows_bytes + dq_bytes + turn_bytes + scratch * static_cast<std::size_t>(threads);
+        return 2 * rows_bytes + dq_bytes + turn_bytes + scratch * static_cast<std::size_t>(threads);
     }
 
     // Units of `rows` queries in a head: room enough for every sequence to start at a unit of its own
@@ -163,7 +163,6 @@ public:
         const auto take = [&](std::size_t bytes) { return std::exchange(next, next + bytes); };
         const BackwardState state{
             .lse = reinterpret_cast<float*>(take(plan.rows_bytes)),
-            .lse_rest = reinterpret_cast<float*>(take(plan.rows_bytes)),
             .D = reinterpret_cast<float*>(take(plan.rows_bytes)),
             .dq = reinterpret_cast<float*>(take(plan.dq_bytes)),
             .turn = reinterpret_cast<std::uint32_t*>(take(plan.turn_bytes)),

@@ -33,7 +33,6 @@ public:
         const Scalar* q;
         const Scalar* dout;
         const float* lse;
-        const float* lse_rest;
         const float* D;
     };
 
@@ -69,7 +68,7 @@ public:
                 clear_lane(q, pairs(d_), lane);
                 clear_lane(dout, pairs(dv_), lane);
             }
-        return {i0, count, q, dout, state.lse + at, state.lse_rest + at, state.D + at};
+        return {i0, count, q, dout, state.lse + at, state.D + at};
     }
 
     // Rows of queries that come next; each row of scores brings some of their lines nearer.
@@ -89,19 +88,18 @@ public:
         const bool plain =
             !head.modified() && !head.drops && head.band.covers(queries.i0, queries.i0 + queries.count, from, to);
         const Vec lse[2] = {load(queries.lse), load(queries.lse + kLanes)};
-        const Vec rest[2] = {load(queries.lse_rest), load(queries.lse_rest + kLanes)};
         const Vec D[2] = {load(queries.D), load(queries.D + kLanes)};
-        float factor = head.score_factor();  // from what s_ holds to log2 units
+        const float factor = head.softmax_factor();
         const Scalar* k = block_k_.data + (from - first_key_) * block_k_.row;
         const Scalar* v = block_v_.data + (from - first_key_) * block_v_.row;
 
         if (plain) {
-            const Vec lse0 = lse[0], lse1 = lse[1], rest0 = rest[0], rest1 = rest[1], d0 = D[0], d1 = D[1];
+            const Vec lse0 = lse[0], lse1 = lse[1], d0 = D[0], d1 = D[1];
             dot_products<Math>(k, block_k_.row, queries.q, to - from, pairs(d_), [=, this](int64_t j, Vec s0, Vec s1) {
                 next_q_.step(q_lines_);
                 next_dout_.step(dout_lines_);
-                store(out.p + j * out.stride, exp2(s0 * factor - lse0 - rest0));
-                store(out.p + j * out.stride + kLanes, exp2(s1 * factor - lse1 - rest1));
+                store(out.p + j * out.stride, exp2(s0 * factor - lse0));
+                store(out.p + j * out.stride + kLanes, exp2(s1 * factor - lse1));
             });
             dot_products<Math>(v, block_v_.row, queries.dout, to - from, pairs(dv_), [=](int64_t j, Vec dp0, Vec dp1) {
                 const float* p = out.p + j * out.stride;
@@ -118,23 +116,21 @@ public:
             };
         };
         dot_products<Math>(k, block_k_.row, queries.q, to - from, pairs(d_), store_to(s_));
-        if (head.modified()) {
-            scale_tile(tile, factor);
-            factor = 1.0f;
-        }
+        if (head.modified()) scale_tile(tile, head.score_factor());
         dot_products<Math>(v, block_v_.row, queries.dout, to - from, pairs(dv_), store_to(dp_));
-        const bool softcap = head.softcap_log2 != 0.0f;
+        const bool softcap = head.softcap != 0.0f;
         const bool all_visible = modify_scores(head, tile, softcap ? derivative_ : nullptr, visible, tile_, rows_);
         if (head.drops) dropout_keep(head, tile, keep_);
         const float kept = head.drops ? head.dropout.scale() : 1.0f;
-        const float least = kLeastMaximum / factor;
+        const float to_exponent = head.exponent_factor();
+        const float least = head.least_maximum() / factor;
         for (int64_t j = 0; j < to - from; ++j)
             for (int half = 0; half < 2; ++half) {
                 const int64_t n = j * kPanel + half * kLanes;
                 const Vec s = load(s_ + n);
                 // A hidden score must give 0 whatever dP holds there, so both are selected, not multiplied.
                 const auto hidden = s <= least;
-                const Vec p = hidden ? Vec{} : exp2(s * factor - lse[half] - rest[half]);
+                const Vec p = hidden ? Vec{} : exp2((s * factor - lse[half]) * to_exponent);
                 const Vec keep = head.drops ? load(keep_ + n) : broadcast(1.0f);
                 Vec ds = p * (load(dp_ + n) * keep * kept - D[half]);
                 if (softcap && out.before_softcap) ds *= load(derivative_ + n);
@@ -158,8 +154,8 @@ private:
     float *s_, *dp_, *derivative_, *keep_, *tile_, *rows_;
 };
 
-// Lines 3 and 4: dQ = 0; D = rowsum(dO * O), less dlse, since the gradient of LSE is P. LSE in log2 units: queries that
-// see no key, and lanes that hold no query, get +inf, which makes every P of theirs 0.
+// Lines 3 and 4: dQ = 0; D = rowsum(dO * O), less dlse, since the gradient of LSE is P. LSE in softmax's units: queries
+// that see no key, and lanes that hold no query, get +inf, which makes every P of theirs 0.
 inline void prepare_queries(const Problem& p, const Head& head, const cpu::BackwardState& state, int64_t h,
                             int64_t first, int64_t end, float* row_buffer) {
     const int64_t unit = h * state.panels + head.first_unit(kPanel);
@@ -168,7 +164,7 @@ inline void prepare_queries(const Problem& p, const Head& head, const cpu::Backw
     float* dout = row_buffer + width;
     memset(o, 0, static_cast<size_t>(2 * width) * sizeof(float));
     for (int64_t i = first; i < round_up(end, kPanel); ++i) {
-        float lse = __builtin_inff(), rest = 0.0f, D = 0.0f;
+        float lse = __builtin_inff(), D = 0.0f;
         const float given = i < end ? head.lse.element(i, 0) : -__builtin_inff();
         if (given != -__builtin_inff()) {
             load_row(head.out.dtype, head.out.at(i), dv, o);
@@ -177,12 +173,9 @@ inline void prepare_queries(const Problem& p, const Head& head, const cpu::Backw
             for (int64_t c = 0; c < width; c += kLanes) sum += load(o + c) * load(dout + c);
             for (int lane = 0; lane < kLanes; ++lane) D += sum[lane];
             if (head.dlse) D -= head.dlse.element(i, 0);
-            const double exact = static_cast<double>(given) * kLog2eExact;
-            lse = static_cast<float>(exact);
-            rest = static_cast<float>(exact - static_cast<double>(lse));
+            lse = static_cast<float>(static_cast<double>(given) * head.softmax_unit());
         }
         state.lse[unit * kPanel + i] = lse;
-        state.lse_rest[unit * kPanel + i] = rest;
         state.D[unit * kPanel + i] = D;
     }
     float* dq = state.dq + (unit + first / kPanel) * p.head_dim * kPanel;
@@ -418,17 +411,17 @@ private:
                 }
     }
 
-    // acc[key][columns] += A^T B over the block's queries
+    // acc[key][columns] += A^T B over the block's queries. The block is summed by itself: one chain of roundings
+    // through all queries of all heads of a group would drift past standard attention's error.
     static void add_columns(const Operand2d<Math>& a, const QueryRows& b, int64_t wide, float* acc, int64_t keys,
                             int64_t rows) {
         for (int64_t c = 0; c < wide; c += kPanel) {
             float* slab = acc + c;
             product<Math>(
-                a.data, a.row, a.step, b.data + c, b.step, keys, rows / Math::kPack,
-                [=](int64_t j, int half) { return load(slab + j * wide + half * kLanes); },
+                a.data, a.row, a.step, b.data + c, b.step, keys, rows / Math::kPack, [](int64_t, int) { return Vec{}; },
                 [=](int64_t j, Vec c0, Vec c1) {
-                    store(slab + j * wide, c0);
-                    store(slab + j * wide + kLanes, c1);
+                    store(slab + j * wide, load(slab + j * wide) + c0);
+                    store(slab + j * wide + kLanes, load(slab + j * wide + kLanes) + c1);
                 });
         }
     }

@@ -24,8 +24,8 @@ class Forward {
         int64_t count;
         Scalar* q;  // Q^T [d / kPack][kPanel]
         float* o;   // O^T [dv][kPanel], not yet divided by l
-        float* m;   // running maximum, log2 units
-        float* l;   // running sum of 2^(s - m)
+        float* m;   // running maximum, in Head::softmax_unit
+        float* l;   // running sum of e^(s - m)
     };
 
 public:
@@ -106,7 +106,7 @@ private:
         load_packed_panel<Math>(head_.q, panel.i0, panel.count, d_, head_.query_factor(), rows_, tile_, panel.q);
         memset(panel.o, 0, static_cast<size_t>(dv_ * kPanel) * sizeof(float));
         for (int half = 0; half < kPanel; half += kLanes) {
-            store(panel.m + half, broadcast(kLeastMaximum));
+            store(panel.m + half, broadcast(head_.least_maximum()));
             store(panel.l + half, Vec{});
         }
     }
@@ -119,13 +119,9 @@ private:
         const bool plain = !head_.modified() && head_.band.covers(panel.i0, panel.i0 + panel.count, from, to);
         Vec block_max[2];
         bool all_visible = true;
-        float factor = head_.score_factor();  // from what s_ holds to log2 units
         scores(panel, from, to, block_max);
         if (!plain) {
-            if (head_.modified()) {
-                scale_tile(tile, factor);
-                factor = 1.0f;
-            }
+            if (head_.modified()) scale_tile(tile, head_.score_factor());
             all_visible = modify_scores(head_, tile, nullptr, late_v_ ? visible_ : nullptr, tile_, rows_);
             block_max[0] = block_max[1] = broadcast(-__builtin_inff());
             for (int64_t j = 0; j < keys; ++j)
@@ -134,7 +130,10 @@ private:
         }
 
         Vec alpha[2];
-        softmax(panel, tile, factor, block_max, alpha);
+        if (head_.modified())
+            softmax<true>(panel, tile, block_max, alpha);
+        else
+            softmax<false>(panel, tile, block_max, alpha);
 
         if (late_v_) {
             // a key that the mask or bias hides from the whole panel must read as zero
@@ -162,15 +161,18 @@ private:
         block_max[1] = m1;
     }
 
-    // m_new = max(m, rowmax(S)); P = 2^(S - m_new); alpha = 2^(m - m_new); l = alpha l + rowsum(P).
-    // S = factor * s_.
-    void softmax(Panel& panel, const ScoreTile& tile, float factor, const Vec (&block_max)[2], Vec (&alpha)[2]) {
+    // m_new = max(m, rowmax(S)); P = e^(S - m_new); alpha = e^(m - m_new); l = alpha l + rowsum(P).
+    // A template, since the plain one is to have no factor but that of its FMA.
+    template <bool modified>
+    void softmax(Panel& panel, const ScoreTile& tile, const Vec (&block_max)[2], Vec (&alpha)[2]) {
+        const float factor = modified ? 1.0f : head_.softmax_factor();
+        const float to_exponent = modified ? head_.exponent_factor() : 1.0f;
         const int64_t keys = tile.j1 - tile.j0;
         Vec m[2];
         for (int half = 0; half < 2; ++half) {
             const Vec old = load(panel.m + half * kLanes);
             m[half] = max(block_max[half] * factor, old);
-            alpha[half] = exp2(old - m[half]);
+            alpha[half] = exp2((old - m[half]) * to_exponent);
             store(panel.m + half * kLanes, m[half]);
         }
         // l is a sum of up to millions of terms that may all be alike and then round the same way: eight at a time, and
@@ -182,7 +184,7 @@ private:
             Vec l[2] = {};
             const auto probability = [&](int64_t row, int half) {
                 if (row >= keys) return Vec{};
-                const Vec p = exp2(load(s_ + row * kPanel + half * kLanes) * factor - m[half]);
+                const Vec p = exp2((load(s_ + row * kPanel + half * kLanes) * factor - m[half]) * to_exponent);
                 l[half] += p;
                 return p;
             };
@@ -258,9 +260,10 @@ private:
         for (int64_t n = 0; n < kPanel; ++n) factor[n] = panel.l[n] == 0.0f ? 0.0f : kept / panel.l[n];
         store_panel(panel.o, dv_, factor, rows_, head_.out, panel.i0, panel.count);
         if (!head_.lse) return;
+        const double unit = head_.softmax_unit();
         for (int64_t n = 0; n < panel.count; ++n) {
             const float lse = panel.l[n] == 0.0f ? -__builtin_inff()
-                                                 : static_cast<float>(static_cast<double>(panel.m[n]) * kLn2 +
+                                                 : static_cast<float>(static_cast<double>(panel.m[n]) / unit +
                                                                       __builtin_log(static_cast<double>(panel.l[n])));
             memcpy(head_.lse.at(panel.i0 + n), &lse, sizeof lse);
         }

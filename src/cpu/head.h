@@ -1,5 +1,5 @@
-// head.h: one (batch, head) of a problem as the kernels see it: its own lengths, band, base pointers and options, with
-// every constant already in log2 units, since softmax is computed with 2^x.
+// head.h: one (batch, head) of a problem as the kernels see it: its own lengths, band, base pointers and options, and
+// the units that its scores are in.
 #pragma once
 
 #include "core/problem.h"
@@ -12,12 +12,9 @@ inline namespace FLASHTILE_TARGET {
 
 constexpr double kLog2eExact = 1.4426950408889634;
 constexpr float kLog2e = static_cast<float>(kLog2eExact);
-constexpr double kLn2 = 0.6931471805599453;
 
-// Where running maxima start: just above kHiddenScore in log2 units. A score at or below kHiddenScore then never
-// becomes a maximum, 2^(s - m) is exactly 0 for it, a row of nothing else ends with l = 0, and no -inf - -inf can
-// arise.
-constexpr float kLeastMaximum = kHiddenScore * kLog2e * 0.999999f;
+// Just above kHiddenScore: at or below it, a score is hidden.
+constexpr float kLeastScore = kHiddenScore * 0.999999f;
 
 // Rows of one operand of one head.
 struct Rows {
@@ -54,9 +51,9 @@ struct Head {
     Band band;
     Rows q, k, v, out, lse, bias, mask;
     Rows dout, dq, dk, dv, dlse;
-    float scale_log2;    // scale * log2(e)
-    float softcap_log2;  // c * log2(e); 0: off
-    float slope_log2;
+    float scale;
+    float softcap;  // 0: off
+    float slope;
     bool alibi;
     bool drops;
     Dropout dropout;
@@ -67,15 +64,33 @@ struct Head {
     // Where this sequence's units of `unit` queries start, if every sequence starts at a unit of its own.
     int64_t first_unit(int64_t unit) const { return rows_before / unit + sequences_before; }
 
-    // Scores in log2 units are score_factor * (query_factor q).k. The sign goes into Q, so that the factor is positive
-    // and may follow the maximum: P = 2^(factor s - m) then rounds once, relative to s - m.
-    float query_factor() const { return scale_log2 < 0.0f ? -1.0f : 1.0f; }
-    float score_factor() const { return scale_log2 < 0.0f ? -scale_log2 : scale_log2; }
+    // True if scores need more than the band: every block then passes through modify_scores. (A factor of 0 cannot
+    // follow a mask: 0 times -inf is NaN.)
+    bool modified() const { return softcap != 0.0f || alibi || bias || mask || scale == 0.0f; }
 
-    // True if scores need more than the band: every block then passes through modify_scores, in log2 units. Else a
-    // score is rounded the same way in a block at the band's border as in one inside it, so that a row's bits do not
-    // depend on which rows share its block. (A factor of 0 cannot follow a mask: 0 times -inf is NaN.)
-    bool modified() const { return softcap_log2 != 0.0f || alibi || bias || mask || scale_log2 == 0.0f; }
+    // scale * q.k is score_factor * (query_factor q).k. The sign goes into Q, so that the factor is positive and may
+    // follow the maximum.
+    float query_factor() const { return scale < 0.0f ? -1.0f : 1.0f; }
+    float score_factor() const { return scale < 0.0f ? -scale : scale; }
+
+    // P = 2^(exponent_factor * (softmax_factor * s - m)), with lse for m in backward.
+    // Plain: a block holds (query_factor q).k; m and lse are in units of log2, and one FMA does it all, in a block at
+    // the band's border as in one inside it: a row's bits do not depend on which rows share its block.
+    // Modified: a block holds scores, and m and lse are in their units, so that s - m is nearly exact. Units of log2
+    // would round scores more coarsely than the standard does, and at -1e10, where a bias hides a whole row, by
+    // hundreds.
+    float softmax_factor() const {
+        return modified() ? 1.0f : static_cast<float>(static_cast<double>(score_factor()) * kLog2eExact);
+    }
+    float exponent_factor() const { return modified() ? kLog2e : 1.0f; }
+    // The unit of m and lse: what 1 is in it. By softmax_factor as it was rounded, else lse and the scores would drift
+    // apart with their size.
+    double softmax_unit() const {
+        return modified() ? 1.0 : static_cast<double>(softmax_factor()) / static_cast<double>(score_factor());
+    }
+    // Where running maxima start: just above kHiddenScore. A score at or below kHiddenScore then never becomes a
+    // maximum, its P is exactly 0, a row of nothing else ends with l = 0, and no -inf - -inf can arise.
+    float least_maximum() const { return modified() ? kLeastScore : kLeastScore * kLog2e; }
 };
 
 inline int64_t length_at(const Lengths& lengths, int64_t n) {
@@ -117,10 +132,10 @@ inline Head make_head(const Problem& p, const Operands& x, int64_t b, int64_t h)
     head.dv = rows_of(x.dv, pointer_b, kv_head, k0);
     head.dlse = rows_of(x.dlse, pointer_b, h, q0);
 
-    head.scale_log2 = static_cast<float>(static_cast<double>(p.scale) * kLog2eExact);
-    head.softcap_log2 = static_cast<float>(static_cast<double>(p.softcap) * kLog2eExact);
+    head.scale = p.scale;
+    head.softcap = p.softcap;
     head.alibi = p.alibi;
-    if (p.alibi) head.slope_log2 = rows_of(x.slopes, b, h, 0).element(0, 0) * kLog2e;
+    if (p.alibi) head.slope = rows_of(x.slopes, b, h, 0).element(0, 0);
     head.drops = p.dropout_threshold != 0;
     head.dropout = Dropout::make(
         x.seed_ptr != nullptr ? *x.seed_ptr : x.seed, x.offset_ptr != nullptr ? *x.offset_ptr : x.offset,
@@ -134,21 +149,24 @@ inline int64_t round_up(int64_t n, int64_t multiple) {
     return (n + multiple - 1) / multiple * multiple;
 }
 
-// Hands out pieces of one scratch buffer, each on a cache line of its own.
+// Hands out pieces of one scratch buffer, each on a cache line of its own. It counts in an integer, since a null base,
+// with which it only measures, has no place that a pointer could move to.
 class Arena {
 public:
-    explicit Arena(void* base) : next_(static_cast<char*>(base)) {}
+    explicit Arena(void* base) : next_(reinterpret_cast<std::uintptr_t>(base)) {}
 
     template <class T>
     T* take(int64_t count) {
         T* piece = reinterpret_cast<T*>(next_);
-        next_ += round_up(count * static_cast<int64_t>(sizeof(T)), 64);
+        next_ += static_cast<std::uintptr_t>(round_up(count * static_cast<int64_t>(sizeof(T)), 64));
         return piece;
     }
-    int64_t used(const void* base) const { return next_ - static_cast<const char*>(base); }
+    int64_t used(const void* base) const {
+        return static_cast<int64_t>(next_ - reinterpret_cast<std::uintptr_t>(base));
+    }
 
 private:
-    char* next_;
+    std::uintptr_t next_;
 };
 
 }  // namespace FLASHTILE_TARGET

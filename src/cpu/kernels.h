@@ -20,10 +20,9 @@ struct Block {
 // What the passes of a backward share. Queries of a sequence start at a panel of their own, so a head has `panels`
 // panels and `query_blocks` blocks of Br queries over all sequences.
 struct BackwardState {
-    float* lse;       // (heads, panels * panel), log2 units; +inf where a query sees no key or there is none
-    float* lse_rest;  // what rounding left out of lse: P = 2^((s - lse) - lse_rest)
-    float* D;         // likewise: rowsum(dO * O) - dlse
-    float* dq;        // (heads, panels, d, panel)
+    float* lse;  // (heads, panels * panel), in softmax's units; +inf where a query sees no key or there is none
+    float* D;    // likewise: rowsum(dO * O) - dlse
+    float* dq;   // (heads, panels, d, panel)
     // turn[head, query block] counts the key blocks that have added to dq there. They add in ascending order, so the
     // sum has the same bits however threads interleave.
     std::uint32_t* turn;

@@ -19,7 +19,7 @@ inline int32_t saturate(int64_t x) {
 
 // One panel x key block of scores: S^T rows are keys [j0, j1), lanes are queries [i0, i0 + count).
 struct ScoreTile {
-    float* s;  // [j - j0][kPanel], in log2 units if Head::modified()
+    float* s;  // [j - j0][kPanel]
     int64_t i0, count;
     int64_t j0, j1;
 };
@@ -35,11 +35,11 @@ inline void scale_tile(const ScoreTile& tile, float factor) {
 inline bool modify_scores(const Head& head, const ScoreTile& tile, float* derivative, uint8_t* visible,
                           float* tile_buffer, float* row_buffer) {
     const int64_t keys = tile.j1 - tile.j0;
-    if (head.softcap_log2 != 0.0f) {
-        const float inverse = 1.0f / head.softcap_log2;
+    if (head.softcap != 0.0f) {
+        const float inverse = 1.0f / head.softcap;
         for (int64_t n = 0; n < keys * kPanel; n += kLanes) {
             const Vec t = tanh(load(tile.s + n) * inverse);
-            store(tile.s + n, t * head.softcap_log2);
+            store(tile.s + n, t * head.softcap);
             if (derivative != nullptr) store(derivative + n, 1.0f - t * t);
         }
     }
@@ -53,12 +53,12 @@ inline bool modify_scores(const Head& head, const ScoreTile& tile, float* deriva
                 float* s = tile.s + j * kPanel + half * kLanes;
                 const IntVec d = distance - static_cast<int32_t>(j);
                 const Vec magnitude = __builtin_convertvector(d < 0 ? -d : d, Vec);
-                store(s, load(s) - head.slope_log2 * magnitude);
+                store(s, load(s) - head.slope * magnitude);
             }
         }
     }
     if (head.bias) {
-        load_panel(head.bias, tile.i0, tile.count, tile.j0, keys, kLog2e, row_buffer, tile_buffer);
+        load_panel(head.bias, tile.i0, tile.count, tile.j0, keys, 1.0f, row_buffer, tile_buffer);
         for (int64_t n = 0; n < keys * kPanel; n += kLanes) store(tile.s + n, load(tile.s + n) + load(tile_buffer + n));
     }
     const Vec hidden = broadcast(-__builtin_inff());
@@ -88,7 +88,7 @@ inline bool modify_scores(const Head& head, const ScoreTile& tile, float* deriva
     for (int64_t j = 0; j < keys; ++j) {
         bool any = false;
         // Not "greater": a NaN score is seen.
-        for (int64_t lane = 0; lane < tile.count; ++lane) any |= !(tile.s[j * kPanel + lane] <= kLeastMaximum);
+        for (int64_t lane = 0; lane < tile.count; ++lane) any |= !(tile.s[j * kPanel + lane] <= kLeastScore);
         visible[j] = any;
         all &= any;
     }

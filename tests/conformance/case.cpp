@@ -60,6 +60,7 @@ std::string to_string(const Case& p) {
     if (p.bias.present) text << " bias=" << spans_of(p.bias) << (p.bias_in_fp32 ? ":fp32" : "");
     if (p.bias_values == BiasValues::lowest_hides) text << " bias-hides-by-lowest";
     if (p.bias_values == BiasValues::infinity_hides) text << " bias-hides-by-infinity";
+    if (p.bias_values == BiasValues::large) text << " bias-large";
     if (p.mask.present) text << " mask=" << spans_of(p.mask) << '@' << p.mask_density;
     if (p.dropout != 0.0) text << " dropout=" << p.dropout << " seed=" << p.seed << " offset=" << p.offset;
     if (p.seed_in_memory) text << " seed-in-memory";

@@ -22,7 +22,7 @@ struct BroadcastSpec {
 };
 
 enum class Slopes { none, per_head, per_batch_and_head };
-enum class BiasValues { random, lowest_hides, infinity_hides };
+enum class BiasValues { random, lowest_hides, infinity_hides, large };  // large: some 50, or past -1e10
 
 struct Case {
     std::string name;

@@ -22,6 +22,7 @@ public:
         option_pairs();
         empty_rows();
         hiding_bias();
+        large_bias();
         packed_edges();
         nothing_to_do();
         magnitudes();
@@ -116,6 +117,11 @@ private:
                 c.type = type_of(n++);
                 c.threads = 1 + static_cast<int>(n % 3);
             }
+        // dk and dv are sums over eight thousand queries.
+        Case& c = add("heads/large_group");
+        size(c, 250, 3, 32, 16);
+        c.kv_heads = 1;
+        c.type = fp32;
     }
 
     struct Option {
@@ -264,6 +270,22 @@ private:
                         c.bias_in_fp32 = in_fp32;
                         c.softcap = n % 4 == 0 ? 3.0f : 0.0f;
                     }
+    }
+
+    // Scores that are all but the bias, which fp32 holds exactly: a roundoff of scores of 100 would show. And -1e10,
+    // which hides a key (GPT-2's mask) while a row of nothing else sees them all: there fp32 rounds by hundreds, which
+    // must stay out of P.
+    void large_bias() {
+        std::size_t n = 0;
+        for (const bool rows : {false, true})
+            for (const dtype type : {fp32, bf16}) {
+                Case& c = add("large_bias/" + std::to_string(n++));
+                size(c, 45, 70, 2, 24);
+                c.type = type;
+                c.bias = {.present = true, .spans = {true, true, true, !rows}};
+                c.bias_values = BiasValues::large;
+                c.magnitude_qk = 1e-9;
+            }
     }
 
     void packed_edges() {

@@ -66,6 +66,9 @@ TEST_P(Conformance, EmptyRows) {
 TEST_P(Conformance, HidingBias) {
     run("hiding_bias/");
 }
+TEST_P(Conformance, LargeBias) {
+    run("large_bias/");
+}
 TEST_P(Conformance, Packed) {
     run("packed/");
 }

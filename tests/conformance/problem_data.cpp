@@ -29,10 +29,15 @@ double lowest(dtype type) {
 }
 
 void fill_bias(GuardedTensor& t, dtype type, BiasValues kind, RandomSource& random) {
-    const double hidden = kind == BiasValues::infinity_hides ? -kInfinity : lowest(type);
     for (std::size_t n = 0; n < t.size(); ++n) {
-        const double value = random.normal();
-        t.set(n, kind != BiasValues::random && random.chance(0.4) ? hidden : value);
+        const double value = random.normal() * (kind == BiasValues::large ? 50.0 : 1.0);
+        if (kind == BiasValues::random || !random.chance(0.4)) {
+            t.set(n, value);
+        } else if (kind == BiasValues::large) {
+            t.set(n, -1e10 * (1.0 + random.uniform()));
+        } else {
+            t.set(n, kind == BiasValues::infinity_hides ? -kInfinity : lowest(type));
+        }
     }
 }
 
