@@ -2,6 +2,7 @@
 // its value and what is allowed.
 #include "api/validate.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -17,6 +18,8 @@ namespace flashtile::api {
 namespace {
 
 constexpr std::int64_t kMaxHeadDim = 512;
+// No memory holds more rows, and no product of sizes in a backend overflows below it.
+constexpr double kMaxRows = 0x1p47;
 // Philox's packing (shared/philox.h) has this much room.
 constexpr std::int64_t kMaxDropoutLength = std::int64_t{1} << 32;
 constexpr std::int64_t kMaxDropoutBatch = std::int64_t{1} << 20;
@@ -39,16 +42,18 @@ std::string shape_text(const flashtile_tensor& t) {
     return shape + ")";
 }
 
-// Versioned structs: an older caller's is shorter, and what it lacks keeps its default.
+// Versioned structs: an older caller's is shorter, and what it lacks keeps its default. No version of a struct ends
+// between two multiples of its alignment, and a size that does could cut a pointer in two.
 template <class T>
 T read(const T* given, const T& defaults, const std::string& name, bool required) {
     if (given == nullptr) {
         if (required) fail(name, "NULL", "a pointer to the struct");
         return defaults;
     }
-    if (given->size < sizeof(std::size_t) || given->size > sizeof(T))
+    if (given->size < sizeof(std::size_t) || given->size > sizeof(T) || given->size % alignof(T) != 0)
         fail(name + ".size", text(given->size),
-             "a size from " + text(sizeof(std::size_t)) + " to " + text(sizeof(T)) + " (use the _INIT macro)");
+             "a multiple of " + text(alignof(T)) + " from " + text(sizeof(std::size_t)) + " to " + text(sizeof(T)) +
+                 " (use the _INIT macro)");
     T copy = defaults;
     std::memcpy(static_cast<void*>(&copy), given, given->size);
     return copy;
@@ -130,10 +135,12 @@ public:
 
     DType dtype() const { return static_cast<DType>(tensor_->dtype); }
     std::int64_t shape(int n) const { return tensor_->shape[n]; }
-    // Never read of a dimension of size 1, whose stride may be nonsense.
-    std::int64_t stride(int n) const { return tensor_->shape[n] > 1 ? tensor_->stride[n] : 0; }
+    // Never read of a dimension of size 1, or of a tensor without elements, whose strides may be nonsense.
+    std::int64_t stride(int n) const { return tensor_->shape[n] > 1 && !empty() ? tensor_->stride[n] : 0; }
 
 private:
+    bool empty() const { return std::count(tensor_->shape, tensor_->shape + tensor_->rank, 0) != 0; }
+
     const flashtile_tensor* tensor_;
     std::string name_;
 };
@@ -275,6 +282,7 @@ public:
             if (in.max_seqlen_q != -1 || in.max_seqlen_k != -1)
                 fail("max_seqlen", "given without cu_seqlens", "-1 (unset) for dense batches");
         }
+        check_rows();
         q_ = in.q;
         x.q = rows_operand(q);
         x.k = rows_operand(k);
@@ -443,6 +451,16 @@ private:
             check_lengths(call.operands.cu_seqlens_k, cu_k.name(), p.total_k, p.seqlen_k, "max_seqlen_k");
         }
         add_input(cu_q), add_input(cu_k);
+    }
+
+    // Views without elements, broadcast ones, and max_seqlen can claim any size.
+    void check_rows() const {
+        const Problem& p = call.problem;
+        const std::int64_t batch = std::max<std::int64_t>(p.batch, 1);
+        const std::int64_t seqlen = std::max({p.seqlen_q, p.seqlen_k, std::int64_t{1}});
+        if (static_cast<double>(batch) * static_cast<double>(p.heads) * static_cast<double>(seqlen) > kMaxRows)
+            fail("batch x heads x the longer seqlen (each at least 1)",
+                 text(batch) + " x " + text(p.heads) + " x " + text(seqlen), "at most 2^47");
     }
 
     static bool in_host_memory(const Checked& t) { return t->device_type == FLASHTILE_CPU; }

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cstring>
+
 #include "cli/temporary_folder.h"
 #include "other_user.h"
 #include "raw_file.h"
@@ -25,7 +27,10 @@ protected:
     }
 
     float value(const std::string& name) const {
-        return *static_cast<const float*>(io::InputArray(folder_.file(name)).array().data);
+        const io::InputArray input(folder_.file(name));
+        float value = 0.0f;
+        std::memcpy(&value, input.array().data, sizeof value);  // at any address
+        return value;
     }
 
     // The message names the file, and not the tensor that was asked for, which starts with a colon.

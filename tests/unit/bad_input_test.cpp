@@ -193,6 +193,7 @@ const std::vector<Wrong>& wrong_calls() {
         {"options_size", [](Call& c) { c.options.size = 3; }, {"options.size", "3"}},
         {"options_size_zero", [](Call& c) { c.options.size = 0; }, {"options.size", "0"}},
         {"inputs_size", [](Call& c) { c.inputs.size = sizeof(flashtile_inputs) + 8; }, {"inputs.size"}},
+        {"inputs_size_within_a_pointer", [](Call& c) { c.inputs.size = 20; }, {"inputs.size", "20", "multiple of 8"}},
         {"outputs_size", [](Call& c) { c.outputs.size = 0; }, {"outputs.size", "0"}, Pass::forward},
         {"gradients_size", [](Call& c) { c.gradients.size = 1; }, {"gradients.size", "1"}, Pass::backward},
 
@@ -238,6 +239,11 @@ const std::vector<Wrong>& wrong_calls() {
          packed},
         {"max_seqlen_missing", [](Call& c) { c.inputs.max_seqlen_k = -1; }, {"max_seqlen_k", "-1"}, Pass::both, packed},
         {"max_seqlen_too_small", [](Call& c) { c.inputs.max_seqlen_q = 4; }, {"max_seqlen_q", "4"}, Pass::both, packed},
+        {"max_seqlen_past_any_memory",
+         [](Call& c) { c.inputs.max_seqlen_k = kHuge; },
+         {"the longer seqlen", "4611686018427387904", "2^47"},
+         Pass::both,
+         packed},
         {"packed_rank", [](Call& c) { c.q.rank = 4; }, {"q.rank", "4"}, Pass::both, packed},
     };
     return calls;

@@ -65,8 +65,7 @@ TEST(Interface, OlderCallersStructsAreShorter) {
     const auto expected = call.data.out.values();
     call.data.out.poison();
     call.data.lse.poison();
-    call.options.size = offsetof(flashtile_options, threads);
-    call.options.threads = -5;
+    call.options.size = offsetof(flashtile_options, isa);
     call.options.isa = 1000;
     call.options.executor = reinterpret_cast<const flashtile_executor*>(8);
     call.options.workspace_size = 12345;

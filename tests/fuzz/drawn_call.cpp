@@ -1,0 +1,314 @@
+// drawn_call.cpp: see drawn_call.h.
+#include "drawn_call.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "memory.h"
+
+namespace flashtile::fuzz {
+namespace {
+
+__extension__ using Wide = __int128;
+
+constexpr Wide most_work = 1 << 24;
+
+std::int64_t strange_size(FuzzedDataProvider& draw) {
+    return draw.PickValueInArray<std::int64_t>({-1, 0, 1, 2, 3, 4, 7, 16, 64, 512, 513, 1 << 20, std::int64_t{1} << 31,
+                                                std::int64_t{1} << 32, std::int64_t{1} << 40, std::int64_t{1} << 60,
+                                                std::int64_t{1} << 62, INT64_MAX, INT64_MIN});
+}
+
+float strange_number(FuzzedDataProvider& draw) {
+    using Limits = std::numeric_limits<float>;
+    return draw.PickValueInArray({0.0f, -0.0f, 0.5f, -1.0f, 30.0f, 1e-30f, Limits::denorm_min(), Limits::max(),
+                                  Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN()});
+}
+
+bool one_in(int n, FuzzedDataProvider& draw) {
+    return draw.ConsumeIntegralInRange(1, n) == n;
+}
+
+// Row-major in a drawn order of the outer dimensions, with a gap after some; an input may repeat a dimension.
+void draw_strides(flashtile_tensor& view, bool output, FuzzedDataProvider& draw) {
+    std::array<int, FLASHTILE_MAX_RANK> order{};  // innermost first
+    const auto rank = static_cast<std::size_t>(view.rank);
+    std::iota(order.begin(), order.begin() + view.rank, 0);
+    std::reverse(order.begin(), order.begin() + view.rank);
+    if (rank > 2 && draw.ConsumeBool())
+        std::swap(order[1], order[draw.ConsumeIntegralInRange<std::size_t>(2, rank - 1)]);
+    std::int64_t stride = 1;
+    for (std::size_t n = 0; n < rank; ++n) {
+        view.stride[order[n]] = stride;
+        if (n > 0 && !output && one_in(8, draw)) {
+            view.stride[order[n]] = 0;
+            continue;
+        }
+        stride *= std::max<std::int64_t>(view.shape[order[n]], 1);
+        if (one_in(6, draw)) stride += draw.ConsumeIntegralInRange(1, 5);
+    }
+}
+
+void serial_for(void*, std::int64_t count, void (*task)(void*, std::int64_t), void* arg) {
+    for (std::int64_t n = 0; n < count; ++n) task(arg, n);
+}
+
+}  // namespace
+
+DrawnCall::DrawnCall(FuzzedDataProvider& draw)
+    : kind_(draw.PickValueInArray(
+          {Kind::forward, Kind::forward, Kind::forward, Kind::backward, Kind::backward, Kind::dropout_mask})) {
+    fill_memory(std::byte{draw.ConsumeIntegral<std::uint8_t>()});
+    draw_options(draw);
+    if (kind_ == Kind::dropout_mask) {
+        std::vector<std::int64_t> shape(4);
+        for (auto& size : shape) size = draw.ConsumeIntegralInRange(0, 5);
+        add(&keep_, FLASHTILE_BOOL, shape, draw, true);
+    } else {
+        draw_attention(draw);
+    }
+    for (int changes = draw.ConsumeIntegralInRange(0, 3); changes > 0; --changes) draw_damage(draw);
+    for (Argument& argument : arguments_) {
+        if (argument.where == nullptr) continue;
+        if (argument.lengths && !extent(argument.view)) continue;  // absent: it would be read where no memory is
+        *argument.where = &argument.view;
+    }
+}
+
+void DrawnCall::draw_options(FuzzedDataProvider& draw) {
+    options_.threads = draw.ConsumeIntegralInRange(0, 2);
+    if (draw.ConsumeBool()) return;
+    options_.causal = draw.ConsumeIntegralInRange(0, 2);
+    options_.alignment = draw.ConsumeIntegralInRange(0, 1);
+    options_.window_left = draw.ConsumeIntegralInRange(-1, 4);
+    options_.window_right = draw.ConsumeIntegralInRange(-1, 4);
+    options_.has_scale = draw.ConsumeBool();
+    options_.scale = strange_number(draw);
+    options_.softcap = draw.ConsumeBool() ? 3.0f : 0.0f;
+    options_.dropout = draw.ConsumeBool() ? draw.ConsumeProbability<double>() : 0.0;
+    seed_ = draw.ConsumeIntegral<std::uint64_t>();
+    if (draw.ConsumeBool())
+        options_.seed_ptr = &seed_;
+    else
+        options_.seed = seed_;
+    options_.deterministic = draw.ConsumeBool();
+    options_.batch_invariant = draw.ConsumeBool();
+    options_.isa = draw.ConsumeIntegralInRange(0, 5);
+    if (one_in(8, draw)) {
+        executor_ = {serial_for, nullptr, draw.ConsumeIntegralInRange(0, 3)};
+        options_.executor = &executor_;
+    }
+}
+
+DrawnCall::Argument& DrawnCall::add(const flashtile_tensor** where, std::int32_t dtype,
+                                    const std::vector<std::int64_t>& shape, FuzzedDataProvider& draw, bool output) {
+    Argument argument{where, {}, output, false};
+    flashtile_tensor& view = argument.view;
+    view.dtype = dtype;
+    view.device_type = FLASHTILE_CPU;
+    view.rank = static_cast<std::int32_t>(shape.size());
+    std::copy(shape.begin(), shape.end(), view.shape);
+    draw_strides(view, output, draw);
+    std::byte* data = place(arguments_.size());
+    if (!output)
+        for (const std::uint8_t byte : draw.ConsumeBytes<std::uint8_t>(8)) *data++ = std::byte{byte};
+    view.data = place(arguments_.size()) + size_of(dtype) * draw.ConsumeIntegralInRange<std::size_t>(0, 3);
+    return arguments_.emplace_back(argument);
+}
+
+// Sequences of up to seqlen rows, and a few rows after the last.
+void DrawnCall::draw_lengths(FuzzedDataProvider& draw, Sizes& sizes, std::array<std::int64_t, 2>& totals) {
+    const std::array<std::int64_t, 2> longest = {sizes.seqlen_q, sizes.seqlen_k};
+    const std::array<const flashtile_tensor**, 2> where = {&inputs_.cu_seqlens_q, &inputs_.cu_seqlens_k};
+    for (std::size_t side = 0; side < 2; ++side) {
+        const bool wide = draw.ConsumeBool();
+        Argument& lengths = add(where[side], wide ? FLASHTILE_INT64 : FLASHTILE_INT32, {sizes.batch + 1}, draw);
+        lengths.lengths = true;
+        lengths.view.stride[0] = 1;
+        std::int64_t sum = 0;
+        for (std::int64_t b = 0; b <= sizes.batch; ++b) {
+            const std::int64_t stored = one_in(40, draw) ? strange_size(draw) : sum;
+            std::memcpy(static_cast<std::byte*>(lengths.view.data) + b * (wide ? 8 : 4), &stored, wide ? 8 : 4);
+            if (b < sizes.batch) sum += draw.ConsumeIntegralInRange<std::int64_t>(0, longest[side]);
+        }
+        totals[side] = sum + draw.ConsumeIntegralInRange(0, 2);
+    }
+    inputs_.max_seqlen_q = sizes.seqlen_q;
+    inputs_.max_seqlen_k = sizes.seqlen_k;
+}
+
+void DrawnCall::draw_attention(FuzzedDataProvider& draw) {
+    Sizes s{};
+    const auto size = [&](std::int64_t low, std::int64_t high) {
+        return draw.ConsumeIntegralInRange<std::int64_t>(low, high);
+    };
+    const auto dtype = draw.PickValueInArray({FLASHTILE_FP32, FLASHTILE_FP16, FLASHTILE_BF16});
+    s.batch = size(0, 2), s.seqlen_q = size(0, 7), s.seqlen_k = size(0, 7);
+    s.kv_heads = size(1, 2), s.heads = s.kv_heads * size(1, 2);
+    s.head_dim = size(1, 9), s.head_dim_v = size(1, 9);
+    s.packed = one_in(3, draw);
+    std::array<std::int64_t, 2> totals{};
+    if (s.packed) draw_lengths(draw, s, totals);
+
+    using Shape = std::vector<std::int64_t>;
+    const auto rows = [&](std::size_t side, std::int64_t heads, std::int64_t d) {
+        if (s.packed) return Shape{totals[side], heads, d};
+        return Shape{s.batch, side == 0 ? s.seqlen_q : s.seqlen_k, heads, d};
+    };
+    const Shape q = rows(0, s.heads, s.head_dim), k = rows(1, s.kv_heads, s.head_dim),
+                v = rows(1, s.kv_heads, s.head_dim_v), out = rows(0, s.heads, s.head_dim_v),
+                lse = s.packed ? Shape{s.heads, totals[0]} : Shape{s.batch, s.heads, s.seqlen_q};
+    add(&inputs_.q, dtype, q, draw), add(&inputs_.k, dtype, k, draw), add(&inputs_.v, dtype, v, draw);
+
+    const auto broadcast = [&] {
+        Shape shape = {s.batch, s.heads, s.seqlen_q, s.seqlen_k};
+        for (auto& n : shape)
+            if (one_in(3, draw)) n = 1;
+        return shape;
+    };
+    Shape bias;
+    const auto bias_dtype = draw.ConsumeBool() ? dtype : FLASHTILE_FP32;
+    if (one_in(3, draw)) add(&inputs_.bias, bias_dtype, bias = broadcast(), draw);
+    if (one_in(3, draw)) add(&inputs_.mask, FLASHTILE_BOOL, broadcast(), draw);
+    if (one_in(3, draw))
+        add(&inputs_.alibi_slopes, FLASHTILE_FP32, draw.ConsumeBool() ? Shape{s.heads} : Shape{s.batch, s.heads}, draw);
+    if (one_in(4, draw)) {
+        Argument& used = add(&inputs_.seqused_k, FLASHTILE_INT32, {s.batch}, draw);
+        used.lengths = true;
+        for (std::int64_t b = 0; b < s.batch; ++b) {
+            const auto keys =
+                static_cast<std::int32_t>(one_in(20, draw) ? strange_size(draw) : size(0, s.seqlen_k + 1));
+            std::memcpy(static_cast<std::byte*>(used.view.data) + b * 4, &keys, 4);
+        }
+    }
+
+    if (kind_ == Kind::forward) {
+        add(&outputs_.out, dtype, out, draw, true);
+        if (draw.ConsumeBool()) add(&outputs_.lse, FLASHTILE_FP32, lse, draw, true);
+        return;
+    }
+    add(&gradients_.out, dtype, out, draw), add(&gradients_.dout, dtype, out, draw);
+    add(&gradients_.lse, FLASHTILE_FP32, lse, draw);
+    if (draw.ConsumeBool()) add(&gradients_.dlse, FLASHTILE_FP32, lse, draw);
+    add(&gradients_.dq, dtype, q, draw, true), add(&gradients_.dk, dtype, k, draw, true);
+    add(&gradients_.dv, dtype, v, draw, true);
+    if (!bias.empty() && draw.ConsumeBool()) add(&gradients_.dbias, bias_dtype, bias, draw, true);
+}
+
+// One thing made wrong or strange.
+void DrawnCall::draw_damage(FuzzedDataProvider& draw) {
+    switch (draw.ConsumeIntegralInRange(0, 9)) {
+        case 0:
+            options_.window_left = strange_size(draw);
+            break;
+        case 1:
+            options_.window_right = strange_size(draw);
+            break;
+        case 2:
+            (draw.ConsumeBool() ? inputs_.max_seqlen_q : inputs_.max_seqlen_k) = strange_size(draw);
+            break;
+        case 3:
+            options_.softcap = strange_number(draw);
+            break;
+        case 4:
+            options_.dropout = static_cast<double>(strange_number(draw));
+            break;
+        case 5:
+            *draw.PickValueInArray({&options_.causal, &options_.alignment, &options_.isa}) =
+                draw.ConsumeIntegral<std::int32_t>();
+            break;
+        case 6:
+            options_.threads = draw.PickValueInArray({-1, 3, 4097, INT32_MIN, INT32_MAX});
+            break;
+        case 7:
+            *draw.PickValueInArray({&options_.size, &inputs_.size, &outputs_.size, &gradients_.size}) =
+                draw.ConsumeIntegralInRange<std::size_t>(0, 200);
+            break;
+        default:
+            change(*std::next(arguments_.begin(), draw.ConsumeIntegralInRange<std::ptrdiff_t>(
+                                                      0, static_cast<std::ptrdiff_t>(arguments_.size()) - 1)),
+                   draw);
+    }
+}
+
+void DrawnCall::change(Argument& argument, FuzzedDataProvider& draw) {
+    flashtile_tensor& view = argument.view;
+    const auto dimension = draw.ConsumeIntegralInRange<std::size_t>(0, FLASHTILE_MAX_RANK - 1);
+    switch (draw.ConsumeIntegralInRange(0, 9)) {
+        case 0:
+            argument.where = nullptr;
+            break;
+        case 1:
+            view.dtype = draw.ConsumeIntegralInRange(-1, 8);
+            break;
+        case 2:
+            (draw.ConsumeBool() ? view.device_type : view.device_id) = draw.ConsumeIntegralInRange(-1, 3);
+            break;
+        case 3:
+            view.rank = draw.ConsumeIntegralInRange(-1, FLASHTILE_MAX_RANK + 1);
+            break;
+        case 4:
+            view.shape[dimension] = strange_size(draw);
+            break;
+        case 5:
+            view.stride[dimension] = strange_size(draw);
+            break;
+        case 6:
+            view.data = nullptr;
+            break;
+        case 7:
+            if (view.data != nullptr)
+                view.data = static_cast<std::byte*>(view.data) + draw.ConsumeIntegralInRange(1, 3);
+            break;
+        default: {  // onto another tensor, or beside it
+            const auto other = draw.ConsumeIntegralInRange<std::size_t>(0, arguments_.size() - 1);
+            view.data = place(other) + draw.ConsumeIntegralInRange<std::size_t>(0, 63) * 4;
+        }
+    }
+}
+
+std::vector<const flashtile_tensor*> DrawnCall::tensors(bool output) const {
+    std::vector<const flashtile_tensor*> views;
+    for (const Argument& argument : arguments_)
+        if (argument.output == output && argument.where != nullptr && *argument.where != nullptr)
+            views.push_back(&argument.view);
+    return views;
+}
+
+bool DrawnCall::can_run() const {
+    for (const bool output : {false, true})
+        for (const flashtile_tensor* view : tensors(output))
+            if (!extent(*view)) return false;
+    if (inputs_.q == nullptr || inputs_.k == nullptr) return true;
+    // Rows of a broadcast tensor, and sequences without rows, take no memory, and yet they take time.
+    Wide work = 1;
+    for (const flashtile_tensor* view : {inputs_.q, inputs_.k})
+        for (int n = 0; n < std::clamp(view->rank, 0, FLASHTILE_MAX_RANK) && work <= most_work; ++n)
+            work *= std::max<std::int64_t>(view->shape[n], 1);
+    // dbias goes over as many rows and columns as the longest sequence is said to have.
+    if (kind_ == Kind::backward && gradients_.dbias != nullptr)
+        for (const std::int64_t seqlen : {inputs_.max_seqlen_q, inputs_.max_seqlen_k})
+            if (work <= most_work) work *= std::max<std::int64_t>(seqlen, 1);
+    return work <= most_work;
+}
+
+flashtile_status DrawnCall::run(const flashtile_options* options) const {
+    switch (kind_) {
+        case Kind::forward:
+            return flashtile_forward(options, &inputs_, &outputs_);
+        case Kind::backward:
+            return flashtile_backward(options, &inputs_, &gradients_);
+        case Kind::dropout_mask:
+            break;
+    }
+    return flashtile_dropout_mask(options, keep_);
+}
+
+flashtile_status DrawnCall::plan(const flashtile_options* options, std::size_t& bytes) const {
+    if (kind_ == Kind::forward) return flashtile_forward_workspace(options, &inputs_, &outputs_, &bytes);
+    return flashtile_backward_workspace(options, &inputs_, &gradients_, &bytes);
+}
+
+}  // namespace flashtile::fuzz
