@@ -19,6 +19,12 @@ private:
     CUcontext context_ = nullptr;
 };
 
+// Devices of this process. Throws UNSUPPORTED without a driver.
+int device_count();
+
+// A device's facts, without making a context on it.
+DeviceFacts facts_of(int ordinal);
+
 // Retains the primary context once. Throws UNSUPPORTED without a driver and INVALID_ARGUMENT for an ordinal that is not
 // there.
 const Device& device(int ordinal);

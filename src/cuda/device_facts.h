@@ -10,7 +10,7 @@ namespace flashtile::cuda {
 
 struct DeviceFacts {
     std::string name;
-    int architecture = 0;    // 10 * major + minor of the compute capability
+    int architecture = 0;  // 10 * major + minor of the compute capability
     int multiprocessors = 0;
     int shared_memory_per_block = 0;  // bytes that a block may opt in to
     int shared_memory_per_multiprocessor = 0;

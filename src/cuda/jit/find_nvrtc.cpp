@@ -1,0 +1,122 @@
+// find_nvrtc.cpp: see find_nvrtc.h.
+#include "cuda/jit/find_nvrtc.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <sstream>
+
+namespace flashtile::cuda {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Newest first. The unversioned name comes last: it belongs to a toolkit's development files.
+constexpr std::array kNames = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+
+std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value != nullptr ? value : "";
+}
+
+// The folders of `folder` whose names start with `start`, later versions first.
+std::vector<fs::path> children(const fs::path& folder, const std::string& start) {
+    std::vector<fs::path> list;
+    std::error_code error;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+        if (it->path().filename().string().starts_with(start)) list.push_back(it->path());
+    std::ranges::sort(list, std::greater{});
+    return list;
+}
+
+class Search {
+public:
+    // A folder that may hold the library itself.
+    void folder(const fs::path& where) {
+        if (where.empty() || std::ranges::find(places.looked, where.string()) != places.looked.end()) return;
+        places.looked.push_back(where.string());
+        std::error_code error;
+        for (const char* name : kNames)
+            if (fs::exists(where / name, error)) return places.found.push_back((where / name).string());
+    }
+
+    // A site-packages folder: the PyPI package nvidia-cuda-nvrtc as laid out for CUDA 13 and for CUDA 12.
+    void packages(const fs::path& site) {
+        folder(site / "nvidia" / "cu13" / "lib");
+        folder(site / "nvidia" / "cuda_nvrtc" / "lib");
+    }
+
+    // A Python environment's root, which need not be that of the Python now running.
+    void python(const fs::path& root) {
+        if (root.empty()) return;
+        for (const auto* lib : {"lib", "lib64", "local/lib"})
+            for (const fs::path& version : children(root / lib, "python3"))
+                for (const auto* site : {"site-packages", "dist-packages"}) {
+                    std::error_code error;
+                    if (fs::is_directory(version / site, error)) packages(version / site);
+                }
+    }
+
+    void toolkit(const fs::path& root) {
+        if (root.empty()) return;
+        folder(root / "lib64");
+        folder(root / "lib");
+    }
+
+    NvrtcPlaces places;
+};
+
+// The root of the environment of the first python3 on PATH.
+fs::path python_on_path() {
+    std::istringstream path(environment("PATH"));
+    std::error_code error;
+    for (std::string folder; std::getline(path, folder, ':');)
+        if (!folder.empty() && fs::exists(fs::path(folder) / "python3", error)) return fs::path(folder).parent_path();
+    return {};
+}
+
+fs::path own_folder() {
+    Dl_info info{};
+    if (::dladdr(reinterpret_cast<void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr) return {};
+    std::error_code error;
+    return fs::absolute(info.dli_fname, error).parent_path();
+}
+
+}  // namespace
+
+NvrtcPlaces nvrtc_places() {
+    Search search;
+    if (const std::string wish = environment("FLASHTILE_NVRTC"); !wish.empty()) {
+        std::error_code error;
+        if (fs::is_directory(wish, error))
+            search.folder(wish);
+        else
+            search.places = {{wish}, {wish}};
+        search.places.looked.back() += " (FLASHTILE_NVRTC)";
+        return search.places;
+    }
+    search.places.found.assign(kNames.begin(), kNames.end());
+    search.places.looked.emplace_back("the loader's path");
+    search.python(environment("VIRTUAL_ENV"));
+    search.python(python_on_path());
+    if (const std::string home = environment("HOME"); !home.empty()) search.python(fs::path(home) / ".local");
+    // Installed as part of a Python package this library lies some folders below site-packages; installed into an
+    // environment's lib folder, beside python3.x.
+    const fs::path own = own_folder();
+    search.folder(own);
+    fs::path above = own;
+    for (int level = 0; level < 3 && above.has_relative_path(); ++level) {
+        above = above.parent_path();
+        search.packages(above);
+    }
+    search.python(own.parent_path());
+    search.toolkit(environment("CUDA_HOME"));
+    search.toolkit(environment("CUDA_PATH"));
+    for (const fs::path& root : children("/usr/local", "cuda")) search.toolkit(root);
+    search.toolkit("/opt/cuda");
+    return search.places;
+}
+
+}  // namespace flashtile::cuda
