@@ -33,6 +33,11 @@ struct KernelConfig {
     int Bc = 0;             // keys of a block
     int warps = 0;          // of a thread block
     int stages = 0;         // blocks of K and V (forward) or of Q and dO (backward) that lie in shared memory at once
+    // Backward: how many warps split the rows of S (queries), of dK and dV (keys) and of dQ (queries); the others split
+    // the columns.
+    int warps_s = 0;
+    int warps_dkv = 0;
+    int warps_dq = 0;
     int blocks_per_sm = 1;  // thread blocks that must fit a multiprocessor: it bounds the registers
     int vector_bytes = 0;   // of one load from q, k, v (dout): 16, 8, 4 or 2, as pointers, strides and d allow
 

@@ -73,7 +73,8 @@ fs::path python_on_path() {
     std::istringstream path(environment("PATH"));
     std::error_code error;
     for (std::string folder; std::getline(path, folder, ':');)
-        if (!folder.empty() && fs::exists(fs::path(folder) / "python3", error)) return fs::path(folder).parent_path();
+        if (!folder.empty() && fs::exists(fs::path(folder) / "python3", error))
+            return fs::canonical(folder, error).parent_path();  // /bin may be /usr/bin
     return {};
 }
 
