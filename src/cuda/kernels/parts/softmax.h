@@ -1,0 +1,96 @@
+// softmax.h: the online softmax of FlashAttention-2 (Algorithm 1, lines 9 and 10) on one warp's accumulators. Each lane
+// keeps m and l of the rows that it holds; l is its own columns' share until the end.
+#pragma once
+
+#include "cuda/kernels/parts/scores.h"
+#include "cuda/kernels/ptx/exp2.h"
+
+namespace flashtile {
+
+template <int MT>
+struct Softmax {
+    float m[MT][2];  // log2 units
+    float l[MT][2];
+
+    __device__ __forceinline__ void start() {
+#pragma unroll
+        for (int n = 0; n < MT; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                m[n][half] = kLeastMaximum;
+                l[n][half] = 0.0f;
+            }
+    }
+
+    // m_new = max(m, rowmax(factor S)); S becomes P = 2^(factor S - m_new); l and O are brought to m_new.
+    // The maximum may lag by kSlack: P is then at most 2^kSlack, which every type holds, and most blocks rescale
+    // nothing (FlashAttention-4's lazy rescale). With kSlack = 0 a row whose maximum stays is multiplied by exactly 1,
+    // so that its bits do not depend on the other rows of the warp.
+    template <bool kLazy, int NT, int OT>
+    __device__ __forceinline__ void update(Fragments<MT, NT>& s, float factor, Fragments<MT, OT>& o) {
+        constexpr float kSlack = kLazy ? 8.0f : 0.0f;
+        float highest[MT][2];
+        bool grows = false;
+#pragma unroll
+        for (int n = 0; n < MT; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float x = s.c[n][0][2 * half];
+#pragma unroll
+                for (int column = 0; column < NT; ++column)
+#pragma unroll
+                    for (int e = 2 * half; e < 2 * half + 2; ++e) x = fmaxf(x, s.c[n][column][e]);
+                x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+                x = fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+                highest[n][half] = x * factor;
+                grows = grows || highest[n][half] > m[n][half] + kSlack;
+            }
+        if (__any_sync(~0u, grows)) {
+#pragma unroll
+            for (int n = 0; n < MT; ++n)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const float next = fmaxf(m[n][half], highest[n][half]);
+                    const float alpha = ptx::exp2(m[n][half] - next);
+                    m[n][half] = next;
+                    l[n][half] *= alpha;
+#pragma unroll
+                    for (int column = 0; column < OT; ++column)
+#pragma unroll
+                        for (int e = 2 * half; e < 2 * half + 2; ++e) o.c[n][column][e] *= alpha;
+                }
+        }
+#pragma unroll
+        for (int n = 0; n < MT; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float sum = 0.0f;
+#pragma unroll
+                for (int column = 0; column < NT; ++column)
+#pragma unroll
+                    for (int e = 2 * half; e < 2 * half + 2; ++e) {
+                        float& p = s.c[n][column][e];
+                        p = ptx::exp2(fmaf(p, factor, -m[n][half]));
+                        sum += p;
+                    }
+                l[n][half] += sum;
+            }
+    }
+
+    // Adds up the four lanes of a row.
+    __device__ __forceinline__ void finish() {
+#pragma unroll
+        for (int n = 0; n < MT; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                l[n][half] += __shfl_xor_sync(~0u, l[n][half], 1);
+                l[n][half] += __shfl_xor_sync(~0u, l[n][half], 2);
+            }
+    }
+
+    __device__ __forceinline__ float lse(int n, int half) const {
+        return l[n][half] == 0.0f ? -infinity() : fmaf(m[n][half], kLn2, logf(l[n][half]));
+    }
+};
+
+}  // namespace flashtile

@@ -1,0 +1,45 @@
+// tile_load.h: rows of a tensor into a tile of shared memory, asynchronously where an element pair is aligned.
+#pragma once
+
+#include "cuda/kernels/parts/element.h"
+#include "cuda/kernels/ptx/cp_async.h"
+#include "shared/mask.h"
+
+namespace flashtile {
+
+// Rows [row0, row0 + kRows) of `from` into `tile`; rows outside [first, end) become zero and are not read.
+template <class Scalar, int kRows, int kColumns, int kPitch, int kThreads, int kVectorBytes>
+__device__ __forceinline__ void load_tile(Scalar* tile, const Scalar* from, Index stride, Index row0, Index first,
+                                          Index end) {
+    constexpr int kPerVector = kVectorBytes / static_cast<int>(sizeof(Scalar));
+    constexpr int kVectors = (kColumns + kPerVector - 1) / kPerVector;  // of a row
+    static_assert(kColumns % kPerVector == 0, "a vector may not reach past a row");
+    const int low = static_cast<int>(first > row0 ? first - row0 : 0);
+    const int high = static_cast<int>(end - row0 < kRows ? end - row0 : kRows);
+    const Scalar* base = from + row0 * stride;
+    constexpr int kSteps = (kRows * kVectors + kThreads - 1) / kThreads;
+#pragma unroll kSteps <= 16 ? kSteps : 4
+    for (int n0 = 0; n0 < kRows * kVectors; n0 += kThreads) {
+        const int n = n0 + static_cast<int>(threadIdx.x);
+        if (kRows * kVectors % kThreads != 0 && n >= kRows * kVectors) break;
+        const int row = n / kVectors, column = n % kVectors * kPerVector;
+        const bool valid = row >= low && row < high;
+        Scalar* to = tile + row * kPitch + column;
+        const Scalar* source = valid ? base + row * stride + column : from;
+        if constexpr (kVectorBytes >= 4)
+            ptx::cp_async<kVectorBytes>(static_cast<unsigned>(__cvta_generic_to_shared(to)), source, valid);
+        else
+            *to = valid ? *source : Scalar{};
+    }
+}
+
+// The columns past kColumns, which no load touches, must read as zero.
+template <class Scalar, int kRows, int kColumns, int kPitch, int kThreads>
+__device__ __forceinline__ void clear_padding(Scalar* tile) {
+    constexpr int kPadding = padded(kColumns) - kColumns;
+    if constexpr (kPadding > 0)
+        for (int n = static_cast<int>(threadIdx.x); n < kRows * kPadding; n += kThreads)
+            tile[n / kPadding * kPitch + kColumns + n % kPadding] = Scalar{};
+}
+
+}  // namespace flashtile
