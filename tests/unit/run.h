@@ -26,10 +26,10 @@ struct Outputs {
 };
 
 inline Outputs run(conformance::ProblemData& data, const flashtile::options& o) {
-    for (auto* t : {&data.out, &data.lse, &data.dq, &data.dk, &data.dv, &data.dbias})
+    for (auto* t : data.outputs())
         if (t->present()) t->poison();
-    forward(o, data.q.view(), data.k.view(), data.v.view(), data.out.view(), data.lse.view());
-    backward(o, data.q.view(), data.k.view(), data.v.view(), data.gradients());
+    data.forward(o);
+    data.backward(o);
     return {data.out.values(), data.lse.values(), data.dq.values(),
             data.dk.values(),  data.dv.values(),  data.dbias.values()};
 }
