@@ -5,6 +5,7 @@
 #include "cuda/driver.h"
 #include "cuda/jit/kernel_sources.h"
 #include "cuda/jit/render.h"
+#include "cuda/jit/sha256.h"
 
 namespace flashtile::cuda {
 
@@ -24,6 +25,25 @@ Program program_for(const KernelConfig& config, int architecture, int newest) {
         "-default-device",
     };
     return program;
+}
+
+std::string key_of(const Program& program, int compiler_version) {
+    Sha256 sum;
+    // Each with its length, so that no two lists run together into the same bytes.
+    const auto add = [&](const std::string& text) {
+        sum.add(std::to_string(text.size()) + ":");
+        sum.add(text);
+    };
+    add(std::to_string(compiler_version));
+    add(program.ptx ? "ptx" : "cubin");
+    for (const std::string& option : program.options) add(option);
+    add(program.main.name);
+    add(program.main.text);
+    for (const SourceFile& header : program.headers) {
+        add(header.name);
+        add(header.text);
+    }
+    return sum.finish();
 }
 
 Compiled compile(const KernelConfig& config, int architecture, bool report) {

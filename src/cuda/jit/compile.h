@@ -10,6 +10,10 @@ namespace flashtile::cuda {
 // architecture that the compiler knows, or 0 for one that knows every architecture.
 Program program_for(const KernelConfig& config, int architecture, int newest = 0);
 
+// Names the program's outcome: the SHA-256 of every byte that goes in, and of the compiler's version. No path, no time.
+// Version 0: whichever compiler made it, as in a bundle.
+std::string key_of(const Program& program, int compiler_version = 0);
+
 struct Compiled {
     std::string image;
     std::string log;
