@@ -84,7 +84,7 @@ flashtile_status flashtile_forward_workspace(const flashtile_options* options, c
     return guarded([&] {
         const api::Call call = api::validate_forward(options, inputs, outputs);
         require(bytes, "bytes") =
-            backend_for(call.execution.device_type).forward_workspace(call.problem, call.execution);
+            backend_for(call.execution.device_type).forward_workspace(call.problem, call.operands, call.execution);
     });
 }
 
@@ -93,7 +93,7 @@ flashtile_status flashtile_backward_workspace(const flashtile_options* options, 
     return guarded([&] {
         const api::Call call = api::validate_backward(options, inputs, gradients);
         require(bytes, "bytes") =
-            backend_for(call.execution.device_type).backward_workspace(call.problem, call.execution);
+            backend_for(call.execution.device_type).backward_workspace(call.problem, call.operands, call.execution);
     });
 }
 

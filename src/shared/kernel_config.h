@@ -26,13 +26,14 @@ enum class BiasElement : int { none, fp32, same };  // same: that of q
 struct KernelConfig {
     Kernel kernel = Kernel::forward;
     Element element = Element::bf16;
-    int head_dim = 0;    // d, columns of Q and K
-    int head_dim_v = 0;  // dv, columns of V and O
+    int head_dim = 0;      // d, columns of Q and K
+    int head_dim_v = 0;    // dv, columns of V and O (of a slice)
+    int value_slices = 1;  // forward: thread blocks that share the columns of O, where registers do not hold them all
 
-    int Br = 0;             // queries of a block
-    int Bc = 0;             // keys of a block
-    int warps = 0;          // of a thread block
-    int stages = 0;         // blocks of K and V (forward) or of Q and dO (backward) that lie in shared memory at once
+    int Br = 0;      // queries of a block
+    int Bc = 0;      // keys of a block
+    int warps = 0;   // of a thread block
+    int stages = 0;  // blocks of K and V (forward) or of Q and dO (backward) that lie in shared memory at once
     // Backward: how many warps split the rows of S (queries), of dK and dV (keys) and of dQ (queries); the others split
     // the columns.
     int warps_s = 0;
@@ -41,10 +42,10 @@ struct KernelConfig {
     int blocks_per_sm = 1;  // thread blocks that must fit a multiprocessor: it bounds the registers
     int vector_bytes = 0;   // of one load from q, k, v (dout): 16, 8, 4 or 2, as pointers, strides and d allow
 
-    bool lse = false;         // forward writes LSE
-    bool band = false;        // causal or window
-    bool packed = false;      // cumulative lengths
-    bool seqused = false;     // keys shortened per sequence
+    bool lse = false;          // forward writes LSE
+    bool band = false;         // causal or window
+    bool packed = false;       // cumulative lengths
+    bool seqused = false;      // keys shortened per sequence
     bool scale_first = false;  // scores are scaled before their maximum is taken: softcap, ALiBi, bias, or a scale <= 0
     bool softcap = false;
     bool alibi = false;

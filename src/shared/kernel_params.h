@@ -30,9 +30,10 @@ struct KernelParams {
     DeviceLengths cu_seqlens_q, cu_seqlens_k, seqused_k;
 
     int batch, heads, kv_heads;
-    int group;                    // heads / kv_heads
-    Index seqlen_q, seqlen_k;     // the longest, when packed
-    Index total_q, total_k;       // rows, when packed
+    int group;                 // heads / kv_heads
+    Index seqlen_q, seqlen_k;  // the longest, when packed
+    Index total_q, total_k;    // rows, when packed
+    Index head_dim_v;
     Index bias_batch, bias_heads, bias_rows, bias_cols;  // the shape that dbias sums to
 
     float scale;
@@ -47,14 +48,15 @@ struct KernelParams {
     const unsigned long long* seed_ptr;  // where not null, read instead
     const unsigned long long* offset_ptr;
 
-    // Backward's workspace. Rows are counted in units of Br, every sequence starting at a unit of its own: row i of
-    // sequence b, head h lies at (h * units + first unit of b) * Br + i.
+    // Backward's workspace. Rows are counted in units of unit_rows (the main kernel's Br), every sequence starting at a
+    // unit of its own: row i of sequence b, head h lies at (h * units + first unit of b) * unit_rows + i.
+    int unit_rows;
     float* ws_lse;       // log2 units; +inf where a row sees no key or does not exist
     float* ws_lse_rest;  // what rounding LSE to fp32 left out
     float* ws_D;
-    float* ws_dq;         // fp32, unit by unit in the order of the accumulator fragments
-    unsigned* ws_turn;    // (head, unit): whose turn it is to add to dQ
-    Index units;          // of a head, over all sequences
+    float* ws_dq;       // fp32, unit by unit in the order of the accumulator fragments
+    unsigned* ws_turn;  // (head, unit): whose turn it is to add to dQ
+    Index units;        // of a head, over all sequences
 };
 
 }  // namespace FLASHTILE_TARGET

@@ -9,13 +9,14 @@ namespace flashtile::cuda {
 // Calls visit(name, value) for every field.
 template <class Visit>
 constexpr void visit_fields(const KernelConfig& config, Visit&& visit) {
-    const auto& [kernel, element, head_dim, head_dim_v, Br, Bc, warps, stages, warps_s, warps_dkv, warps_dq,
-                 blocks_per_sm, vector_bytes, lse, band, packed, seqused, scale_first, softcap, alibi, bias, mask,
-                 dropout, deterministic, lazy_rescale] = config;
+    const auto& [kernel, element, head_dim, head_dim_v, value_slices, Br, Bc, warps, stages, warps_s, warps_dkv,
+                 warps_dq, blocks_per_sm, vector_bytes, lse, band, packed, seqused, scale_first, softcap, alibi, bias,
+                 mask, dropout, deterministic, lazy_rescale] = config;
     visit("kernel", kernel);
     visit("element", element);
     visit("head_dim", head_dim);
     visit("head_dim_v", head_dim_v);
+    visit("value_slices", value_slices);
     visit("Br", Br);
     visit("Bc", Bc);
     visit("warps", warps);

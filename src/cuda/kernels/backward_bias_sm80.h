@@ -1,7 +1,7 @@
-// backward_bias_sm80.h: the gradient of the additive bias, dbias = P * (dP - D) where nothing is masked, summed over the
-// dimensions that the bias was broadcast over. A pass of its own that computes S and dP once more: a thread block owns a
-// tile of the bias and walks whatever was broadcast onto it in a fixed order, so that the sums repeat bit for bit and
-// need no memory.
+// backward_bias_sm80.h: the gradient of the additive bias, dbias = P * (dP - D) where nothing is masked, summed over
+// the dimensions that the bias was broadcast over. A pass of its own that computes S and dP once more: a thread block
+// owns a tile of the bias and walks whatever was broadcast onto it in a fixed order, so that the sums repeat bit for
+// bit and need no memory.
 #pragma once
 
 #include "cuda/kernels/parts/gradient_tile.h"
@@ -19,25 +19,25 @@ struct BackwardBiasSm80 {
 
     // A range of blocks or heads: all of them where the bias is broadcast, otherwise one.
     struct Range {
-        Index first, end;
+        int first, end;
     };
-    __device__ static __forceinline__ Range range(bool broadcast, Index own, Index all) {
+    __device__ static __forceinline__ Range range(bool broadcast, int own, int all) {
         return broadcast ? Range{0, all} : Range{own, own + 1};
     }
 
-    __device__ __forceinline__ void run(Index own_b, Index own_h, Index own_i, Index own_j) const {
+    __device__ __forceinline__ void run(int own_b, int own_h, int own_i, int own_j) const {
         const bool over_rows = params.bias_rows == 1, over_columns = params.bias_cols == 1;
         const Range bs = range(params.bias_batch == 1, own_b, params.batch);
         const Range hs = range(params.bias_heads == 1, own_h, params.heads);
         Accumulators sum;
         sum.clear();
-        for (Index b = bs.first; b < bs.end; ++b)
-            for (Index h = hs.first; h < hs.end; ++h) {
+        for (int b = bs.first; b < bs.end; ++b)
+            for (int h = hs.first; h < hs.end; ++h) {
                 const Sequence seq = Sequence::make<config>(params, b, h);
                 const Range is = range(over_rows, own_i, (seq.seqlen_q + config.Br - 1) / config.Br);
                 const Range js = range(over_columns, own_j, (seq.seqlen_k + config.Bc - 1) / config.Bc);
-                for (Index i = is.first; i < is.end; ++i)
-                    for (Index j = js.first; j < js.end; ++j) add_block(seq, i * config.Br, j * config.Bc, sum);
+                for (int i = is.first; i < is.end; ++i)
+                    for (int j = js.first; j < js.end; ++j) add_block(seq, i * config.Br, j * config.Bc, sum);
             }
         if (over_rows || over_columns)
             write_sums(sum, over_rows, over_columns, own_b, own_h, own_i * config.Br, own_j * config.Bc);
@@ -46,9 +46,9 @@ struct BackwardBiasSm80 {
     }
 
 private:
-    __device__ __forceinline__ void add_block(const Sequence& seq, Index i0, Index j0, Accumulators& sum) const {
+    __device__ __forceinline__ void add_block(const Sequence& seq, int i0, int j0, Accumulators& sum) const {
         if (i0 >= seq.seqlen_q || j0 >= seq.seqlen_k) return;
-        const Index i1 = smaller(i0 + config.Br, seq.seqlen_q);
+        const int i1 = smaller(i0 + config.Br, seq.seqlen_q);
         if (seq.first_key<config>(i0) >= j0 + config.Bc || seq.end_key<config>(i1) <= j0) return;
         __syncthreads();  // the block before has been read
         tile.load_keys(params, seq, j0);
@@ -73,16 +73,16 @@ private:
             static_cast<typename Tile::Scalar*>(t.data)[at] = Tile::M::from_float(x);
     }
 
-    __device__ __forceinline__ void write(const Accumulators& sum, Index b, Index h, Index i0, Index j0) const {
+    __device__ __forceinline__ void write(const Accumulators& sum, Index b, Index h, int i0, int j0) const {
         each_score<Grid::MT, Grid::NT>([&](int m, int n, int e) {
-            const Index i = i0 + Grid::row() + Place::row(m, e), j = j0 + Grid::column() + Place::column(n, e);
+            const int i = i0 + Grid::row() + Place::row(m, e), j = j0 + Grid::column() + Place::column(n, e);
             if (i < params.bias_rows && j < params.bias_cols) store(b, h, i, j, sum.c[m][n][e]);
         });
     }
 
     // Sums over rows, columns or both: within a lane, then in a fixed order over all that share a place.
     __device__ __forceinline__ void write_sums(const Accumulators& sum, bool over_rows, bool over_columns, Index b,
-                                               Index h, Index i0, Index j0) const {
+                                               Index h, int i0, int j0) const {
         float* ds = reinterpret_cast<float*>(tile.k);  // [Br][kBuffer] of a slice of columns at a time
         constexpr int kSlice = 8;
         constexpr int kPitch = kSlice + 1;
@@ -131,7 +131,8 @@ __device__ __forceinline__ void backward_bias_sm80(const KernelParams& params) {
     n /= rows;
     const BackwardBiasSm80<config> bias{params, GradientTile<config>(shared_memory)};
     bias.tile.clear_paddings();
-    bias.run(n / params.bias_heads, n % params.bias_heads, i, j);
+    bias.run(static_cast<int>(n / params.bias_heads), static_cast<int>(n % params.bias_heads), static_cast<int>(i),
+             static_cast<int>(j));
 }
 
 }  // namespace flashtile

@@ -5,8 +5,8 @@
 
 namespace flashtile {
 
-// One thread block a unit of Br queries of one head. `config` is backward's, so that the accumulators lie where they were
-// left.
+// One thread block a unit of Br queries of one head. `config` is backward's, so that the accumulators lie where they
+// were left.
 template <KernelConfig config>
 __device__ __forceinline__ void backward_finish(const KernelParams& p) {
     using M = Math<config.element>;
@@ -16,11 +16,11 @@ __device__ __forceinline__ void backward_finish(const KernelParams& p) {
     const Index blocks = (p.seqlen_q + config.Br - 1) / config.Br;
     const Index head = blockIdx.x / blocks;
     const Sequence seq = Sequence::make<config>(p, head / p.heads, head % p.heads);
-    const Index i0 = blockIdx.x % blocks * config.Br;
+    const int i0 = static_cast<int>(blockIdx.x % blocks) * config.Br;
     if (i0 >= seq.seqlen_q) return;
     const Index unit = Gradient::unit_of(p, seq, i0);
 
-    constexpr int kPitch = pitch(config.element, config.head_dim);
+    constexpr int kPitch = pitch(config, config.head_dim);
     __shared__ __align__(16) Scalar tile[config.Br * kPitch];
     typename Grid::Accumulators dq;
 #pragma unroll

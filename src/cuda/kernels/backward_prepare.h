@@ -17,19 +17,20 @@ __device__ __forceinline__ void backward_prepare(const KernelParams& p) {
     const Index blocks = (p.seqlen_q + config.Br - 1) / config.Br;
     const Index head = blockIdx.x / blocks;
     const Sequence seq = Sequence::make<config>(p, head / p.heads, head % p.heads);
-    const Index i0 = blockIdx.x % blocks * config.Br;
+    const int i0 = static_cast<int>(blockIdx.x % blocks) * config.Br;
     if (i0 >= seq.seqlen_q) return;
     const Index unit = seq.h * p.units + seq.first_unit(p, config.packed, config.Br) + i0 / config.Br;
 
-    float* dq = p.ws_dq + unit * (config.Br * padded(config.head_dim));
-    for (int n = static_cast<int>(threadIdx.x); n < config.Br * padded(config.head_dim) / 4; n += config.warps * 32)
+    float* dq = p.ws_dq + unit * (config.Br * padded(config, config.head_dim));
+    for (int n = static_cast<int>(threadIdx.x); n < config.Br * padded(config, config.head_dim) / 4;
+         n += config.warps * 32)
         reinterpret_cast<float4*>(dq)[n] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     if (threadIdx.x == 0) p.ws_turn[unit] = 0;
 
     const Scalar* out = rows_of<Scalar>(p.out, seq.batch_row, seq.h, seq.first_q);
     const Scalar* dout = rows_of<Scalar>(p.dout, seq.batch_row, seq.h, seq.first_q);
     for (int row = static_cast<int>(warp_id()); row < config.Br; row += config.warps) {
-        const Index i = i0 + row;
+        const int i = i0 + row;
         float lse = infinity(), rest = 0.0f, D = 0.0f;
         if (i < seq.seqlen_q) {
             const float given = rows_of<float>(p.lse, seq.batch_row, seq.h, seq.first_q)[i * p.lse.stride_row];

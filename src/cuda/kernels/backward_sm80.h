@@ -14,17 +14,17 @@ struct BackwardSm80 {
     using Tile = GradientTile<config>;
     using M = typename Tile::M;
     using Scalar = typename Tile::Scalar;
-    using KeyGrid = WarpGrid<config.Bc, padded(config.head_dim), config.warps, config.warps_dkv>;
-    using ValueGrid = WarpGrid<config.Bc, padded(config.head_dim_v), config.warps, config.warps_dkv>;
+    using KeyGrid = WarpGrid<config.Bc, padded(config, config.head_dim), config.warps, config.warps_dkv>;
+    using ValueGrid = WarpGrid<config.Bc, padded(config, config.head_dim_v), config.warps, config.warps_dkv>;
 
     const KernelParams& params;
     Sequence seq;  // h is the query head at hand
     const Tile tile;
     const Index kv_head;
-    const Index block;   // of keys
-    const Index j0, j1;  // this block's keys; those past seqlen_k only get zero gradients
+    const int block;   // of keys
+    const int j0, j1;  // this block's keys; those past seqlen_k only get zero gradients
 
-    __device__ __forceinline__ BackwardSm80(const KernelParams& p, const Sequence& s, unsigned char* memory, Index n)
+    __device__ __forceinline__ BackwardSm80(const KernelParams& p, const Sequence& s, unsigned char* memory, int n)
         : params(p),
           seq(s),
           tile(memory),
@@ -39,14 +39,14 @@ struct BackwardSm80 {
         dk.clear();
         dv.clear();
 
-        const Index j_end = smaller(j1, seq.seqlen_k);
-        const Index first_query = seq.first_query<config>(j0);
-        const Index end_query = j_end > j0 ? seq.end_query<config>(j_end) : 0;
-        const Index first_block = first_query / config.Br;
-        const Index blocks = first_query < end_query ? (end_query - 1) / config.Br - first_block + 1 : 0;
-        const Index steps = blocks * params.group;
-        const auto head_of = [&](Index n) { return kv_head * params.group + n / blocks; };
-        const auto query_of = [&](Index n) { return (first_block + n % blocks) * config.Br; };
+        const int j_end = smaller(j1, seq.seqlen_k);
+        const int first_query = seq.first_query<config>(j0);
+        const int end_query = j_end > j0 ? seq.end_query<config>(j_end) : 0;
+        const int first_block = first_query / config.Br;
+        const int blocks = first_query < end_query ? (end_query - 1) / config.Br - first_block + 1 : 0;
+        const int steps = blocks * params.group;
+        const auto head_of = [&](int n) { return kv_head * params.group + n / blocks; };
+        const auto query_of = [&](int n) { return (first_block + n % blocks) * config.Br; };
 
         if (steps > 0) {
             tile.clear_paddings();
@@ -59,16 +59,24 @@ struct BackwardSm80 {
         }
         int stage = 0, parity = 0;
 #pragma unroll 1
-        for (Index n = 0; n < steps; ++n) {
-            ptx::cp_async_wait<config.stages - 2>();
+        for (int n = 0; n < steps; ++n) {
             if constexpr (ScoreModifier<config>::kMayHide)
                 if (threadIdx.x < round_up(config.Bc, 32) / 32) tile.seen(parity)[threadIdx.x] = 0;
-            __syncthreads();  // block n has come, and none still reads P, dS or the stage that is filled next
-            const Index ahead = n + config.stages - 1;
-            if (ahead < steps)
-                tile.load_queries(params, seq, head_of(ahead), query_of(ahead),
-                                  stage == 0 ? config.stages - 1 : stage - 1);
-            ptx::cp_async_commit();
+            if constexpr (config.stages == 1) {
+                __syncthreads();  // none still reads the block before
+                tile.load_queries(params, seq, head_of(n), query_of(n), 0);
+                ptx::cp_async_commit();
+                ptx::cp_async_wait<0>();
+                __syncthreads();  // block n has come for every thread
+            } else {
+                ptx::cp_async_wait<config.stages - 2>();
+                __syncthreads();  // likewise, and none still reads P, dS or the stage that is filled next
+                const int ahead = n + config.stages - 1;
+                if (ahead < steps)
+                    tile.load_queries(params, seq, head_of(ahead), query_of(ahead),
+                                      stage == 0 ? config.stages - 1 : stage - 1);
+                ptx::cp_async_commit();
+            }
             if constexpr (ScoreModifier<config>::kMayHide) {
                 tile.clear_empty_rows(stage);
                 __syncthreads();  // empty rows read as zero from here on
@@ -81,7 +89,7 @@ struct BackwardSm80 {
         finish(dk, dv);
     }
 
-    __device__ __forceinline__ void process_block(Index i0, int stage, int parity, typename KeyGrid::Accumulators& dk,
+    __device__ __forceinline__ void process_block(int i0, int stage, int parity, typename KeyGrid::Accumulators& dk,
                                                   typename ValueGrid::Accumulators& dv) const {
         typename Tile::ScoreGrid::Accumulators score_gradient;
         tile.template compute<true>(params, seq, i0, j0, stage, parity, score_gradient);
@@ -136,9 +144,8 @@ template <KernelConfig config>
 __device__ __forceinline__ void backward_sm80(const KernelParams& params) {
     const Index blocks = (params.seqlen_k + config.Bc - 1) / config.Bc;
     const Index head = blockIdx.x / blocks;
-    const Sequence seq =
-        Sequence::make<config>(params, head / params.kv_heads, head % params.kv_heads * params.group);
-    const Index block = blockIdx.x % blocks;
+    const Sequence seq = Sequence::make<config>(params, head / params.kv_heads, head % params.kv_heads * params.group);
+    const int block = static_cast<int>(blockIdx.x % blocks);
     if (block * config.Bc < seq.rows_k) BackwardSm80<config>(params, seq, shared_memory, block).run();
 }
 

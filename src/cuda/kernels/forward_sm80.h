@@ -18,12 +18,12 @@ struct ForwardSm80 {
     static constexpr int kThreads = config.warps * 32;
     static constexpr int kWarpRows = config.Br / config.warps;
     static constexpr int MT = kWarpRows / 16, NT = config.Bc / 8;
-    static constexpr int kQueryColumns = padded(config.head_dim);
-    static constexpr int OT = padded(config.head_dim_v) / 8;
-    static constexpr int kPitchQ = pitch(config.element, config.head_dim);
-    static constexpr int kPitchV = pitch(config.element, config.head_dim_v);
+    static constexpr int kQueryColumns = padded(config, config.head_dim);
+    static constexpr int OT = padded(config, config.head_dim_v) / 8;
+    static constexpr int kPitchQ = pitch(config, config.head_dim);
+    static constexpr int kPitchV = pitch(config, config.head_dim_v);
     static constexpr int kPitchO = larger(kPitchQ, kPitchV);  // of Q's tile, whose rows O takes over at the end
-    static_assert(kWarpRows % 16 == 0 && config.Bc % 16 == 0 && config.stages >= 2, "");
+    static_assert(kWarpRows % 16 == 0 && config.Bc % 16 == 0, "");
 
     struct Tiles {
         Scalar *q, *k, *v;
@@ -39,11 +39,13 @@ struct ForwardSm80 {
     const KernelParams& params;
     const Sequence seq;
     const Tiles tiles;
-    const Index i0, i1;              // this block's queries
-    const Index first_key, end_key;  // that any of them may see
+    const int i0, i1;              // this block's queries
+    const int first_key, end_key;  // that any of them may see
+    const Index column;            // of V and O, where this block's share starts
     const Scalar *k, *v;
 
-    __device__ __forceinline__ ForwardSm80(const KernelParams& p, const Sequence& s, unsigned char* memory, Index row)
+    __device__ __forceinline__ ForwardSm80(const KernelParams& p, const Sequence& s, unsigned char* memory, int row,
+                                           Index first_column)
         : params(p),
           seq(s),
           tiles(memory),
@@ -51,8 +53,9 @@ struct ForwardSm80 {
           i1(smaller(row + config.Br, s.seqlen_q)),
           first_key(s.first_key<config>(i0)),
           end_key(s.end_key<config>(i1)),
+          column(first_column),
           k(rows_of<Scalar>(p.k, s.batch_row, s.kv_head(p), s.first_k)),
-          v(rows_of<Scalar>(p.v, s.batch_row, s.kv_head(p), s.first_k)) {}
+          v(rows_of<Scalar>(p.v, s.batch_row, s.kv_head(p), s.first_k) + first_column) {}
 
     __device__ __forceinline__ void load_queries() const {
         load_tile<Scalar, config.Br, config.head_dim, kPitchO, kThreads, config.vector_bytes>(
@@ -60,7 +63,7 @@ struct ForwardSm80 {
     }
 
     // Keys [j0, j0 + Bc); those that no query here sees read as zero, whatever lies there.
-    __device__ __forceinline__ void load_keys(int stage, Index j0) const {
+    __device__ __forceinline__ void load_keys(int stage, int j0) const {
         load_tile<Scalar, config.Bc, config.head_dim, kPitchQ, kThreads, config.vector_bytes>(
             tiles.k_stage(stage), k, params.k.stride_row, j0, first_key, end_key);
         load_tile<Scalar, config.Bc, config.head_dim_v, kPitchV, kThreads, config.vector_bytes>(
@@ -68,14 +71,16 @@ struct ForwardSm80 {
     }
 
     __device__ __forceinline__ void clear_paddings() const {
-        clear_padding<Scalar, config.Br, config.head_dim, kPitchO, kThreads>(tiles.q);
-        clear_padding<Scalar, config.stages * config.Bc, config.head_dim, kPitchQ, kThreads>(tiles.k);
-        clear_padding<Scalar, config.stages * config.Bc, config.head_dim_v, kPitchV, kThreads>(tiles.v);
+        clear_padding<Scalar, config.Br, config.head_dim, padded(config, config.head_dim), kPitchO, kThreads>(tiles.q);
+        clear_padding<Scalar, config.stages * config.Bc, config.head_dim, padded(config, config.head_dim), kPitchQ,
+                      kThreads>(tiles.k);
+        clear_padding<Scalar, config.stages * config.Bc, config.head_dim_v, padded(config, config.head_dim_v), kPitchV,
+                      kThreads>(tiles.v);
     }
 
     __device__ __forceinline__ void run() {
-        const Index warp_i0 = i0 + warp_id() * kWarpRows;
-        const Index warp_i1 = smaller(warp_i0 + kWarpRows, i1);
+        const int warp_i0 = i0 + static_cast<int>(warp_id()) * kWarpRows;
+        const int warp_i1 = smaller(warp_i0 + kWarpRows, i1);
         Scalar* warp_q = tiles.q + warp_id() * kWarpRows * kPitchO;
 
         Fragments<MT, OT> o;
@@ -85,9 +90,9 @@ struct ForwardSm80 {
 
         // Blocks of keys start at multiples of Bc and are walked from the last one back, the masked ones of a causal
         // problem first.
-        const Index first_block = first_key / config.Bc;
-        const Index blocks = first_key < end_key ? (end_key - 1) / config.Bc - first_block + 1 : 0;
-        const auto key_of = [&](Index n) { return (first_block + blocks - 1 - n) * config.Bc; };
+        const int first_block = first_key / config.Bc;
+        const int blocks = first_key < end_key ? (end_key - 1) / config.Bc - first_block + 1 : 0;
+        const auto key_of = [&](int n) { return (first_block + blocks - 1 - n) * config.Bc; };
         if (blocks > 0) {
             clear_paddings();
             load_queries();
@@ -99,28 +104,36 @@ struct ForwardSm80 {
         }
         int stage = 0;
 #pragma unroll 1
-        for (Index n = 0; n < blocks; ++n) {
-            ptx::cp_async_wait<config.stages - 2>();
-            __syncthreads();  // block n has come for every thread, and none still reads the stage that is filled next
-            const Index ahead = n + config.stages - 1;
-            if (ahead < blocks) load_keys(stage == 0 ? config.stages - 1 : stage - 1, key_of(ahead));
-            ptx::cp_async_commit();
-            const Index j0 = key_of(n);
+        for (int n = 0; n < blocks; ++n) {
+            if constexpr (config.stages == 1) {
+                __syncthreads();  // none still reads the block before
+                load_keys(0, key_of(n));
+                ptx::cp_async_commit();
+                ptx::cp_async_wait<0>();
+                __syncthreads();  // block n has come for every thread
+            } else {
+                ptx::cp_async_wait<config.stages - 2>();
+                __syncthreads();  // likewise, and none still reads the stage that is filled next
+                const int ahead = n + config.stages - 1;
+                if (ahead < blocks) load_keys(stage == 0 ? config.stages - 1 : stage - 1, key_of(ahead));
+                ptx::cp_async_commit();
+            }
+            const int j0 = key_of(n);
             if (sees_any(warp_i0, warp_i1, j0)) process_block(warp_q, warp_i0, warp_i1, stage, j0, softmax, o);
             stage = stage == config.stages - 1 ? 0 : stage + 1;
         }
         finish(warp_i0, warp_i1, softmax, o);
     }
 
-    __device__ __forceinline__ bool sees_any(Index warp_i0, Index warp_i1, Index j0) const {
+    __device__ __forceinline__ bool sees_any(int warp_i0, int warp_i1, int j0) const {
         if (warp_i0 >= warp_i1) return false;
         if constexpr (!config.band) return true;
         return seq.band.end_key(warp_i1 - 1, seq.seqlen_k) > j0 && seq.band.first_key(warp_i0) < j0 + config.Bc;
     }
 
     // Lines 8 to 10: S = Q K^T, the online softmax, O = diag(alpha) O + P V.
-    __device__ __forceinline__ void process_block(const Scalar* warp_q, Index warp_i0, Index warp_i1, int stage,
-                                                  Index j0, Softmax<MT>& softmax, Fragments<MT, OT>& o) const {
+    __device__ __forceinline__ void process_block(const Scalar* warp_q, int warp_i0, int warp_i1, int stage, int j0,
+                                                  Softmax<MT>& softmax, Fragments<MT, OT>& o) const {
         const Place place{warp_i0, j0};
         Fragments<MT, NT> s;
         s.clear();
@@ -147,8 +160,7 @@ struct ForwardSm80 {
     }
 
     // Lines 12 to 15: O = O / l, the only division; LSE = m + log l. A query that saw no key has l = 0.
-    __device__ __forceinline__ void finish(Index warp_i0, Index warp_i1, Softmax<MT>& softmax,
-                                           Fragments<MT, OT>& o) const {
+    __device__ __forceinline__ void finish(int warp_i0, int warp_i1, Softmax<MT>& softmax, Fragments<MT, OT>& o) const {
         softmax.finish();
         const float kept = config.dropout ? 65536.0f / static_cast<float>(65536u - params.dropout_threshold) : 1.0f;
 #pragma unroll
@@ -161,7 +173,7 @@ struct ForwardSm80 {
                 for (int n = 0; n < OT; ++n)
 #pragma unroll
                     for (int e = 2 * half; e < 2 * half + 2; ++e) o.c[m][n][e] *= factor;
-                const Index i = warp_i0 + Place::row(m, 2 * half);
+                const int i = warp_i0 + Place::row(m, 2 * half);
                 if constexpr (config.lse)
                     if (lane_id() % 4 == 0 && i < warp_i1) {
                         const DeviceTensor& lse = params.lse;
@@ -174,7 +186,8 @@ struct ForwardSm80 {
         Scalar* buffer = tiles.q + warp_id() * kWarpRows * kPitchO;
         write_fragments<config.element, kPitchO>(o, buffer);
         __syncwarp();
-        Scalar* out = rows_of<Scalar>(params.out, seq.batch_row, seq.h, seq.first_q) + warp_i0 * params.out.stride_row;
+        Scalar* out =
+            rows_of<Scalar>(params.out, seq.batch_row, seq.h, seq.first_q) + warp_i0 * params.out.stride_row + column;
         store_tile<Scalar, kWarpRows, config.head_dim_v, kPitchO, 32, config.vector_bytes>(
             buffer, out, params.out.stride_row, warp_i1 - warp_i0, lane_id());
     }
@@ -183,13 +196,18 @@ struct ForwardSm80 {
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
 // One thread block a block of queries; of a head's blocks the last, which in a causal problem has most to do, first.
+// Where dv columns of O are more than registers hold, several blocks share them, the last two perhaps some columns
+// twice.
 template <KernelConfig config>
 __device__ __forceinline__ void forward_sm80(const KernelParams& params) {
     const Index blocks = (params.seqlen_q + config.Br - 1) / config.Br;
-    const Index head = blockIdx.x / blocks;
+    const Index slice = blockIdx.x % config.value_slices, block = blockIdx.x / config.value_slices;
+    const Index head = block / blocks;
     const Sequence seq = Sequence::make<config>(params, head / params.heads, head % params.heads);
-    const Index i0 = (blocks - 1 - blockIdx.x % blocks) * config.Br;
-    if (i0 < seq.seqlen_q) ForwardSm80<config>(params, seq, shared_memory, i0).run();
+    const int i0 = static_cast<int>(blocks - 1 - block % blocks) * config.Br;
+    const Index column =
+        config.value_slices == 1 ? 0 : smaller(slice * config.head_dim_v, params.head_dim_v - config.head_dim_v);
+    if (i0 < seq.seqlen_q) ForwardSm80<config>(params, seq, shared_memory, i0, column).run();
 }
 
 }  // namespace flashtile

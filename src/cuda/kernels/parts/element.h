@@ -78,6 +78,7 @@ struct Math {
     // A fragments of P, which has just been an accumulator: the layouts agree.
     template <int MT, int NT>
     struct Left {
+        static_assert(NT % 2 == 0, "");
         unsigned a[MT][NT / 2][4];
     };
     template <int MT, int NT>
@@ -95,12 +96,13 @@ struct Math {
         return left;
     }
 
-    // C += A B, A [16 MT][K] and B [K][8 NT]. `a` and `b` are the tiles' corners; a transposed read of A finds A[m][k] at
-    // row k, column m; B as stored lies [n][k] (keys are rows), transposed [k][n]. `keep.masks(n)` covers the registers
-    // that hold rows 16 n + 2 t, 16 n + 2 t + 1 and the same plus 8 of B; what it hides reads as zero.
+    // C += A B, A [16 MT][K] and B [K][8 NT]. `a` and `b` are the tiles' corners; a transposed read of A finds A[m][k]
+    // at row k, column m; B as stored lies [n][k] (keys are rows), transposed [k][n]. `keep.masks(n)` covers the
+    // registers that hold rows 16 n + 2 t, 16 n + 2 t + 1 and the same plus 8 of B; what it hides reads as zero.
     template <int K, int kPitchA, Read kReadA, int kPitchB, Read kReadB, int MT, int NT, class Keep = KeepAll>
     __device__ static __forceinline__ void product(Fragments<MT, NT>& c, const Scalar* a, const Scalar* b,
                                                    const Keep& keep = {}) {
+        static_assert(NT % 2 == 0 && K % kStep == 0, "");
         const unsigned from_a = address_a<kPitchA, kReadA>(a), from_b = address_b<kPitchB, kReadB>(b);
 #pragma unroll
         for (int k = 0; k < K; k += kStep) {
@@ -120,7 +122,7 @@ struct Math {
 #pragma unroll
                 for (int m = 0; m < MT; ++m) {
                     multiply(c.c[m][n], left[m], right[0] & mask.x, right[1] & mask.y);
-                    if (n + 1 < NT) multiply(c.c[m][n + 1], left[m], right[2] & mask.x, right[3] & mask.y);
+                    multiply(c.c[m][n + 1], left[m], right[2] & mask.x, right[3] & mask.y);
                 }
             }
         }
@@ -141,7 +143,7 @@ struct Math {
 #pragma unroll
                 for (int m = 0; m < MT; ++m) {
                     multiply(c.c[m][n], p.a[m][k], right[0] & mask.x, right[1] & mask.y);
-                    if (n + 1 < NT) multiply(c.c[m][n + 1], p.a[m][k], right[2] & mask.x, right[3] & mask.y);
+                    multiply(c.c[m][n + 1], p.a[m][k], right[2] & mask.x, right[3] & mask.y);
                 }
             }
         }

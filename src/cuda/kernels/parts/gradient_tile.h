@@ -27,14 +27,14 @@ struct GradientTile {
     using M = Math<config.element>;
     using Scalar = typename M::Scalar;
     static constexpr int kThreads = config.warps * 32;
-    static constexpr int kPitchQ = pitch(config.element, config.head_dim);
-    static constexpr int kPitchV = pitch(config.element, config.head_dim_v);
-    static constexpr int kPitchS = pitch(config.element, config.Bc);
+    static constexpr int kPitchQ = pitch(config, config.head_dim);
+    static constexpr int kPitchV = pitch(config, config.head_dim_v);
+    static constexpr int kPitchS = pitch(config, config.Bc);
     using ScoreGrid = WarpGrid<config.Br, config.Bc, config.warps, config.warps_s>;
 
     // Shared memory. A stage holds Q, dO and the statistics of a block of queries.
     Scalar *k, *v, *q, *dout, *p, *ds;
-    float* statistics;   // [stage][LSE, rest, D][Br]
+    float* statistics;    // [stage][LSE, rest, D][Br]
     unsigned* seen_bits;  // [2][Bc / 32] keys that a query of the block sees, where scores may hide some
 
     __device__ __forceinline__ explicit GradientTile(unsigned char* memory)
@@ -51,15 +51,17 @@ struct GradientTile {
     __device__ __forceinline__ Scalar* dout_stage(int stage) const { return dout + stage * config.Br * kPitchV; }
 
     __device__ __forceinline__ void clear_paddings() const {
-        clear_padding<Scalar, config.Bc, config.head_dim, kPitchQ, kThreads>(k);
-        clear_padding<Scalar, config.Bc, config.head_dim_v, kPitchV, kThreads>(v);
-        clear_padding<Scalar, config.stages * config.Br, config.head_dim, kPitchQ, kThreads>(q);
-        clear_padding<Scalar, config.stages * config.Br, config.head_dim_v, kPitchV, kThreads>(dout);
+        clear_padding<Scalar, config.Bc, config.head_dim, padded(config, config.head_dim), kPitchQ, kThreads>(k);
+        clear_padding<Scalar, config.Bc, config.head_dim_v, padded(config, config.head_dim_v), kPitchV, kThreads>(v);
+        clear_padding<Scalar, config.stages * config.Br, config.head_dim, padded(config, config.head_dim), kPitchQ,
+                      kThreads>(q);
+        clear_padding<Scalar, config.stages * config.Br, config.head_dim_v, padded(config, config.head_dim_v), kPitchV,
+                      kThreads>(dout);
     }
 
     // Keys [j0, j0 + Bc); those that no query sees read as zero, whatever lies there.
-    __device__ __forceinline__ void load_keys(const KernelParams& params, const Sequence& seq, Index j0) const {
-        const Index first = seq.first_key<config>(0), end = seq.seqlen_q > 0 ? seq.end_key<config>(seq.seqlen_q) : 0;
+    __device__ __forceinline__ void load_keys(const KernelParams& params, const Sequence& seq, int j0) const {
+        const int first = seq.first_key<config>(0), end = seq.seqlen_q > 0 ? seq.end_key<config>(seq.seqlen_q) : 0;
         const Index kv_head = seq.kv_head(params);
         load_tile<Scalar, config.Bc, config.head_dim, kPitchQ, kThreads, config.vector_bytes>(
             k, rows_of<Scalar>(params.k, seq.batch_row, kv_head, seq.first_k), params.k.stride_row, j0, first, end);
@@ -68,23 +70,24 @@ struct GradientTile {
     }
 
     // Queries [i0, i0 + Br) of head h; those that see no key read as zero.
-    __device__ __forceinline__ void load_queries(const KernelParams& params, const Sequence& seq, Index h, Index i0,
+    __device__ __forceinline__ void load_queries(const KernelParams& params, const Sequence& seq, Index h, int i0,
                                                  int stage) const {
-        const Index first = seq.first_query<config>(0);
-        const Index end = seq.end_query<config>(seq.seqlen_k);
+        const int first = seq.first_query<config>(0);
+        const int end = seq.end_query<config>(seq.seqlen_k);
         load_tile<Scalar, config.Br, config.head_dim, kPitchQ, kThreads, config.vector_bytes>(
             q_stage(stage), rows_of<Scalar>(params.q, seq.batch_row, h, seq.first_q), params.q.stride_row, i0, first,
             end);
         load_tile<Scalar, config.Br, config.head_dim_v, kPitchV, kThreads, config.vector_bytes>(
             dout_stage(stage), rows_of<Scalar>(params.dout, seq.batch_row, h, seq.first_q), params.dout.stride_row, i0,
             first, end);
-        const Index unit = h * params.units + seq.first_unit(params, config.packed, config.Br) + i0 / config.Br;
+        const Index unit = h * params.units + seq.first_unit(params, config.packed, params.unit_rows);
+        const Index row0 = unit * params.unit_rows + i0;
         float* to = statistics + stage * kRowStatistics * config.Br;
         for (int n = static_cast<int>(threadIdx.x); n < kRowStatistics * config.Br / 4; n += kThreads) {
             const int kind = n / (config.Br / 4), row = n % (config.Br / 4) * 4;
             const float* from = kind == 0 ? params.ws_lse : (kind == 1 ? params.ws_lse_rest : params.ws_D);
             ptx::cp_async<16>(static_cast<unsigned>(__cvta_generic_to_shared(to + kind * config.Br + row)),
-                              from + unit * config.Br + row, true);
+                              from + row0 + row, true);
         }
     }
 
@@ -103,8 +106,8 @@ struct GradientTile {
     // P = 2^(S - LSE), dP = dO V^T, dS = P * (dP - D). P goes to its tile; dropped probabilities are 0 there, and it
     // lacks dropout's factor. kBeforeSoftcap: dS of scale q.k; otherwise of the score that bias is added to.
     template <bool kBeforeSoftcap>
-    __device__ __forceinline__ void compute(const KernelParams& params, const Sequence& seq, Index i0, Index j0,
-                                            int stage, int parity, typename ScoreGrid::Accumulators& dp) const {
+    __device__ __forceinline__ void compute(const KernelParams& params, const Sequence& seq, int i0, int j0, int stage,
+                                            int parity, typename ScoreGrid::Accumulators& dp) const {
         constexpr int MT = ScoreGrid::MT, NT = ScoreGrid::NT;
         using Modifier = ScoreModifier<config>;
         const int row0 = ScoreGrid::row(), column0 = ScoreGrid::column();
@@ -115,7 +118,7 @@ struct GradientTile {
 
         typename ScoreGrid::Accumulators s;
         s.clear();
-        M::template product<padded(config.head_dim), kPitchQ, Read::as_stored, kPitchQ, Read::as_stored>(
+        M::template product<padded(config, config.head_dim), kPitchQ, Read::as_stored, kPitchQ, Read::as_stored>(
             s, q_stage(stage) + row0 * kPitchQ, k + column0 * kPitchQ);
         typename ScoreGrid::Accumulators derivative;
         if constexpr (config.scale_first) {
@@ -144,7 +147,7 @@ struct GradientTile {
             }
 
         dp.clear();  // and dS in the end
-        M::template product<padded(config.head_dim_v), kPitchV, Read::as_stored, kPitchV, Read::as_stored>(
+        M::template product<padded(config, config.head_dim_v), kPitchV, Read::as_stored, kPitchV, Read::as_stored>(
             dp, dout_stage(stage) + row0 * kPitchV, v + column0 * kPitchV);
         typename ScoreGrid::Accumulators kept_p = s;
         if constexpr (config.dropout) {

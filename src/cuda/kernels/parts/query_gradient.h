@@ -10,23 +10,23 @@ namespace flashtile {
 
 template <KernelConfig config>
 struct QueryGradient {
-    using Grid = WarpGrid<config.Br, padded(config.head_dim), config.warps, config.warps_dq>;
+    using Grid = WarpGrid<config.Br, padded(config, config.head_dim), config.warps, config.warps_dq>;
 
     // Where this lane's accumulators of tile (m, n) lie: the four of a lane together where one instruction adds four
     // (sm_90), otherwise those of the 32 lanes.
     static constexpr bool kFourAtOnce = __CUDA_ARCH__ >= 900;
     __device__ static __forceinline__ float* at(const KernelParams& p, Index unit, int m, int n, int e) {
-        float* tile = p.ws_dq + unit * (config.Br * padded(config.head_dim)) +
+        float* tile = p.ws_dq + unit * (config.Br * padded(config, config.head_dim)) +
                       ((static_cast<int>(warp_id()) * Grid::MT + m) * Grid::NT + n) * 128;
         return tile + (kFourAtOnce ? lane_id() * 4 + e : e * 32 + lane_id());
     }
 
-    __device__ static __forceinline__ Index unit_of(const KernelParams& p, const Sequence& seq, Index i0) {
+    __device__ static __forceinline__ Index unit_of(const KernelParams& p, const Sequence& seq, int i0) {
         return seq.h * p.units + seq.first_unit(p, config.packed, config.Br) + i0 / config.Br;
     }
 
     // Key block `block` adds its share. Where results must repeat, the key blocks that see a unit do so in turns.
-    __device__ static __forceinline__ void add(const KernelParams& p, const Sequence& seq, Index block, Index i0,
+    __device__ static __forceinline__ void add(const KernelParams& p, const Sequence& seq, int block, int i0,
                                                const typename Grid::Accumulators& dq) {
         const Index unit = unit_of(p, seq, i0);
         if constexpr (config.deterministic) {
@@ -49,8 +49,9 @@ struct QueryGradient {
         if constexpr (config.deterministic) {
             __threadfence();
             __syncthreads();  // all of this block's additions are done
-            if (threadIdx.x == 0) ptx::store_release(p.ws_turn + unit, static_cast<unsigned>(
-                                                                           block - seq.first_key<config>(i0) / config.Bc) + 1);
+            if (threadIdx.x == 0)
+                ptx::store_release(p.ws_turn + unit,
+                                   static_cast<unsigned>(block - seq.first_key<config>(i0) / config.Bc) + 1);
         }
     }
 };

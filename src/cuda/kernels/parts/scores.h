@@ -21,7 +21,7 @@ constexpr float kLeastMaximum = kHiddenScore * kLog2e * 0.999999f;
 
 // One warp's place in the matrix of scores: its first row and its first column.
 struct Place {
-    Index i0, j0;
+    int i0, j0;
 
     // Rows and columns of this lane's accumulators, relative to i0 and j0.
     __device__ static __forceinline__ int row(int m, int e) {
@@ -96,7 +96,7 @@ struct ScoreModifier {
         }
         if constexpr (kMayHide) {
             each_score<MT, NT>([&](int m, int n, int e) {
-                const Index i = place.i0 + Place::row(m, e), j = place.j0 + Place::column(n, e);
+                const int i = place.i0 + Place::row(m, e), j = place.j0 + Place::column(n, e);
                 if (i >= seq.seqlen_q || j >= seq.seqlen_k) return;  // apply_band hides them
                 float& x = s.c[m][n][e];
                 if constexpr (config.bias == BiasElement::fp32)
@@ -117,7 +117,7 @@ private:
 
 // True if no score of rows [i0, i1) and columns [j0, j1) needs apply_band.
 template <KernelConfig config>
-__device__ __forceinline__ bool band_covers(const Sequence& seq, Index i0, Index i1, Index j0, Index j1) {
+__device__ __forceinline__ bool band_covers(const Sequence& seq, int i0, int i1, int j0, int j1) {
     if (j1 > seq.seqlen_k) return false;
     if constexpr (config.band) return seq.band.covers(i0, i1, j0, j1);
     return true;
@@ -130,9 +130,9 @@ __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence&
     for (int m = 0; m < MT; ++m)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const Index i = place.i0 + Place::row(m, 2 * half);
+            const int i = place.i0 + Place::row(m, 2 * half);
             // relative to this lane's first column, so that what is compared with is a constant
-            const Index origin = place.j0 + Place::column(0, 0);
+            const int origin = place.j0 + Place::column(0, 0);
             int low = 0;
             if constexpr (config.band) low = clamp_to_int(seq.band.first_key(i) - origin);
             const int high = clamp_to_int((config.band ? seq.band.end_key(i, seq.seqlen_k) : seq.seqlen_k) - origin);
@@ -146,8 +146,8 @@ __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence&
         }
 }
 
-// For every pair of columns that this lane holds, which of them any row of the warp sees, as masks for 16-bit pairs: the
-// pairs of keys that a register of V's (or K's) fragments holds.
+// For every pair of columns that this lane holds, which of them any row of the warp sees, as masks for 16-bit pairs:
+// the pairs of keys that a register of V's (or K's) fragments holds.
 template <int MT, int NT>
 struct SeenColumns {
     unsigned mask[NT];
@@ -167,7 +167,9 @@ struct SeenColumns {
             mask[n] = seen | __shfl_xor_sync(~0u, seen, 16);
         }
     }
-    __device__ __forceinline__ uint2 masks(int k) const { return make_uint2(mask[2 * k], mask[2 * k + 1]); }
+    __device__ __forceinline__ uint2 masks(int k) const {
+        return make_uint2(mask[2 * k], mask[2 * k + 1]);
+    }
 };
 
 }  // namespace flashtile

@@ -9,13 +9,12 @@ namespace flashtile {
 
 // Rows [row0, row0 + kRows) of `from` into `tile`; rows outside [first, end) become zero and are not read.
 template <class Scalar, int kRows, int kColumns, int kPitch, int kThreads, int kVectorBytes>
-__device__ __forceinline__ void load_tile(Scalar* tile, const Scalar* from, Index stride, Index row0, Index first,
-                                          Index end) {
+__device__ __forceinline__ void load_tile(Scalar* tile, const Scalar* from, Index stride, int row0, int first,
+                                          int end) {
     constexpr int kPerVector = kVectorBytes / static_cast<int>(sizeof(Scalar));
     constexpr int kVectors = (kColumns + kPerVector - 1) / kPerVector;  // of a row
     static_assert(kColumns % kPerVector == 0, "a vector may not reach past a row");
-    const int low = static_cast<int>(first > row0 ? first - row0 : 0);
-    const int high = static_cast<int>(end - row0 < kRows ? end - row0 : kRows);
+    const int low = first - row0, high = end - row0;
     const Scalar* base = from + row0 * stride;
     constexpr int kSteps = (kRows * kVectors + kThreads - 1) / kThreads;
 #pragma unroll kSteps <= 16 ? kSteps : 4
@@ -34,9 +33,9 @@ __device__ __forceinline__ void load_tile(Scalar* tile, const Scalar* from, Inde
 }
 
 // The columns past kColumns, which no load touches, must read as zero.
-template <class Scalar, int kRows, int kColumns, int kPitch, int kThreads>
+template <class Scalar, int kRows, int kColumns, int kPadded, int kPitch, int kThreads>
 __device__ __forceinline__ void clear_padding(Scalar* tile) {
-    constexpr int kPadding = padded(kColumns) - kColumns;
+    constexpr int kPadding = kPadded - kColumns;
     if constexpr (kPadding > 0)
         for (int n = static_cast<int>(threadIdx.x); n < kRows * kPadding; n += kThreads)
             tile[n / kPadding * kPitch + kColumns + n % kPadding] = Scalar{};

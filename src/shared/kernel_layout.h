@@ -1,0 +1,70 @@
+// kernel_layout.h: how a KernelConfig lies in shared memory, so that the host asks for exactly what the kernel uses.
+// Included by the host compiler and by NVRTC; includes nothing but kernel_config.h.
+#pragma once
+
+#include "shared/kernel_config.h"
+
+namespace flashtile {
+inline namespace FLASHTILE_TARGET {
+
+constexpr int size_of(Element element) {
+    return element == Element::fp32 ? 4 : 2;
+}
+
+constexpr int round_up(int n, int multiple) {
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+// Columns as the tensor cores see them, the rest zero. In backward two warps may share a row of the result, 16 columns
+// each at least.
+constexpr int padded(const KernelConfig& c, int columns) {
+    return round_up(columns, c.kernel == Kernel::forward ? 16 : 32);
+}
+
+// Elements from one row of a tile to the next. A row takes an odd number of 16-byte pieces, so that the same piece of
+// eight successive rows lies in eight different groups of four banks: ldmatrix then meets no bank conflict, at every
+// width and with addresses that are a base plus a constant.
+constexpr int pitch(const KernelConfig& c, int columns) {
+    const int pieces = padded(c, columns) * size_of(c.element) / 16;
+    return (pieces | 1) * 16 / size_of(c.element);
+}
+
+constexpr int tile_bytes(const KernelConfig& c, int rows, int columns) {
+    return rows * pitch(c, columns) * size_of(c.element);
+}
+
+constexpr int larger(int a, int b) {
+    return a > b ? a : b;
+}
+
+// Q (later O), then the stages of K and V.
+constexpr int forward_shared_bytes(const KernelConfig& c) {
+    return tile_bytes(c, c.Br, larger(c.head_dim, c.head_dim_v)) +
+           c.stages * (tile_bytes(c, c.Bc, c.head_dim) + tile_bytes(c, c.Bc, c.head_dim_v));
+}
+
+// What backward keeps of a row beside Q and dO: LSE, the rest of LSE, D.
+constexpr int kRowStatistics = 3;
+
+// K, V, the stages of Q, dO and the rows' statistics, then P and dS, then a bit for each key that is seen.
+constexpr int backward_shared_bytes(const KernelConfig& c) {
+    return tile_bytes(c, c.Bc, c.head_dim) + tile_bytes(c, c.Bc, c.head_dim_v) +
+           c.stages *
+               (tile_bytes(c, c.Br, c.head_dim) + tile_bytes(c, c.Br, c.head_dim_v) + kRowStatistics * c.Br * 4) +
+           2 * tile_bytes(c, c.Br, c.Bc) + 2 * round_up(c.Bc, 32) / 8;
+}
+
+constexpr int shared_bytes(const KernelConfig& c) {
+    switch (c.kernel) {
+        case Kernel::forward:
+            return forward_shared_bytes(c);
+        case Kernel::backward:
+        case Kernel::backward_bias:
+            return backward_shared_bytes(c);
+        default:
+            return 0;
+    }
+}
+
+}  // namespace FLASHTILE_TARGET
+}  // namespace flashtile
