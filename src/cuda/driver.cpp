@@ -19,9 +19,9 @@ constexpr int kOldestVersion = 12000;
 
 // The first function that is missing, or "".
 std::string resolve(void* library, Driver& driver) {
-#define FLASHTILE_DRIVER_FUNCTION(name, version, ...)                                           \
-    driver.name = reinterpret_cast<CUresult (*)(__VA_ARGS__)>(::dlsym(library, #name version)); \
-    if (driver.name == nullptr) return #name version;
+#define FLASHTILE_DRIVER_FUNCTION(name, version, ...)                                            \
+    driver.name = reinterpret_cast<CUresult (*)(__VA_ARGS__)>(::dlsym(library, #name #version)); \
+    if (driver.name == nullptr) return #name #version;
 #include "cuda/driver_functions.inc"
 #undef FLASHTILE_DRIVER_FUNCTION
     return "";
