@@ -53,7 +53,7 @@ KernelParams params_of(const Problem& p, const Operands& x) {
     k.bias_cols = x.bias_cols;
     k.scale = p.scale;
     k.scale_log2 = static_cast<float>(static_cast<double>(p.scale) * kLog2e);
-    k.softcap_log2 = static_cast<float>(static_cast<double>(p.softcap) * kLog2e);
+    k.softcap = p.softcap;
     k.top_left = p.top_left ? 1 : 0;
     k.diagonal = p.diagonal;
     k.window_left = p.window_left;

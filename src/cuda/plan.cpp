@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <initializer_list>
 #include <limits>
 #include <span>
 #include <sstream>
@@ -67,27 +68,29 @@ KernelConfig common(const Problem& p, const Access& access) {
     return c;
 }
 
-// How many of a block's warps lie below each other on a (rows x columns) result, so that they read the least of its
-// factors; 0 where the warps cannot share it.
-int warps_down(int rows, int columns, int warps) {
+// How many of a block's warps lie below each other on results of `rows` and each of `columns`, so that they read the
+// least of its factors; 0 where the warps cannot share it.
+int warps_down(int rows, std::initializer_list<int> columns, int warps) {
     int best = 0, least = std::numeric_limits<int>::max();
     for (int down = 1; down <= warps; down *= 2) {
         const int across = warps / down;
-        if (rows % (down * 16) != 0 || columns % (across * 16) != 0) continue;
-        const int read = rows / down + columns / across;
-        if (read < least) best = down, least = read;
+        bool fits = rows % (down * 16) == 0;
+        int read = 0;
+        for (const int count : columns) {
+            fits = fits && count % (across * 16) == 0;
+            read += rows / down + count / across;
+        }
+        if (fits && read < least) best = down, least = read;
     }
     return best;
 }
 
 bool place_warps(KernelConfig& c) {
     if (c.kernel == Kernel::forward) return c.Br % (c.warps * 16) == 0;
-    c.warps_s = warps_down(c.Br, c.Bc, c.warps);
-    c.warps_dkv = warps_down(c.Bc, padded(c, std::min(c.head_dim, c.head_dim_v)), c.warps);
-    c.warps_dq = warps_down(c.Br, padded(c, c.head_dim), c.warps);
-    // dK and dV have their warps alike
-    if (c.warps_dkv != 0 && padded(c, std::max(c.head_dim, c.head_dim_v)) % (c.warps / c.warps_dkv * 16) != 0)
-        return false;
+    const int d = padded(c, c.head_dim), dv = padded(c, c.head_dim_v);
+    c.warps_s = warps_down(c.Br, {c.Bc}, c.warps);
+    c.warps_dkv = warps_down(c.Bc, {d, dv}, c.warps);
+    c.warps_dq = warps_down(c.Br, {d}, c.warps);
     return c.warps_s != 0 && c.warps_dkv != 0 && c.warps_dq != 0;
 }
 

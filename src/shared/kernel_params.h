@@ -37,8 +37,8 @@ struct KernelParams {
     Index bias_batch, bias_heads, bias_rows, bias_cols;  // the shape that dbias sums to
 
     float scale;
-    float scale_log2;    // scale * log2(e)
-    float softcap_log2;  // c * log2(e)
+    float scale_log2;  // scale * log2(e)
+    float softcap;
     int top_left;
     Index diagonal, window_left, window_right;
     Index origin_b, origin_h, origin_i, origin_j;

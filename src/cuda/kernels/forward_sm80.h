@@ -136,13 +136,12 @@ struct ForwardSm80 {
                                                   Softmax<MT>& softmax, Fragments<MT, OT>& o) const {
         const Place place{warp_i0, j0};
         Fragments<MT, NT> s;
-        s.clear();
-        M::template product<kQueryColumns, kPitchO, Read::as_stored, kPitchQ, Read::as_stored>(s, warp_q,
-                                                                                               tiles.k_stage(stage));
+        dot_products<M, kQueryColumns, kPitchO, kPitchQ>(s, warp_q, tiles.k_stage(stage));
+        // Options work on scores in natural units: log2(e) comes in with the exponential, by an FMA.
         float factor = params.scale_log2;
         if constexpr (config.scale_first) {
-            each_score<MT, NT>([&](int m, int n, int e) { s.c[m][n][e] *= params.scale_log2; });
-            factor = 1.0f;
+            each_score<MT, NT>([&](int m, int n, int e) { s.c[m][n][e] *= params.scale; });
+            factor = kLog2e;
             ScoreModifier<config>::make(params, seq).template apply<false>(s, params, seq, place, s);
         }
         if (!band_covers<config>(seq, warp_i0, warp_i1, j0, j0 + config.Bc)) apply_band<config>(s, seq, place);

@@ -41,6 +41,15 @@ struct Fragments {
 #pragma unroll
                 for (int e = 0; e < 4; ++e) c[m][n][e] = 0.0f;
     }
+
+    __device__ __forceinline__ void add(const Fragments& other) {
+#pragma unroll
+        for (int m = 0; m < MT; ++m)
+#pragma unroll
+            for (int n = 0; n < NT; ++n)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) c[m][n][e] += other.c[m][n][e];
+    }
 };
 
 // The 16-bit types: ldmatrix and mma.
@@ -48,6 +57,8 @@ template <Element kElement>
 struct Math {
     using Scalar = unsigned short;
     static constexpr int kStep = 16;  // of the inner dimension
+    // mma cuts what it adds up: past so many columns LSE would show it, and sums are taken in parts.
+    static constexpr int kChain = 128;
 
     __device__ static __forceinline__ unsigned pack(float low, float high) {
         if constexpr (kElement == Element::bf16)
@@ -201,8 +212,9 @@ struct Math<Element::fp32> {
         return p;
     }
 
-    // Sums of at most kChain products are added up, so that an error grows with K / kChain + kChain, not with K.
-    static constexpr int kChain = 32;
+    // Sums of at most kSum products are added up, so that an error grows with K / kSum + kSum, not with K.
+    static constexpr int kSum = 32;
+    static constexpr int kChain = 1 << 30;  // product does so by itself
 
     template <int K, int kPitchA, Read kReadA, int kPitchB, Read kReadB, int MT, int NT, class Keep = KeepAll>
     __device__ static __forceinline__ void product(Fragments<MT, NT>& c, const float* a, const float* b,
@@ -215,11 +227,11 @@ struct Math<Element::fp32> {
             return kReadB == Read::as_stored ? b[column * kPitchB + k] : b[k * kPitchB + column];
         };
 #pragma unroll 1
-        for (int chain = 0; chain < K; chain += kChain) {
+        for (int chain = 0; chain < K; chain += kSum) {
             Fragments<MT, NT> sum;
             sum.clear();
 #pragma unroll 4
-            for (int k = chain; k < (chain + kChain < K ? chain + kChain : K); ++k) {
+            for (int k = chain; k < (chain + kSum < K ? chain + kSum : K); ++k) {
                 float x[MT][2];
 #pragma unroll
                 for (int m = 0; m < MT; ++m)
@@ -234,7 +246,7 @@ struct Math<Element::fp32> {
                     for (int m = 0; m < MT; ++m) add(sum.c[m][n], x[m][0], x[m][1], y0, y1);
                 }
             }
-            add_to(c, sum);
+            c.add(sum);
         }
     }
 
@@ -268,7 +280,7 @@ struct Math<Element::fp32> {
                 }
             }
         }
-        add_to(c, sum);
+        c.add(sum);
     }
 
 private:
@@ -278,16 +290,20 @@ private:
         c[2] = fmaf(x1, y0, c[2]);
         c[3] = fmaf(x1, y1, c[3]);
     }
-
-    template <int MT, int NT>
-    __device__ static __forceinline__ void add_to(Fragments<MT, NT>& c, const Fragments<MT, NT>& sum) {
-#pragma unroll
-        for (int m = 0; m < MT; ++m)
-#pragma unroll
-            for (int n = 0; n < NT; ++n)
-#pragma unroll
-                for (int e = 0; e < 4; ++e) c.c[m][n][e] += sum.c[m][n][e];
-    }
 };
+
+// S = A B^T, both with K columns: sums over more than M::kChain columns are taken in parts.
+template <class M, int K, int kPitchA, int kPitchB, int MT, int NT>
+__device__ __forceinline__ void dot_products(Fragments<MT, NT>& s, const typename M::Scalar* a,
+                                             const typename M::Scalar* b) {
+    constexpr int kFirst = K < M::kChain ? K : M::kChain;
+    s.clear();
+    M::template product<kFirst, kPitchA, Read::as_stored, kPitchB, Read::as_stored>(s, a, b);
+    if constexpr (K > kFirst) {
+        Fragments<MT, NT> rest;
+        dot_products<M, K - kFirst, kPitchA, kPitchB>(rest, a + kFirst, b + kFirst);
+        s.add(rest);
+    }
+}
 
 }  // namespace flashtile

@@ -117,12 +117,11 @@ struct GradientTile {
         const float* D = rest + config.Br;
 
         typename ScoreGrid::Accumulators s;
-        s.clear();
-        M::template product<padded(config, config.head_dim), kPitchQ, Read::as_stored, kPitchQ, Read::as_stored>(
-            s, q_stage(stage) + row0 * kPitchQ, k + column0 * kPitchQ);
+        dot_products<M, padded(config, config.head_dim), kPitchQ, kPitchQ>(s, q_stage(stage) + row0 * kPitchQ,
+                                                                           k + column0 * kPitchQ);
         typename ScoreGrid::Accumulators derivative;
         if constexpr (config.scale_first) {
-            each_score<MT, NT>([&](int m, int n, int e) { s.c[m][n][e] *= params.scale_log2; });
+            each_score<MT, NT>([&](int m, int n, int e) { s.c[m][n][e] *= params.scale; });
             Modifier::make(params, seq).template apply<config.softcap>(s, params, seq, place, derivative);
         }
         const bool covered =
@@ -130,7 +129,7 @@ struct GradientTile {
         if (!covered) apply_band<config>(s, seq, place);
         if constexpr (Modifier::kMayHide) note_seen(s, column0, parity);
 
-        const float factor = config.scale_first ? 1.0f : params.scale_log2;
+        const float factor = config.scale_first ? kLog2e : params.scale_log2;
 #pragma unroll
         for (int m = 0; m < MT; ++m)
 #pragma unroll

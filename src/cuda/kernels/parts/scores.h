@@ -1,5 +1,5 @@
 // scores.h: from q.k to the score that softmax sees, on one warp's accumulators: scale, softcap, ALiBi, bias, boolean
-// mask, then the band and the sequence's end (docs/semantics.md). Everything is in log2 units.
+// mask, then the band and the sequence's end (docs/semantics.md). Scores are in natural units here.
 #pragma once
 
 #include "cuda/kernels/parts/element.h"
@@ -8,7 +8,6 @@
 namespace flashtile {
 
 constexpr float kLog2e = 1.4426950408889634f;
-constexpr float kLn2 = 0.6931471805599453f;
 
 __device__ __forceinline__ float infinity() {
     return __int_as_float(0x7f800000);
@@ -53,16 +52,15 @@ template <KernelConfig config>
 struct ScoreModifier {
     using Scalar = typename Math<config.element>::Scalar;
 
-    float slope_log2 = 0.0f;
+    float slope = 0.0f;
     const char* bias = nullptr;
     const unsigned char* mask = nullptr;
 
     __device__ static __forceinline__ ScoreModifier make(const KernelParams& p, const Sequence& s) {
         ScoreModifier modifier;
         if constexpr (config.alibi)
-            modifier.slope_log2 =
-                static_cast<const float*>(p.slopes.data)[s.b * p.slopes.stride_batch + s.h * p.slopes.stride_head] *
-                kLog2e;
+            modifier.slope =
+                static_cast<const float*>(p.slopes.data)[s.b * p.slopes.stride_batch + s.h * p.slopes.stride_head];
         if constexpr (config.bias != BiasElement::none)
             modifier.bias = static_cast<const char*>(p.bias.data) +
                             (s.b * p.bias.stride_batch + s.h * p.bias.stride_head) * kBiasBytes;
@@ -75,15 +73,15 @@ struct ScoreModifier {
     // Scores may hide keys from some rows beyond what the band says.
     static constexpr bool kMayHide = config.mask || config.bias != BiasElement::none;
 
-    // s = scale q.k on entry, in log2 units. Where kDerivative, `derivative` receives softcap's 1 - tanh^2.
+    // s = scale q.k on entry. Where kDerivative, `derivative` receives softcap's 1 - tanh^2.
     template <bool kDerivative, int MT, int NT>
     __device__ __forceinline__ void apply(Fragments<MT, NT>& s, const KernelParams& p, const Sequence& seq,
                                           const Place& place, Fragments<MT, NT>& derivative) const {
         if constexpr (config.softcap) {
-            const float inverse = 1.0f / p.softcap_log2;
+            const float inverse = 1.0f / p.softcap;
             each_score<MT, NT>([&](int m, int n, int e) {
                 const float t = tanhf(s.c[m][n][e] * inverse);
-                s.c[m][n][e] = t * p.softcap_log2;
+                s.c[m][n][e] = t * p.softcap;
                 if constexpr (kDerivative) derivative.c[m][n][e] = 1.0f - t * t;
             });
         }
@@ -91,20 +89,22 @@ struct ScoreModifier {
             const int distance = clamp_to_int(place.i0 + seq.band.offset - place.j0);
             each_score<MT, NT>([&](int m, int n, int e) {
                 const int d = distance + Place::row(m, e) - Place::column(n, e);
-                s.c[m][n][e] -= slope_log2 * static_cast<float>(d < 0 ? -d : d);
+                s.c[m][n][e] -= slope * static_cast<float>(d < 0 ? -d : d);
             });
         }
         if constexpr (kMayHide) {
             each_score<MT, NT>([&](int m, int n, int e) {
                 const int i = place.i0 + Place::row(m, e), j = place.j0 + Place::column(n, e);
-                if (i >= seq.seqlen_q || j >= seq.seqlen_k) return;  // apply_band hides them
                 float& x = s.c[m][n][e];
+                if (i >= seq.seqlen_q || j >= seq.seqlen_k) {
+                    x = -infinity();
+                    return;
+                }
                 if constexpr (config.bias == BiasElement::fp32)
-                    x += reinterpret_cast<const float*>(bias)[i * p.bias.stride_row + j * p.bias.stride_col] * kLog2e;
+                    x += reinterpret_cast<const float*>(bias)[i * p.bias.stride_row + j * p.bias.stride_col];
                 if constexpr (config.bias == BiasElement::same)
                     x += Math<config.element>::to_float(
-                             reinterpret_cast<const Scalar*>(bias)[i * p.bias.stride_row + j * p.bias.stride_col]) *
-                         kLog2e;
+                        reinterpret_cast<const Scalar*>(bias)[i * p.bias.stride_row + j * p.bias.stride_col]);
                 if constexpr (config.mask)
                     if (mask[i * p.mask.stride_row + j * p.mask.stride_col] == 0) x = -infinity();
             });
@@ -161,7 +161,7 @@ struct SeenColumns {
 #pragma unroll
                 for (int e = 0; e < 4; ++e)
                     // a NaN is seen
-                    if (!(s.c[m][n][e] <= kLeastMaximum)) seen |= e % 2 == 0 ? 0xFFFFu : 0xFFFF0000u;
+                    if (!(s.c[m][n][e] <= kHiddenScore)) seen |= e % 2 == 0 ? 0xFFFFu : 0xFFFF0000u;
             seen |= __shfl_xor_sync(~0u, seen, 4);
             seen |= __shfl_xor_sync(~0u, seen, 8);
             mask[n] = seen | __shfl_xor_sync(~0u, seen, 16);

@@ -39,6 +39,7 @@ struct Sequence {
             read(p.cu_seqlens_q, b, p.total_q, longest_q, s.first_q, s.seqlen_q);
             read(p.cu_seqlens_k, b, p.total_k, longest_k, s.first_k, s.seqlen_k);
         }
+        s.rows_k = s.seqlen_k;
         if constexpr (config.seqused)
             s.seqlen_k = static_cast<int>(greater(0, smaller(Index{s.seqlen_k}, length_at(p.seqused_k, b))));
         s.band = {p.diagonal + (p.top_left ? 0 : s.seqlen_k - s.seqlen_q), p.window_left, p.window_right};

@@ -88,8 +88,11 @@ struct Softmax {
             }
     }
 
+    // In fp64: LSE is exact to a few units of the last place, which m * ln 2 + log l in fp32 would not be.
     __device__ __forceinline__ float lse(int n, int half) const {
-        return l[n][half] == 0.0f ? -infinity() : fmaf(m[n][half], kLn2, logf(l[n][half]));
+        constexpr double kLn2Exact = 0.6931471805599453;
+        if (l[n][half] == 0.0f) return -infinity();
+        return static_cast<float>(static_cast<double>(m[n][half]) * kLn2Exact + log(static_cast<double>(l[n][half])));
     }
 };
 
