@@ -1,9 +1,14 @@
 // compile_bundle.cpp: see compile_bundle.h.
 #include "cuda/compile_bundle.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <exception>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -115,6 +120,10 @@ void compile_bundle(const std::string& path, std::span<const flashtile_bundle_it
     std::vector<Job> jobs;
     for (const flashtile_bundle_item& item : items) add_jobs(item, jobs);
     for (const Job& job : jobs) require_known(job.architecture);
+    // Minutes of work should not end at a folder that cannot be written.
+    const std::string folder = std::filesystem::absolute(path).parent_path();
+    if (::access(folder.c_str(), W_OK) != 0)
+        refuse("path is " + path + ", whose folder cannot be written: " + std::strerror(errno));
 
     std::vector<BundledKernel> kernels(jobs.size());
     std::atomic<std::size_t> next{0};

@@ -188,7 +188,7 @@ std::size_t temporary_files(const fs::path& place) {
 TEST_F(DiskCacheTest, AKilledWriterLeavesNoEntryAndIsCleanedUpAfter) {
     const pid_t child = ::fork();
     if (child == 0) {
-        const std::string large(400'000'000, 'x');  // takes long enough to be caught at
+        const std::string large(100'000'000, 'x');  // takes long enough to be caught at
         DiskCache(place).store(key, large);
         ::_exit(0);
     }

@@ -1,5 +1,5 @@
 // fake_driver.cpp: a driver for tests on machines without a GPU. It counts, refuses images that are not whole, and
-// launches nothing. FAKE_DRIVER_DEVICES (2), FAKE_DRIVER_ARCHITECTURE (80) and FAKE_DRIVER_VERSION (13000) shape it;
+// runs nothing. FAKE_DRIVER_DEVICES (2), FAKE_DRIVER_ARCHITECTURE (80) and FAKE_DRIVER_VERSION (13000) shape it;
 // FAKE_DRIVER_INIT is what cuInit returns. With FAKE_DRIVER_CAPTURING it behaves as while a stream is captured: a
 // module is loaded in the relaxed mode only.
 #include <atomic>
@@ -24,7 +24,7 @@ int devices() {
     return setting("FAKE_DRIVER_DEVICES", 2);
 }
 
-std::atomic<int> loads{0}, contexts{0}, shared_memory{0};
+std::atomic<int> loads{0}, contexts{0}, launches{0}, shared_memory{0};
 thread_local CUcontext current = nullptr, below = nullptr;  // one level of the stack is enough here
 thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
@@ -36,6 +36,9 @@ FAKE int fake_loads() {
 }
 FAKE int fake_contexts() {
     return contexts;
+}
+FAKE int fake_launches() {
+    return launches;
 }
 FAKE int fake_shared_memory() {
     return shared_memory;
@@ -73,17 +76,28 @@ FAKE CUresult cuDeviceGetName(char* name, int size, CUdevice device) {
     return CUDA_SUCCESS;
 }
 FAKE CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
-    switch (which) {
-        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+    switch (which) {  // by their numbers in the CUDA documentation; an A100's, but for the architecture
+        case 16:      // MULTIPROCESSOR_COUNT
+            *value = 108;
+            return CUDA_SUCCESS;
+        case 38:  // L2_CACHE_SIZE
+            *value = 41943040;
+            return CUDA_SUCCESS;
+        case 75:  // COMPUTE_CAPABILITY_MAJOR
             *value = setting("FAKE_DRIVER_ARCHITECTURE", 80) / 10;
-            break;
-        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+            return CUDA_SUCCESS;
+        case 76:  // COMPUTE_CAPABILITY_MINOR
             *value = setting("FAKE_DRIVER_ARCHITECTURE", 80) % 10;
-            break;
+            return CUDA_SUCCESS;
+        case 81:  // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+            *value = 167936;
+            return CUDA_SUCCESS;
+        case 97:  // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+            *value = 166912;
+            return CUDA_SUCCESS;
         default:
-            *value = 1000 + which;  // every attribute its own value: one read for another is seen
+            return CUDA_ERROR_INVALID_VALUE;
     }
-    return CUDA_SUCCESS;
 }
 FAKE CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
     ++contexts;
@@ -128,4 +142,9 @@ FAKE CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const c
 FAKE CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute which, int value) {
     if (which == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) shared_memory = value;
     return CUDA_SUCCESS;
+}
+FAKE CUresult cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                             CUstream, void**, void**) {
+    ++launches;
+    return function != nullptr && current != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -58,16 +58,17 @@ TEST_F(FindNvrtc, PythonPackagesOfBothLayouts) {
     EXPECT_EQ(found(), (List{newer, older}));
 }
 
-TEST_F(FindNvrtc, ThePythonOnThePathWithoutStartingIt) {
+TEST_F(FindNvrtc, ThePythonsOnThePathWithoutStartingThem) {
     put("first/bin/python");  // not python3
+    put("first/lib/python3.12/site-packages/nvidia/cu13/lib/libnvrtc.so.13");
     write_file(folder / "second/bin/python3", "exit 1");
-    const std::string file = put("second/lib/python3.12/site-packages/nvidia/cu13/lib/libnvrtc.so.13");
-    put("third/bin/python3");
-    put("third/lib/python3.12/site-packages/nvidia/cu13/lib/libnvrtc.so.13");
+    const std::string second = put("second/lib/python3.12/site-packages/nvidia/cu13/lib/libnvrtc.so.13");
+    put("pyenv/shims/python3");
+    const std::string shim = put("pyenv/versions/3.12.1/lib/python3.12/site-packages/nvidia/cu13/lib/libnvrtc.so.13");
     const std::string list = (folder / "first/bin").string() + "::" + (folder / "second/bin").string() + ":" +
-                             (folder / "third/bin").string();
+                             (folder / "pyenv/shims").string();
     const Environment environment("PATH", list);
-    EXPECT_EQ(found(), List{file});
+    EXPECT_EQ(found(), (List{second, shim}));
 }
 
 TEST_F(FindNvrtc, TheUsersOwnPackagesAndToolkits) {

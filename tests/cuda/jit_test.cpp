@@ -11,6 +11,7 @@
 #include "cuda/jit/bundle.h"
 #include "cuda/jit/compile.h"
 #include "fake_image.h"
+#include "flashtile/flashtile.h"
 #include "temporary_folder.h"
 
 namespace flashtile::cuda {
@@ -31,12 +32,14 @@ struct Jit : testing::Test {
         return static_cast<std::size_t>(std::distance(fs::directory_iterator(cache()), fs::directory_iterator()));
     }
 
-    std::FILE* start(int configs, int threads, int devices) const {
+    std::FILE* start(const std::string& arguments) const {
         std::string command = "env";
         for (const auto& [name, value] : environment) command += " " + name + "='" + value + "'";
-        command += std::string(" '" CLIENT "' ") + std::to_string(configs) + " " + std::to_string(threads) + " " +
-                   std::to_string(devices) + " 2>&1";
-        return ::popen(command.c_str(), "r");
+        return ::popen((command + " '" CLIENT "' " + arguments + " 2>&1").c_str(), "r");
+    }
+    std::FILE* start(int configs, int threads, int devices) const {
+        return start("kernels " + std::to_string(configs) + " " + std::to_string(threads) + " " +
+                     std::to_string(devices));
     }
     static std::string finish(std::FILE* running) {
         std::string text;
@@ -46,6 +49,7 @@ struct Jit : testing::Test {
         EXPECT_EQ(status, 0) << text;
         return text;
     }
+    std::string run(const std::string& arguments) const { return finish(start(arguments)); }
     std::string run(int configs, int threads = 1, int devices = 1) const {
         return finish(start(configs, threads, devices));
     }
@@ -191,6 +195,71 @@ TEST_F(Jit, AWrongBundleIsAnErrorEveryTime) {
     environment["FLASHTILE_BUNDLE"] = folder / "kernels.ftb";
     EXPECT_TRUE(run(2).starts_with("error 1 the bundle " + (folder / "kernels.ftb").string() + ": is not a bundle"));
     EXPECT_EQ(compiles(), 0);
+}
+
+TEST_F(Jit, ACallGoesFromTheCInterfaceToItsLaunch) {
+    EXPECT_EQ(run("forward"), "loads 1 contexts 1 launches 2\n");
+    EXPECT_EQ(compiles(), 1);
+}
+
+TEST_F(Jit, ABundleServesTheCallsItWasMadeFor) {
+    const std::string path = folder / "kernels.ftb";
+    // Forward with and without LSE; backward has three kernels.
+    EXPECT_EQ(run("bundle " + path + " 80 " + std::to_string(FLASHTILE_WITH_CAUSAL) + " 1"), "5 of 5 kernels\n");
+    const auto made = compiles();
+    EXPECT_EQ(made, 5);
+    EXPECT_EQ(run("load " + path), "loads 1 contexts 1 launches 2\n");
+    environment["FLASHTILE_BUNDLE"] = path;
+    environment["FLASHTILE_NVRTC"] = folder / "none";
+    EXPECT_EQ(run("forward"), "loads 1 contexts 1 launches 2\n");
+    EXPECT_EQ(compiles(), made);
+    EXPECT_FALSE(fs::exists(cache()));
+}
+
+TEST_F(Jit, ABundleOfOtherOptionsServesThemOnly) {
+    const std::string path = folder / "kernels.ftb";
+    EXPECT_EQ(run("bundle " + path + " 80 0 0"), "2 of 2 kernels\n");
+    environment["FLASHTILE_NVRTC"] = folder / "none";
+    EXPECT_NE(run("load " + path).find("has 2 kernels, not this one"), std::string::npos);
+}
+
+TEST_F(Jit, ABundleIsRefusedBeforeAnythingIsCompiled) {
+    const std::string path = folder / "kernels.ftb";
+    EXPECT_TRUE(run("bundle " + path + " 81 0 0").starts_with("error 1 architecture is 81, allowed is one of 80, 86"));
+    EXPECT_TRUE(run("bundle /nowhere/kernels.ftb 80 0 0").starts_with("error 1 path is /nowhere/kernels.ftb"));
+    EXPECT_TRUE(run("bundle " + path + " 80 " + std::to_string(FLASHTILE_WITH_BIAS_GRADIENT) + " 1")
+                    .starts_with("error 1 options hold BIAS_GRADIENT"));
+    environment["FAKE_NVRTC_NEWEST"] = "90";
+    EXPECT_NE(run("bundle " + path + " 100 0 0").find("makes no machine code for sm_100"), std::string::npos);
+    EXPECT_EQ(compiles(), 0);
+    environment["FAKE_NVRTC_FAIL"] = "the reason";
+    EXPECT_NE(run("bundle " + path + " 80 0 0").find("the reason"), std::string::npos);
+    EXPECT_FALSE(fs::exists(path));
+}
+
+TEST_F(Jit, InfoSaysWhatIsThereAndWhatIsNot) {
+    const auto has = [](const std::string& text, const std::string& part) {
+        EXPECT_NE(text.find(part), std::string::npos) << part << "\nis not in\n" << text;
+    };
+    run(2);
+    const std::string all = run("info");
+    has(all, "\"driver\": {\"found\": true, \"path\": \"" FAKE_DRIVER "\", \"cuda\": \"13.0\"}");
+    has(all,
+        "{\"ordinal\": 1, \"name\": \"Fake 1\", \"target\": \"sm_80\", \"multiprocessors\": 108, "
+        "\"shared_memory_per_block\": 166912, \"shared_memory_per_multiprocessor\": 167936, "
+        "\"l2_bytes\": 41943040}");
+    has(all, "\"nvrtc\": {\"found\": true, \"path\": \"" FAKE_NVRTC "\", \"version\": \"13.0\"");
+    has(all, "\"sm_89\", \"sm_90a\"");
+    has(all, "\"cache\": {\"folder\": \"" + cache().string() + "\", \"kernels\": 2, ");
+    environment = {{"FLASHTILE_CUDA_DRIVER", "/no\\where"},
+                   {"FLASHTILE_NVRTC", "/nowhere"},
+                   {"FLASHTILE_CACHE", "/proc/none"},
+                   {"FLASHTILE_BUNDLE", "/nowhere.ftb"}};
+    const std::string none = run("info");
+    has(none, "\"driver\": {\"found\": false, \"why_not\": \"no CUDA driver: looked for /no\\\\where");
+    has(none, "\"devices\": [], ");
+    has(none, "\"looked\": [\"/nowhere (FLASHTILE_NVRTC)\"]");
+    has(none, "\"bundles\": [{\"why_not\": \"the bundle /nowhere.ftb: No such file or directory");
 }
 
 }  // namespace

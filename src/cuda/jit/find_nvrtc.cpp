@@ -34,10 +34,11 @@ std::vector<fs::path> children(const fs::path& folder, const std::string& start)
 class Search {
 public:
     // A folder that may hold the library itself.
-    void folder(const fs::path& where) {
+    void folder(const fs::path& named) {
+        std::error_code error;
+        const fs::path where = fs::weakly_canonical(named, error);  // lib64 may be lib
         if (where.empty() || std::ranges::find(places.looked, where.string()) != places.looked.end()) return;
         places.looked.push_back(where.string());
-        std::error_code error;
         for (const char* name : kNames)
             if (fs::exists(where / name, error)) return places.found.push_back((where / name).string());
     }
@@ -68,14 +69,15 @@ public:
     NvrtcPlaces places;
 };
 
-// The root of the environment of the first python3 on PATH.
-fs::path python_on_path() {
+// The folders of PATH that have a python3.
+std::vector<fs::path> python_folders() {
+    std::vector<fs::path> list;
     std::istringstream path(environment("PATH"));
     std::error_code error;
     for (std::string folder; std::getline(path, folder, ':');)
         if (!folder.empty() && fs::exists(fs::path(folder) / "python3", error))
-            return fs::canonical(folder, error).parent_path();  // /bin may be /usr/bin
-    return {};
+            list.push_back(fs::canonical(folder, error));  // /bin may be /usr/bin
+    return list;
 }
 
 fs::path own_folder() {
@@ -101,18 +103,19 @@ NvrtcPlaces nvrtc_places() {
     search.places.found.assign(kNames.begin(), kNames.end());
     search.places.looked.emplace_back("the loader's path");
     search.python(environment("VIRTUAL_ENV"));
-    search.python(python_on_path());
+    for (const fs::path& folder : python_folders()) {
+        search.python(folder.parent_path());
+        if (folder.filename() == "shims")  // pyenv's: they start the Python of one of its versions
+            for (const fs::path& version : children(folder.parent_path() / "versions", "")) search.python(version);
+    }
     if (const std::string home = environment("HOME"); !home.empty()) search.python(fs::path(home) / ".local");
-    // Installed as part of a Python package this library lies some folders below site-packages; installed into an
-    // environment's lib folder, beside python3.x.
+    // Installed into an environment's lib folder this library lies beside python3.x; as a Python package, below
+    // site-packages.
     const fs::path own = own_folder();
     search.folder(own);
-    fs::path above = own;
-    for (int level = 0; level < 3 && above.has_relative_path(); ++level) {
-        above = above.parent_path();
-        search.packages(above);
-    }
     search.python(own.parent_path());
+    for (fs::path above = own; above.has_relative_path(); above = above.parent_path())
+        if (above.filename() == "site-packages" || above.filename() == "dist-packages") search.packages(above);
     search.toolkit(environment("CUDA_HOME"));
     search.toolkit(environment("CUDA_PATH"));
     for (const fs::path& root : children("/usr/local", "cuda")) search.toolkit(root);
