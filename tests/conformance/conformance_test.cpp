@@ -2,33 +2,18 @@
 // has.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <iostream>
 #include <string>
 
 #include "conformance/case_list.h"
 #include "conformance/judge.h"
+#include "conformance/share.h"
 
 namespace flashtile::conformance {
 namespace {
 
 constexpr std::uint64_t kRandomSeed = 20260700;
 constexpr std::uint64_t kRandomCases = 700;
-
-// FLASHTILE_TEST_EVERY=n takes every n-th case: for sanitizers and emulators, where one takes 5 to 20 times as long.
-// n+i starts at the i-th: the n processes from n+0 to n+(n-1) share the whole list.
-struct Share {
-    std::size_t every = 1, first = 0;
-    bool has(std::size_t index) const { return index % every == first; }
-};
-
-Share share() {
-    const char* text = std::getenv("FLASHTILE_TEST_EVERY");
-    if (text == nullptr) return {};
-    const std::string value = text;
-    const std::size_t plus = value.find('+');
-    return {std::stoul(value), plus == std::string::npos ? 0 : std::stoul(value.substr(plus + 1))};
-}
 
 class Conformance : public testing::TestWithParam<Target> {
 protected:
@@ -40,7 +25,7 @@ protected:
     void run(const std::string& prefix) {
         std::size_t count = 0;
         for (const Case& c : named_cases())
-            if (c.name.rfind(prefix, 0) == 0 && share().has(count++)) check(c, "--case=" + c.name);
+            if (c.name.rfind(prefix, 0) == 0 && share_.has(count++)) check(c, "--case=" + c.name);
         EXPECT_GT(count, 0u);
     }
 
@@ -55,6 +40,8 @@ protected:
             ADD_FAILURE() << e.what();
         }
     }
+
+    const Share share_ = share_of_list();
 };
 
 TEST_P(Conformance, Lengths) {
@@ -105,7 +92,7 @@ TEST_P(Conformance, LongSequences) {
 
 TEST_P(Conformance, Random) {
     for (std::uint64_t n = 0; n < kRandomCases; ++n)
-        if (share().has(n)) check(random_case(kRandomSeed + n), "--random=1 --seed=" + std::to_string(kRandomSeed + n));
+        if (share_.has(n)) check(random_case(kRandomSeed + n), "--random=1 --seed=" + std::to_string(kRandomSeed + n));
 }
 
 std::string name_of(const testing::TestParamInfo<Target>& info) {

@@ -25,13 +25,17 @@ struct Outputs {
     bool operator==(const Outputs&) const = default;
 };
 
+inline Outputs values_of(const conformance::ProblemData& data) {
+    return {data.out.values(), data.lse.values(), data.dq.values(),
+            data.dk.values(),  data.dv.values(),  data.dbias.values()};
+}
+
 inline Outputs run(conformance::ProblemData& data, const flashtile::options& o) {
     for (auto* t : data.outputs())
         if (t->present()) t->poison();
     data.forward(o);
     data.backward(o);
-    return {data.out.values(), data.lse.values(), data.dq.values(),
-            data.dk.values(),  data.dv.values(),  data.dbias.values()};
+    return values_of(data);
 }
 
 inline Outputs run(const conformance::Case& problem, isa which) {
