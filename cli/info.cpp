@@ -87,10 +87,8 @@ void print_cuda(const nlohmann::ordered_json& cuda) {
     const auto& nvrtc = cuda["nvrtc"];
     fmt::print("NVRTC             {}\n",
                found_or_why(nvrtc, fmt::format("{}, version {}", text(nvrtc, "path"), text(nvrtc, "version"))));
-    if (nvrtc["found"]) {
-        fmt::print("  compiles for    {}\n", joined(nvrtc["targets"]));
-        fmt::print("  looked in       {}\n", joined(nvrtc["looked"]));
-    }
+    if (nvrtc["found"]) fmt::print("  compiles for    {}\n", joined(nvrtc["targets"]));
+    fmt::print("  looked in       {}\n", joined(nvrtc["looked"]));
     const auto& cache = cuda["cache"];
     fmt::print("kernel cache      {}: {} kernels, {}{}\n", text(cache, "folder"), cache["kernels"].get<std::uint64_t>(),
                format_bytes(cache["bytes"].get<std::uint64_t>()),

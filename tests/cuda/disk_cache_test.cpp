@@ -1,10 +1,8 @@
 // disk_cache_test.cpp: what the cache makes of every kind of damage. A miss is the right answer to all of it.
 #include "cuda/jit/disk_cache.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -185,18 +183,30 @@ std::size_t temporary_files(const fs::path& place) {
     return count;
 }
 
-TEST_F(DiskCacheTest, AKilledWriterLeavesNoEntryAndIsCleanedUpAfter) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-        const std::string large(100'000'000, 'x');  // takes long enough to be caught at
-        DiskCache(place).store(key, large);
-        ::_exit(0);
+// A process that stores an entry which takes long enough to be met while it is written.
+class SlowWriter {
+public:
+    SlowWriter(const fs::path& place, const std::string& name) {
+        child_ = ::fork();
+        if (child_ == 0) ::_exit(DiskCache(place).store(name, large()) ? 0 : 1);
+        while (temporary_files(place) == 0) std::this_thread::yield();
     }
-    while (temporary_files(place) == 0) std::this_thread::yield();
-    ::kill(child, SIGKILL);
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    ASSERT_TRUE(WIFSIGNALED(status)) << "the writer was through before it could be killed";
+    void kill() const { ::kill(child_, SIGKILL); }
+    int wait() const {
+        int status = 0;
+        ::waitpid(child_, &status, 0);
+        return status;
+    }
+    static std::string large() { return std::string(100'000'000, 'x'); }
+
+private:
+    pid_t child_;
+};
+
+TEST_F(DiskCacheTest, AKilledWriterLeavesNoEntryAndIsCleanedUpAfter) {
+    const SlowWriter writer(place, key);
+    writer.kill();
+    ASSERT_TRUE(WIFSIGNALED(writer.wait())) << "the writer was through before it could be killed";
     EXPECT_EQ(temporary_files(place), 1u);
     EXPECT_EQ(load(), std::nullopt);
     ASSERT_TRUE(store());
@@ -204,16 +214,14 @@ TEST_F(DiskCacheTest, AKilledWriterLeavesNoEntryAndIsCleanedUpAfter) {
     EXPECT_EQ(files(), 1u);
 }
 
-TEST_F(DiskCacheTest, ALivingWritersTemporaryFileStays) {
+TEST_F(DiskCacheTest, ALivingWriterIsNotCleanedUp) {
+    const std::string other(64, 'b');
+    const SlowWriter writer(place, other);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // from the file's making to its lock
     ASSERT_TRUE(store());
-    const fs::path other = place / ".flashtile-1234.part";
-    const int file = ::open(other.c_str(), O_WRONLY | O_CREAT, 0600);
-    ASSERT_EQ(::flock(file, LOCK_EX), 0);
-    ASSERT_TRUE(store());
-    EXPECT_TRUE(fs::exists(other));
-    ::close(file);
-    ASSERT_TRUE(store());
-    EXPECT_FALSE(fs::exists(other));
+    EXPECT_EQ(writer.wait(), 0);
+    EXPECT_EQ(DiskCache(place).load(other), SlowWriter::large());
+    EXPECT_EQ(files(), 2u);
 }
 
 TEST(CacheFolder, FollowsTheEnvironment) {

@@ -32,10 +32,16 @@ struct Jit : testing::Test {
         return static_cast<std::size_t>(std::distance(fs::directory_iterator(cache()), fs::directory_iterator()));
     }
 
+    std::string command(const std::string& arguments) const {
+        std::string text = "env";
+        for (const auto& [name, value] : environment) text += " " + name + "=\"" + value + "\"";
+        return text + " " CLIENT " " + arguments;
+    }
     std::FILE* start(const std::string& arguments) const {
-        std::string command = "env";
-        for (const auto& [name, value] : environment) command += " " + name + "='" + value + "'";
-        return ::popen((command + " '" CLIENT "' " + arguments + " 2>&1").c_str(), "r");
+        return ::popen((command(arguments) + " 2>&1").c_str(), "r");
+    }
+    std::FILE* start_in_terminal(const std::string& arguments) const {
+        return ::popen(("script -qec '" + command(arguments) + "' /dev/null").c_str(), "r");
     }
     std::FILE* start(int configs, int threads, int devices) const {
         return start("kernels " + std::to_string(configs) + " " + std::to_string(threads) + " " +
@@ -155,12 +161,21 @@ TEST_F(Jit, WithoutACompilerTheErrorSaysWhatToInstallAndWhereItLooked) {
     const std::string text = run(1);
     EXPECT_TRUE(text.starts_with("error 2 no NVRTC")) << text;
     EXPECT_NE(text.find("pip install nvidia-cuda-nvrtc"), std::string::npos) << text;
-    EXPECT_NE(text.find("Looked in: " + (folder / "none").string() + " (FLASHTILE_NVRTC)"), std::string::npos) << text;
+    EXPECT_NE(text.find("Looked in " + (folder / "none").string() + " (FLASHTILE_NVRTC)"), std::string::npos) << text;
     environment["FLASHTILE_NVRTC"] = FAKE_DRIVER;  // a library, but another
     EXPECT_NE(run(1).find("lacks nvrtcVersion"), std::string::npos);
     environment["FLASHTILE_NVRTC"] = FAKE_NVRTC;
     environment["FAKE_NVRTC_VERSION"] = "118";
     EXPECT_NE(run(1).find("is NVRTC 11.8; the kernels are C++20, which NVRTC knows since 12.0"), std::string::npos);
+}
+
+TEST_F(Jit, ALongCompileIsMentionedOnATerminalOnly) {
+    environment["FAKE_NVRTC_MILLISECONDS"] = "1100";
+    EXPECT_EQ(run(1), "loads 1 contexts 1 shared 50000 mode 0 functions 1\n");
+    if (std::system("command -v script >/dev/null") != 0) GTEST_SKIP() << "script(1) is not installed";
+    environment["FAKE_NVRTC_VERSION"] = "131";  // to compile again
+    const std::string said = finish(start_in_terminal("kernels 1 1 1"));
+    EXPECT_NE(said.find("flashtile: compiled a kernel for sm_80 in 1."), std::string::npos) << said;
 }
 
 // The config that the client asks for first, as the fake compiler would have compiled it.
@@ -251,7 +266,7 @@ TEST_F(Jit, InfoSaysWhatIsThereAndWhatIsNot) {
     has(all, "\"nvrtc\": {\"found\": true, \"path\": \"" FAKE_NVRTC "\", \"version\": \"13.0\"");
     has(all, "\"sm_89\", \"sm_90a\"");
     has(all, "\"cache\": {\"folder\": \"" + cache().string() + "\", \"kernels\": 2, ");
-    environment = {{"FLASHTILE_CUDA_DRIVER", "/no\\where"},
+    environment = {{"FLASHTILE_CUDA_DRIVER", "/no\\\\where"},
                    {"FLASHTILE_NVRTC", "/nowhere"},
                    {"FLASHTILE_CACHE", "/proc/none"},
                    {"FLASHTILE_BUNDLE", "/nowhere.ftb"}};

@@ -37,16 +37,16 @@ public:
     void folder(const fs::path& named) {
         std::error_code error;
         const fs::path where = fs::weakly_canonical(named, error);  // lib64 may be lib
-        if (where.empty() || std::ranges::find(places.looked, where.string()) != places.looked.end()) return;
-        places.looked.push_back(where.string());
-        for (const char* name : kNames)
-            if (fs::exists(where / name, error)) return places.found.push_back((where / name).string());
+        if (is_new(where)) take(where);
     }
 
     // A site-packages folder: the PyPI package nvidia-cuda-nvrtc as laid out for CUDA 13 and for CUDA 12.
-    void packages(const fs::path& site) {
-        folder(site / "nvidia" / "cu13" / "lib");
-        folder(site / "nvidia" / "cuda_nvrtc" / "lib");
+    void packages(const fs::path& named) {
+        std::error_code error;
+        const fs::path site = fs::weakly_canonical(named, error);
+        if (!is_new(site)) return;
+        take(site / "nvidia" / "cu13" / "lib");
+        take(site / "nvidia" / "cuda_nvrtc" / "lib");
     }
 
     // A Python environment's root, which need not be that of the Python now running.
@@ -67,6 +67,18 @@ public:
     }
 
     NvrtcPlaces places;
+
+private:
+    bool is_new(const fs::path& where) {
+        if (where.empty() || std::ranges::find(places.looked, where.string()) != places.looked.end()) return false;
+        places.looked.push_back(where.string());
+        return true;
+    }
+    void take(const fs::path& where) {
+        std::error_code error;
+        for (const char* name : kNames)
+            if (fs::exists(where / name, error)) return places.found.push_back((where / name).string());
+    }
 };
 
 // The folders of PATH that have a python3.

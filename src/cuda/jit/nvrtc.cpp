@@ -69,9 +69,10 @@ struct NvrtcOpening {
         why_not =
             "no NVRTC, which compiles the CUDA kernels. Install it with `pip install nvidia-cuda-nvrtc` (CUDA 13) "
             "or `pip install nvidia-cuda-nvrtc-cu12`, name its file in FLASHTILE_NVRTC, or load a bundle of "
-            "compiled kernels (FLASHTILE_BUNDLE). Looked in: ";
-        for (const std::string& place : places.looked)
-            why_not += (&place == &places.looked.front() ? "" : ", ") + place;
+            "compiled kernels (FLASHTILE_BUNDLE). Looked in ";
+        why_not += places.looked.size() == 1
+                       ? places.looked.front()
+                       : std::to_string(places.looked.size()) + " places, which `flashtile info` lists";
         why_not += refused;
     }
 
