@@ -53,6 +53,7 @@ int value_of(const std::array<Named, n>& list, const char* option, const std::st
     for (const Named& each : list)
         if (word == each.name) return each.value;
     std::vector<std::string> names;
+    names.reserve(n);
     for (const Named& each : list) names.emplace_back(each.name);
     throw CLI::ValidationError(option, fmt::format("is {}, allowed is {}", word, fmt::join(names, ", ")));
 }

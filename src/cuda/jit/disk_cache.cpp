@@ -59,7 +59,7 @@ fs::path cache_folder() {
         const char* value = std::getenv(name);
         return fs::path(value != nullptr ? value : "");
     };
-    if (const fs::path wish = variable("FLASHTILE_CACHE"); !wish.empty()) return wish;
+    if (fs::path wish = variable("FLASHTILE_CACHE"); !wish.empty()) return wish;
     if (const fs::path caches = variable("XDG_CACHE_HOME"); caches.is_absolute()) return caches / "flashtile";
     if (const fs::path home = variable("HOME"); !home.empty()) return home / ".cache" / "flashtile";
     return {};

@@ -1,6 +1,8 @@
 // load.cpp: see load.h.
 #include "cuda/jit/load.h"
 
+#include <bit>
+
 #include "core/error.h"
 #include "cuda/jit/render.h"
 
@@ -29,7 +31,7 @@ LoadedKernel load(const std::string& image, const KernelConfig& config, const De
 
     std::string log(8192, '\0');
     CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-    void* values[] = {log.data(), reinterpret_cast<void*>(log.size())};
+    void* values[] = {log.data(), std::bit_cast<void*>(log.size())};
     CUmodule module = nullptr;
     if (const CUresult result = driver().cuModuleLoadDataEx(&module, image.c_str(), 2, options, values);
         result != CUDA_SUCCESS) {

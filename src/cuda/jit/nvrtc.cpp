@@ -64,7 +64,7 @@ struct NvrtcOpening {
             const std::string reason = open(path);
             if (reason.empty()) return;
             // A bare name that the loader does not know is no news; a file that does not open is.
-            if (path.find('/') != std::string::npos) refused += "; " + path + ": " + reason;
+            if (path.find('/') != std::string::npos) refused.append("; ").append(path).append(": ").append(reason);
         }
         why_not =
             "no NVRTC, which compiles the CUDA kernels. Install it with `pip install nvidia-cuda-nvrtc` (CUDA 13) "

@@ -44,7 +44,7 @@ std::string write_whole(int folder, const std::string& name, std::initializer_li
     for (const std::string_view part : parts) good = good && file.write(part);
     good = good && ::fsync(file.get()) == 0 && ::renameat(folder, temporary.c_str(), folder, name.c_str()) == 0;
     if (good) return "";
-    const std::string reason = std::strerror(errno);
+    std::string reason = std::strerror(errno);
     ::unlinkat(folder, temporary.c_str(), 0);
     return reason;
 }
