@@ -8,6 +8,7 @@
 // Prints what the fakes counted, or "error STATUS MESSAGE".
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <flashtile/flashtile.hpp>
@@ -33,18 +34,20 @@ int ask_fake(const char* function) {
 void ask_for_kernels(int configs, int threads, int devices) {
     std::mutex mutex;
     std::set<const cuda::LoadedKernel*> kernels;
+    int mode = 0;  // what a thread's capture mode was left at
     std::string error;
     std::vector<std::jthread> running;
     for (int thread = 0; thread < threads; ++thread)
-        running.emplace_back([&] {
+        running.emplace_back([&, thread] {
             for (int config = 0; config < configs; ++config)
-                for (int ordinal = 0; ordinal < devices; ++ordinal) try {
-                        const cuda::Device& device = cuda::device(ordinal);
+                for (int n = 0; n < devices; ++n) try {
+                        const cuda::Device& device = cuda::device((thread + n) % devices);  // both at the same time
                         const cuda::ContextScope scope(device);
                         const KernelConfig wanted{.head_dim = 16 * (config + 1), .Br = 64, .Bc = 64, .warps = 4};
                         const cuda::LoadedKernel& kernel = cuda::kernel_for(wanted, device, 50000);
                         const std::lock_guard lock(mutex);
                         kernels.insert(&kernel);
+                        mode = std::max(mode, ask_fake("fake_capture_mode"));
                     } catch (const Error& caught) {
                         const std::lock_guard lock(mutex);
                         error = std::to_string(caught.status()) + " " + caught.what();
@@ -55,8 +58,7 @@ void ask_for_kernels(int configs, int threads, int devices) {
         std::printf("error %s\n", error.c_str());
     else
         std::printf("loads %d contexts %d shared %d mode %d functions %zu\n", ask_fake("fake_loads"),
-                    ask_fake("fake_contexts"), ask_fake("fake_shared_memory"), ask_fake("fake_capture_mode"),
-                    kernels.size());
+                    ask_fake("fake_contexts"), ask_fake("fake_shared_memory"), mode, kernels.size());
 }
 
 // The fake driver reads no memory, so any address does.
