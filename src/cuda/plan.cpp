@@ -200,10 +200,12 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
         const auto last = static_cast<std::uint64_t>((p.head_dim_v - c.head_dim_v) * size_of(p.dtype));
         c.vector_bytes = std::min(c.vector_bytes, alignment_of(last));
     }
-    const bool options = c.scale_first || c.dropout;
-    const std::span<const Tile> table = fp32      ? std::span<const Tile>(sm80::kForwardFp32)
-                                        : options ? std::span<const Tile>(sm80::kForwardWithOptions)
-                                                  : std::span<const Tile>(sm80::kForward);
+    const auto table = [&]() -> std::span<const Tile> {
+        if (fp32) return sm80::kForwardFp32;
+        if (c.scale_first || c.dropout) return sm80::kForwardWithOptions;
+        if (c.packed || c.seqused) return sm80::kForwardPacked;
+        return sm80::kForward;
+    }();
     ForwardPlan plan{choose(c, table, std::max(c.head_dim, c.head_dim_v), device)};
     plan.forward.blocks = checked_blocks(query_blocks(p, plan.forward.config.Br) * c.value_slices);
     return plan;
@@ -221,8 +223,13 @@ BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceF
     const bool fp32 = c.element == Element::fp32;
 
     BackwardPlan plan;
-    plan.backward = choose(
-        c, fp32 ? std::span<const Tile>(sm80::kBackwardFp32) : std::span<const Tile>(sm80::kBackward), widest, device);
+    const auto table = [&]() -> std::span<const Tile> {
+        if (fp32) return sm80::kBackwardFp32;
+        if (c.softcap) return sm80::kBackwardSoftcap;
+        if (c.scale_first || c.dropout || c.packed || c.seqused) return sm80::kBackwardWithOptions;
+        return sm80::kBackward;
+    }();
+    plan.backward = choose(c, table, widest, device);
     const KernelConfig& main = plan.backward.config;
     plan.backward.blocks = checked_blocks(blocks_of(p.seqlen_k, main.Bc) * p.kv_heads * p.batch);
 

@@ -100,15 +100,15 @@ struct BackwardSm80 {
             dv, tile.p + ValueGrid::row(), tile.dout_stage(stage) + ValueGrid::column());
         // dQ += dS K
         typename QueryGradient<config>::Grid::Accumulators dq;
-        dq.clear();
         using Grid = typename QueryGradient<config>::Grid;
         const Scalar* ds = tile.ds + Grid::row() * Tile::kPitchS;
         const Scalar* k = tile.k + Grid::column();
         if constexpr (ScoreModifier<config>::kMayHide)
-            M::template product<config.Bc, Tile::kPitchS, Read::as_stored, Tile::kPitchQ, Read::transposed>(
+            M::template product<config.Bc, Tile::kPitchS, Read::as_stored, Tile::kPitchQ, Read::transposed, true>(
                 dq, ds, k, typename Tile::SeenKeys{tile.seen(parity)});
         else
-            M::template product<config.Bc, Tile::kPitchS, Read::as_stored, Tile::kPitchQ, Read::transposed>(dq, ds, k);
+            M::template product<config.Bc, Tile::kPitchS, Read::as_stored, Tile::kPitchQ, Read::transposed, true>(
+                dq, ds, k);
         QueryGradient<config>::add(params, seq, block, i0, dq);
         // dK += dS^T Q
         M::template product<config.Br, Tile::kPitchS, Read::transposed, Tile::kPitchQ, Read::transposed>(

@@ -66,6 +66,8 @@ struct ForwardSm80 {
     __device__ __forceinline__ void load_keys(int stage, int j0) const {
         load_tile<Scalar, config.Bc, config.head_dim, kPitchQ, kThreads, config.vector_bytes>(
             tiles.k_stage(stage), k, params.k.stride_row, j0, first_key, end_key);
+    }
+    __device__ __forceinline__ void load_values(int stage, int j0) const {
         load_tile<Scalar, config.Bc, config.head_dim_v, kPitchV, kThreads, config.vector_bytes>(
             tiles.v_stage(stage), v, params.v.stride_row, j0, first_key, end_key);
     }
@@ -97,30 +99,47 @@ struct ForwardSm80 {
             clear_paddings();
             load_queries();
         }
-#pragma unroll
-        for (int n = 0; n < config.stages - 1; ++n) {
-            if (n < blocks) load_keys(n, key_of(n));
+        Fragments<MT, NT> s;
+        if constexpr (config.stages == 1) {
+            // One buffer each: V comes while S is computed, the next K while P V is.
+            if (blocks > 0) load_keys(0, key_of(0));
             ptx::cp_async_commit();
-        }
-        int stage = 0;
 #pragma unroll 1
-        for (int n = 0; n < blocks; ++n) {
-            if constexpr (config.stages == 1) {
-                __syncthreads();  // none still reads the block before
-                load_keys(0, key_of(n));
-                ptx::cp_async_commit();
+            for (int n = 0; n < blocks; ++n) {
+                const int j0 = key_of(n);
+                const bool sees = sees_any(warp_i0, warp_i1, j0);
                 ptx::cp_async_wait<0>();
-                __syncthreads();  // block n has come for every thread
-            } else {
-                ptx::cp_async_wait<config.stages - 2>();
-                __syncthreads();  // likewise, and none still reads the stage that is filled next
-                const int ahead = n + config.stages - 1;
-                if (ahead < blocks) load_keys(stage == 0 ? config.stages - 1 : stage - 1, key_of(ahead));
+                __syncthreads();  // K has come for every thread, and none still reads V
+                load_values(0, j0);
+                ptx::cp_async_commit();
+                if (sees) scores(warp_q, 0, s);
+                ptx::cp_async_wait<0>();
+                __syncthreads();  // V has come for every thread, and none still reads K
+                if (n + 1 < blocks) load_keys(0, key_of(n + 1));
+                ptx::cp_async_commit();
+                if (sees) accumulate(warp_i0, warp_i1, 0, j0, s, softmax, o);
+            }
+        } else {
+#pragma unroll
+            for (int n = 0; n < config.stages - 1; ++n) {
+                if (n < blocks) load_keys(n, key_of(n)), load_values(n, key_of(n));
                 ptx::cp_async_commit();
             }
-            const int j0 = key_of(n);
-            if (sees_any(warp_i0, warp_i1, j0)) process_block(warp_q, warp_i0, warp_i1, stage, j0, softmax, o);
-            stage = stage == config.stages - 1 ? 0 : stage + 1;
+            int stage = 0;
+#pragma unroll 1
+            for (int n = 0; n < blocks; ++n) {
+                ptx::cp_async_wait<config.stages - 2>();
+                __syncthreads();  // block n has come, and none still reads the stage that is filled next
+                const int ahead = n + config.stages - 1, other = stage == 0 ? config.stages - 1 : stage - 1;
+                if (ahead < blocks) load_keys(other, key_of(ahead)), load_values(other, key_of(ahead));
+                ptx::cp_async_commit();
+                const int j0 = key_of(n);
+                if (sees_any(warp_i0, warp_i1, j0)) {
+                    scores(warp_q, stage, s);
+                    accumulate(warp_i0, warp_i1, stage, j0, s, softmax, o);
+                }
+                stage = stage == config.stages - 1 ? 0 : stage + 1;
+            }
         }
         finish(warp_i0, warp_i1, softmax, o);
     }
@@ -131,12 +150,15 @@ struct ForwardSm80 {
         return seq.band.end_key(warp_i1 - 1, seq.seqlen_k) > j0 && seq.band.first_key(warp_i0) < j0 + config.Bc;
     }
 
-    // Lines 8 to 10: S = Q K^T, the online softmax, O = diag(alpha) O + P V.
-    __device__ __forceinline__ void process_block(const Scalar* warp_q, int warp_i0, int warp_i1, int stage, int j0,
-                                                  Softmax<MT>& softmax, Fragments<MT, OT>& o) const {
-        const Place place{warp_i0, j0};
-        Fragments<MT, NT> s;
+    // Line 8: S = Q K^T.
+    __device__ __forceinline__ void scores(const Scalar* warp_q, int stage, Fragments<MT, NT>& s) const {
         dot_products<M, kQueryColumns, kPitchO, kPitchQ>(s, warp_q, tiles.k_stage(stage));
+    }
+
+    // Lines 9 and 10: the online softmax, O = diag(alpha) O + P V.
+    __device__ __forceinline__ void accumulate(int warp_i0, int warp_i1, int stage, int j0, Fragments<MT, NT>& s,
+                                               Softmax<MT>& softmax, Fragments<MT, OT>& o) const {
+        const Place place{warp_i0, j0};
         // Options work on scores in natural units: log2(e) comes in with the exponential, by an FMA.
         float factor = params.scale_log2;
         if constexpr (config.scale_first) {

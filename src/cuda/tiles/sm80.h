@@ -20,6 +20,19 @@ inline constexpr Tile kForward[] = {
     {512, 32, 16, 2, 2, 1, "shared memory under 117 KB a block"},
 };
 
+// Packed batches: their lengths and offsets take registers too.
+inline constexpr Tile kForwardPacked[] = {
+    {64, 128, 64, 4, 2, 2, "as for dense batches"},
+    {128, 128, 32, 4, 2, 2, "128x64 would spill 104 bytes"},
+    {128, 64, 32, 4, 2, 2, "shared memory of 100 KB a multiprocessor"},
+    {256, 128, 64, 8, 2, 1, "as for dense batches"},
+    {256, 128, 32, 8, 2, 1, "shared memory under 204 KB a block"},
+    {256, 64, 32, 4, 2, 1, "shared memory under 136 KB a block"},
+    {512, 64, 32, 4, 2, 1, "the widest Q and K"},
+    {512, 64, 16, 4, 2, 1, "shared memory under 167 KB a block"},
+    {512, 32, 16, 2, 2, 1, "shared memory under 117 KB a block"},
+};
+
 // With options that need registers of their own: 16 queries a warp.
 inline constexpr Tile kForwardWithOptions[] = {
     {128, 64, 64, 4, 2, 2, "options take registers"},
@@ -31,11 +44,9 @@ inline constexpr Tile kForwardWithOptions[] = {
 };
 
 inline constexpr Tile kForwardFp32[] = {
-    {64, 64, 32, 4, 2, 2, "FMAs on fragments: registers for 16 queries a warp"},
-    {128, 64, 32, 4, 2, 1, "twice as wide"},
-    {128, 64, 16, 4, 2, 1, "shared memory under 102 KB a block"},
-    {256, 64, 32, 4, 2, 1, "twice as wide again"},
-    {256, 64, 16, 4, 2, 1, "shared memory under 200 KB a block"},
+    {64, 64, 16, 4, 2, 2, "FMAs on fragments; 64x32 would spill 36 bytes"},
+    {128, 64, 16, 4, 2, 1, "twice as wide"},
+    {256, 64, 16, 4, 2, 1, "twice as wide again"},
     {256, 32, 16, 2, 2, 1, "shared memory under 134 KB a block"},
     {512, 32, 16, 2, 2, 1, "the widest Q and K"},
     {512, 32, 16, 2, 1, 1, "shared memory under 166 KB a block"},
@@ -47,6 +58,30 @@ inline constexpr Tile kBackward[] = {
     {64, 64, 64, 8, 2, 1, "shared memory under 184 KB a block"},
     {128, 64, 128, 8, 2, 1, "dK and dV alone take 128 registers a lane"},
     {128, 64, 64, 8, 2, 1, "shared memory under 178 KB a block"},
+    {128, 32, 64, 4, 2, 1, "shared memory under 124 KB a block"},
+    {128, 32, 32, 4, 2, 1, "shared memory under 80 KB a block"},
+    {256, 64, 64, 8, 2, 1, "twice as wide"},
+    {256, 32, 64, 4, 2, 1, "shared memory under 224 KB a block"},
+    {256, 32, 32, 4, 1, 1, "shared memory under 146 KB a block"},
+};
+
+// Packed batches and options.
+inline constexpr Tile kBackwardWithOptions[] = {
+    {64, 64, 128, 8, 2, 1, "128x128 would spill 36 bytes"},
+    {64, 64, 64, 8, 2, 1, "shared memory under 116 KB a block"},
+    {128, 64, 128, 8, 2, 1, "as without options"},
+    {128, 64, 64, 8, 2, 1, "shared memory under 178 KB a block"},
+    {128, 32, 64, 4, 2, 1, "shared memory under 124 KB a block"},
+    {128, 32, 32, 4, 2, 1, "shared memory under 80 KB a block"},
+    {256, 64, 64, 8, 2, 1, "as without options"},
+    {256, 32, 64, 4, 2, 1, "shared memory under 224 KB a block"},
+    {256, 32, 32, 4, 1, 1, "shared memory under 146 KB a block"},
+};
+
+// Softcap keeps its derivative beside S and dP.
+inline constexpr Tile kBackwardSoftcap[] = {
+    {64, 64, 128, 8, 2, 1, "as for other options"},
+    {128, 64, 64, 8, 2, 1, "64x128 would spill 224 bytes"},
     {128, 32, 64, 4, 2, 1, "shared memory under 124 KB a block"},
     {128, 32, 32, 4, 2, 1, "shared memory under 80 KB a block"},
     {256, 64, 64, 8, 2, 1, "twice as wide"},

@@ -79,11 +79,20 @@ struct Math {
         *reinterpret_cast<unsigned*>(to) = pack(low, high);
     }
 
-    __device__ static __forceinline__ void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-        if constexpr (kElement == Element::bf16)
-            ptx::mma_bf16(c, a, b0, b1);
-        else
-            ptx::mma_fp16(c, a, b0, b1);
+    // C += A B, or C = A B.
+    __device__ static __forceinline__ void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+                                                    bool fresh = false) {
+        if constexpr (kElement == Element::bf16) {
+            if (fresh)
+                ptx::mma_bf16_fresh(c, a, b0, b1);
+            else
+                ptx::mma_bf16(c, a, b0, b1);
+        } else {
+            if (fresh)
+                ptx::mma_fp16_fresh(c, a, b0, b1);
+            else
+                ptx::mma_fp16(c, a, b0, b1);
+        }
     }
 
     // A fragments of P, which has just been an accumulator: the layouts agree.
@@ -110,31 +119,33 @@ struct Math {
     // C += A B, A [16 MT][K] and B [K][8 NT]. `a` and `b` are the tiles' corners; a transposed read of A finds A[m][k]
     // at row k, column m; B as stored lies [n][k] (keys are rows), transposed [k][n]. `keep.masks(n)` covers the
     // registers that hold rows 16 n + 2 t, 16 n + 2 t + 1 and the same plus 8 of B; what it hides reads as zero.
-    template <int K, int kPitchA, Read kReadA, int kPitchB, Read kReadB, int MT, int NT, class Keep = KeepAll>
+    // kFresh: C = A B.
+    template <int K, int kPitchA, Read kReadA, int kPitchB, Read kReadB, bool kFresh = false, int MT, int NT,
+              class Keep = KeepAll>
     __device__ static __forceinline__ void product(Fragments<MT, NT>& c, const Scalar* a, const Scalar* b,
                                                    const Keep& keep = {}) {
         static_assert(NT % 2 == 0 && K % kStep == 0, "");
         const unsigned from_a = address_a<kPitchA, kReadA>(a), from_b = address_b<kPitchB, kReadB>(b);
+        // The next two pairs of columns are on their way while one is multiplied.
+        constexpr int kPairs = NT / 2, kAll = K / kStep * kPairs, kAhead = kPairs < 2 ? 1 : 2;
+        unsigned left[2][MT][4], right[kAhead + 1][4];
+        const auto load = [&](int pair) {
+            if (pair >= kAll) return;
+            if (pair % kPairs == 0) load_a<kPitchA, kReadA>(left[pair / kPairs % 2], from_a, pair / kPairs * kStep);
+            load_b<kPitchB, kReadB>(right[pair % (kAhead + 1)], from_b, pair / kPairs * kStep, pair % kPairs * 2);
+        };
 #pragma unroll
-        for (int k = 0; k < K; k += kStep) {
-            unsigned left[MT][4];
+        for (int pair = 0; pair < kAhead; ++pair) load(pair);
+#pragma unroll
+        for (int pair = 0; pair < kAll; ++pair) {
+            load(pair + kAhead);
+            const int k = pair / kPairs, n = pair % kPairs * 2;
+            const uint2 mask = keep.masks(k);
+            const auto& b_now = right[pair % (kAhead + 1)];
 #pragma unroll
             for (int m = 0; m < MT; ++m) {
-                if constexpr (kReadA == Read::as_stored)
-                    ptx::ldmatrix(left[m], from_a + (m * 16 * kPitchA + k) * 2);
-                else
-                    ptx::ldmatrix_trans(left[m], from_a + (k * kPitchA + m * 16) * 2);
-            }
-            const uint2 mask = keep.masks(k / kStep);
-#pragma unroll
-            for (int n = 0; n < NT; n += 2) {
-                unsigned right[4];
-                load_b<kPitchB, kReadB>(right, from_b, k, n);
-#pragma unroll
-                for (int m = 0; m < MT; ++m) {
-                    multiply(c.c[m][n], left[m], right[0] & mask.x, right[1] & mask.y);
-                    multiply(c.c[m][n + 1], left[m], right[2] & mask.x, right[3] & mask.y);
-                }
+                multiply(c.c[m][n], left[k % 2][m], b_now[0] & mask.x, b_now[1] & mask.y, kFresh && k == 0);
+                multiply(c.c[m][n + 1], left[k % 2][m], b_now[2] & mask.x, b_now[3] & mask.y, kFresh && k == 0);
             }
         }
     }
@@ -144,18 +155,25 @@ struct Math {
     __device__ static __forceinline__ void product_from_registers(Fragments<MT, NT>& c, const Left<MT, KT>& p,
                                                                   const Scalar* b, const Keep& keep) {
         const unsigned from_b = address_b<kPitchB, Read::transposed>(b);
+        constexpr int kPairs = NT / 2, kAll = KT / 2 * kPairs, kAhead = 2;
+        unsigned right[kAhead + 1][4];
+        const auto load = [&](int pair) {
+            if (pair < kAll)
+                load_b<kPitchB, Read::transposed>(right[pair % (kAhead + 1)], from_b, pair / kPairs * kStep,
+                                                  pair % kPairs * 2);
+        };
 #pragma unroll
-        for (int k = 0; k < KT / 2; ++k) {
+        for (int pair = 0; pair < kAhead; ++pair) load(pair);
+#pragma unroll
+        for (int pair = 0; pair < kAll; ++pair) {
+            load(pair + kAhead);
+            const int k = pair / kPairs, n = pair % kPairs * 2;
             const uint2 mask = keep.masks(k);
+            const auto& now = right[pair % (kAhead + 1)];
 #pragma unroll
-            for (int n = 0; n < NT; n += 2) {
-                unsigned right[4];
-                load_b<kPitchB, Read::transposed>(right, from_b, k * kStep, n);
-#pragma unroll
-                for (int m = 0; m < MT; ++m) {
-                    multiply(c.c[m][n], p.a[m][k], right[0] & mask.x, right[1] & mask.y);
-                    multiply(c.c[m][n + 1], p.a[m][k], right[2] & mask.x, right[3] & mask.y);
-                }
+            for (int m = 0; m < MT; ++m) {
+                multiply(c.c[m][n], p.a[m][k], now[0] & mask.x, now[1] & mask.y);
+                multiply(c.c[m][n + 1], p.a[m][k], now[2] & mask.x, now[3] & mask.y);
             }
         }
     }
@@ -182,6 +200,17 @@ private:
         const unsigned first = kRead == Read::as_stored ? lane % 8 + lane / 16 * 8 : lane % 16;
         const unsigned second = kRead == Read::as_stored ? lane / 8 % 2 * 8 : lane / 16 * 8;
         return shared_address(b) + (first * kPitch + second) * 2;
+    }
+
+    template <int kPitch, Read kRead, int MT>
+    __device__ static __forceinline__ void load_a(unsigned (&r)[MT][4], unsigned from, int k) {
+#pragma unroll
+        for (int m = 0; m < MT; ++m) {
+            if constexpr (kRead == Read::as_stored)
+                ptx::ldmatrix(r[m], from + (m * 16 * kPitch + k) * 2);
+            else
+                ptx::ldmatrix_trans(r[m], from + (k * kPitch + m * 16) * 2);
+        }
     }
 
     template <int kPitch, Read kRead>
@@ -213,12 +242,14 @@ struct Math<Element::fp32> {
     }
 
     // Sums of at most kSum products are added up, so that an error grows with K / kSum + kSum, not with K.
-    static constexpr int kSum = 32;
+    static constexpr int kSum = 16;
     static constexpr int kChain = 1 << 30;  // product does so by itself
 
-    template <int K, int kPitchA, Read kReadA, int kPitchB, Read kReadB, int MT, int NT, class Keep = KeepAll>
+    template <int K, int kPitchA, Read kReadA, int kPitchB, Read kReadB, bool kFresh = false, int MT, int NT,
+              class Keep = KeepAll>
     __device__ static __forceinline__ void product(Fragments<MT, NT>& c, const float* a, const float* b,
                                                    const Keep& keep = {}) {
+        if constexpr (kFresh) c.clear();
         const unsigned g = lane_id() / 4, t = lane_id() % 4;
         const auto left = [&](int row, int k) {
             return kReadA == Read::as_stored ? a[row * kPitchA + k] : a[k * kPitchA + row];
@@ -297,8 +328,7 @@ template <class M, int K, int kPitchA, int kPitchB, int MT, int NT>
 __device__ __forceinline__ void dot_products(Fragments<MT, NT>& s, const typename M::Scalar* a,
                                              const typename M::Scalar* b) {
     constexpr int kFirst = K < M::kChain ? K : M::kChain;
-    s.clear();
-    M::template product<kFirst, kPitchA, Read::as_stored, kPitchB, Read::as_stored>(s, a, b);
+    M::template product<kFirst, kPitchA, Read::as_stored, kPitchB, Read::as_stored, true>(s, a, b);
     if constexpr (K > kFirst) {
         Fragments<MT, NT> rest;
         dot_products<M, K - kFirst, kPitchA, kPitchB>(rest, a + kFirst, b + kFirst);

@@ -145,9 +145,9 @@ struct GradientTile {
                     }
             }
 
-        dp.clear();  // and dS in the end
-        M::template product<padded(config, config.head_dim_v), kPitchV, Read::as_stored, kPitchV, Read::as_stored>(
-            dp, dout_stage(stage) + row0 * kPitchV, v + column0 * kPitchV);
+        // dP, and dS in the end
+        M::template product<padded(config, config.head_dim_v), kPitchV, Read::as_stored, kPitchV, Read::as_stored,
+                            true>(dp, dout_stage(stage) + row0 * kPitchV, v + column0 * kPitchV);
         typename ScoreGrid::Accumulators kept_p = s;
         if constexpr (config.dropout) {
             const float kept = 65536.0f / static_cast<float>(65536u - params.dropout_threshold);
