@@ -4,11 +4,14 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "core/error.h"
 
 namespace flashtile::cuda {
+
+namespace fs = std::filesystem;
 
 struct Nvrtc::Functions {
     using Handle = void*;  // nvrtcProgram
@@ -106,6 +109,11 @@ private:
         nvrtc.path_ = ::dladdr(reinterpret_cast<void*>(functions.nvrtcVersion), &info) != 0 && info.dli_fname != nullptr
                           ? info.dli_fname
                           : path;
+        // NVRTC opens its second file by name and its own RPATH, which is lost where a sanitizer stands in for dlopen.
+        // What is there already is found by name.
+        const fs::path folder = fs::path(nvrtc.path_).parent_path();
+        const std::string builtins = "libnvrtc-builtins.so." + std::to_string(major) + "." + std::to_string(minor);
+        ::dlopen((folder / builtins).c_str(), RTLD_NOW | RTLD_LOCAL);
         return "";
     }
 };
