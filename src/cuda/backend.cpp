@@ -7,6 +7,7 @@
 #include "cuda/device.h"
 #include "cuda/launch.h"
 #include "cuda/plan.h"
+#include "cuda/tensor_map.h"
 
 namespace flashtile::cuda {
 namespace {
@@ -62,8 +63,11 @@ public:
         const Device& gpu = device(execution.device_id);
         const ForwardPlan plan = plan_forward(p, access_of(p, x), gpu.facts());
         const ContextScope scope(gpu);
-        launch(plan.forward, params_of(p, x), gpu, stream_of(execution));
-        return "cuda forward_sm80";
+        KernelParams params = params_of(p, x);
+        const bool hopper = plan.forward.config.kernel == Kernel::forward_sm90;
+        if (hopper) set_maps(params, plan.forward.config, p, x);
+        launch(plan.forward, params, gpu, stream_of(execution));
+        return hopper ? "cuda forward_sm90" : "cuda forward_sm80";
     }
 
     std::string backward(const Problem& p, const Operands& x, const Execution& execution) const override {

@@ -9,7 +9,9 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "cuda/tensor_map.h"
 #include "cuda/tiles/sm80.h"
+#include "cuda/tiles/sm90.h"
 #include "shared/kernel_layout.h"
 
 namespace flashtile::cuda {
@@ -86,6 +88,7 @@ int warps_down(int rows, std::initializer_list<int> columns, int warps) {
 }
 
 bool place_warps(KernelConfig& c) {
+    if (c.kernel == Kernel::forward_sm90) return true;
     if (c.kernel == Kernel::forward) return c.Br % (c.warps * 16) == 0;
     const int d = padded(c, c.head_dim), dv = padded(c, c.head_dim_v);
     c.warps_s = warps_down(c.Br, {c.Bc}, c.warps);
@@ -134,10 +137,19 @@ std::int64_t query_blocks(const Problem& p, int Br) {
     return checked_blocks(blocks_of(p.seqlen_q, Br) * p.heads * p.batch);
 }
 
+// What Hopper's forward kernel does not cover falls back to the general one.
+bool serves_sm90(const KernelConfig& c, const Access& access, const DeviceFacts& device) {
+    return device.architecture == 90 && c.element != Element::fp32 && std::max(c.head_dim, c.head_dim_v) <= 256 &&
+           access.tensor_maps && access.vector_bytes == 16 && !c.packed && !c.seqused && !c.mask &&
+           c.bias == BiasElement::none;
+}
+
 const char* name_of(Kernel kernel) {
     switch (kernel) {
         case Kernel::forward:
             return "forward_sm80";
+        case Kernel::forward_sm90:
+            return "forward_sm90";
         case Kernel::backward_prepare:
             return "backward_prepare";
         case Kernel::backward:
@@ -175,6 +187,7 @@ Access access_of(const Problem& p, const Operands& x) {
     for (const Operand* t : {&x.q, &x.out, &x.dout, &x.dq}) see(*t, rows_q, p.heads);
     for (const Operand* t : {&x.k, &x.v, &x.dk, &x.dv}) see(*t, rows_k, p.kv_heads);
     access.vector_bytes = alignment_of(all);
+    access.tensor_maps = can_map(p, x);
     access.lse = static_cast<bool>(x.lse);
     access.seqused = static_cast<bool>(x.seqused_k);
     access.dbias = static_cast<bool>(x.dbias);
@@ -192,6 +205,12 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
     c.lse = access.lse;
     c.lazy_rescale = !p.batch_invariant;
     const bool fp32 = c.element == Element::fp32;
+    if (serves_sm90(c, access, device)) {
+        c.kernel = Kernel::forward_sm90;
+        ForwardPlan plan{choose(c, sm90::kForward, std::max(c.head_dim, c.head_dim_v), device)};
+        plan.forward.blocks = query_blocks(p, plan.forward.config.Br);
+        return plan;
+    }
     const int most = fp32 ? sm80::kMostValueColumnsFp32 : sm80::kMostValueColumns;
     c.value_slices = static_cast<int>(blocks_of(c.head_dim_v, most));
     if (c.value_slices > 1) {

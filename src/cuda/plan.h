@@ -14,8 +14,9 @@ namespace flashtile::cuda {
 
 // What operands allow beside what the Problem says.
 struct Access {
-    int vector_bytes = 16;  // of loads and stores: what all rows are aligned to
-    bool lse = true;        // forward writes LSE
+    int vector_bytes = 16;    // of loads and stores: what all rows are aligned to
+    bool tensor_maps = true;  // Hopper's copy engine can read q, k and v
+    bool lse = true;          // forward writes LSE
     bool seqused = false;
     bool dbias = false;
     std::int64_t bias_batch = 1, bias_heads = 1, bias_rows = 1, bias_cols = 1;

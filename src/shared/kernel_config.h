@@ -12,7 +12,8 @@ namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
 enum class Kernel : int {
-    forward,
+    forward,           // mma.sync, every GPU since Ampere
+    forward_sm90,      // wgmma and TMA, Hopper
     backward_prepare,  // D, LSE in log2 units, dQ = 0
     backward,          // dK, dV, and dQ in fp32
     backward_finish,   // dQ to q's type

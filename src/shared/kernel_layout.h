@@ -18,7 +18,7 @@ constexpr int round_up(int n, int multiple) {
 // Columns as the tensor cores see them, the rest zero. In backward two warps may share a row of the result, 16 columns
 // each at least.
 constexpr int padded(const KernelConfig& c, int columns) {
-    return round_up(columns, c.kernel == Kernel::forward ? 16 : 32);
+    return round_up(columns, c.kernel == Kernel::forward || c.kernel == Kernel::forward_sm90 ? 16 : 32);
 }
 
 // Elements from one row of a tile to the next. A row takes an odd number of 16-byte pieces, so that the same piece of
@@ -43,6 +43,20 @@ constexpr int forward_shared_bytes(const KernelConfig& c) {
            c.stages * (tile_bytes(c, c.Bc, c.head_dim) + tile_bytes(c, c.Bc, c.head_dim_v));
 }
 
+// On Hopper tiles lie as the copy engine's 128-byte swizzle leaves them: chunks of 64 columns, each of rows of 128
+// bytes.
+constexpr int kChunk = 64;
+constexpr int chunk_columns(int columns) {
+    return round_up(columns, kChunk);
+}
+constexpr int kMostBarriers = 128;  // bytes of them
+
+// Q (later O), the stages of K and V, barriers; and what aligning the start to 1024 bytes may take.
+constexpr int forward_sm90_shared_bytes(const KernelConfig& c) {
+    const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
+    return 2 * (c.Br * larger(d, dv) + c.stages * c.Bc * (d + dv)) + kMostBarriers + 1024;
+}
+
 // What backward keeps of a row beside Q and dO: LSE, the rest of LSE, D.
 constexpr int kRowStatistics = 3;
 
@@ -58,6 +72,8 @@ constexpr int shared_bytes(const KernelConfig& c) {
     switch (c.kernel) {
         case Kernel::forward:
             return forward_shared_bytes(c);
+        case Kernel::forward_sm90:
+            return forward_sm90_shared_bytes(c);
         case Kernel::backward:
         case Kernel::backward_bias:
             return backward_shared_bytes(c);

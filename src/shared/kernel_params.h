@@ -24,7 +24,15 @@ struct DeviceLengths {
     int wide;
 };
 
+// What the copy engine needs to know of a tensor: the driver's CUtensorMap.
+struct alignas(64) TensorMap {
+    unsigned long long word[16];
+};
+
 struct KernelParams {
+    TensorMap q_map, k_map, v_map;  // (columns, rows, heads, batch); the kernels of Hopper
+    int first_key;                  // row 0 of k_map and v_map
+
     DeviceTensor q, k, v, out, lse, slopes, bias, mask;
     DeviceTensor dout, dq, dk, dv, dlse, dbias;
     DeviceLengths cu_seqlens_q, cu_seqlens_k, seqused_k;

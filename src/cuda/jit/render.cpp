@@ -17,6 +17,8 @@ Place place_of(Kernel kernel) {
     switch (kernel) {
         case Kernel::forward:
             return {"forward", "forward_sm80.h", "forward_sm80"};
+        case Kernel::forward_sm90:
+            return {"forward_sm90", "forward_sm90.h", "forward_sm90"};
         case Kernel::backward_prepare:
             return {"backward_prepare", "backward_prepare.h", "backward_prepare"};
         case Kernel::backward:

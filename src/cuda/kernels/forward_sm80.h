@@ -170,7 +170,9 @@ struct ForwardSm80 {
 
         SeenColumns<MT, NT> seen;
         if constexpr (ScoreModifier<config>::kMayHide) seen.find(s);
-        softmax.template update<config.lazy_rescale>(s, factor, o);
+        softmax.template find_maximum<config.lazy_rescale>(s, factor);
+        softmax.rescale(o);
+        softmax.exponentiate(s, factor);
         if constexpr (config.dropout)
             each_dropped<MT, NT>(dropout_of(params, seq), params, place,
                                  [&](int m, int n, int e) { s.c[m][n][e] = 0.0f; });

@@ -11,6 +11,8 @@ template <int MT>
 struct Softmax {
     float m[MT][2];  // log2 units
     float l[MT][2];
+    float alpha[MT][2];  // where `grows`
+    bool grows;          // any row of the warp has a new maximum
 
     __device__ __forceinline__ void start() {
 #pragma unroll
@@ -22,15 +24,15 @@ struct Softmax {
             }
     }
 
-    // m_new = max(m, rowmax(factor S)); S becomes P = 2^(factor S - m_new); l and O are brought to m_new.
+    // m_new = max(m, rowmax(factor S)), and alpha = 2^(m - m_new) by which l has been multiplied and O must be.
     // The maximum may lag by kSlack: P is then at most 2^kSlack, which every type holds, and most blocks rescale
     // nothing (FlashAttention-4's lazy rescale). With kSlack = 0 a row whose maximum stays is multiplied by exactly 1,
     // so that its bits do not depend on the other rows of the warp.
-    template <bool kLazy, int NT, int OT>
-    __device__ __forceinline__ void update(Fragments<MT, NT>& s, float factor, Fragments<MT, OT>& o) {
+    template <bool kLazy, int NT>
+    __device__ __forceinline__ void find_maximum(const Fragments<MT, NT>& s, float factor) {
         constexpr float kSlack = kLazy ? 8.0f : 0.0f;
         float highest[MT][2];
-        bool grows = false;
+        bool row_grows = false;
 #pragma unroll
         for (int n = 0; n < MT; ++n)
 #pragma unroll
@@ -43,23 +45,38 @@ struct Softmax {
                 x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
                 x = fmaxf(x, __shfl_xor_sync(~0u, x, 2));
                 highest[n][half] = x * factor;
-                grows = grows || highest[n][half] > m[n][half] + kSlack;
+                row_grows = row_grows || highest[n][half] > m[n][half] + kSlack;
             }
-        if (__any_sync(~0u, grows)) {
+        grows = __any_sync(~0u, row_grows);
+        if (!grows) return;
 #pragma unroll
-            for (int n = 0; n < MT; ++n)
+        for (int n = 0; n < MT; ++n)
 #pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const float next = fmaxf(m[n][half], highest[n][half]);
-                    const float alpha = ptx::exp2(m[n][half] - next);
-                    m[n][half] = next;
-                    l[n][half] *= alpha;
+            for (int half = 0; half < 2; ++half) {
+                const float next = fmaxf(m[n][half], highest[n][half]);
+                alpha[n][half] = ptx::exp2(m[n][half] - next);
+                m[n][half] = next;
+                l[n][half] *= alpha[n][half];
+            }
+    }
+
+    // O = diag(alpha) O
+    template <int OT>
+    __device__ __forceinline__ void rescale(Fragments<MT, OT>& o) const {
+        if (!grows) return;
 #pragma unroll
-                    for (int column = 0; column < OT; ++column)
+        for (int n = 0; n < MT; ++n)
 #pragma unroll
-                        for (int e = 2 * half; e < 2 * half + 2; ++e) o.c[n][column][e] *= alpha;
-                }
-        }
+            for (int half = 0; half < 2; ++half)
+#pragma unroll
+                for (int column = 0; column < OT; ++column)
+#pragma unroll
+                    for (int e = 2 * half; e < 2 * half + 2; ++e) o.c[n][column][e] *= alpha[n][half];
+    }
+
+    // S becomes P = 2^(factor S - m); l = l + rowsum(P).
+    template <int NT>
+    __device__ __forceinline__ void exponentiate(Fragments<MT, NT>& s, float factor) {
 #pragma unroll
         for (int n = 0; n < MT; ++n)
 #pragma unroll

@@ -1,0 +1,16 @@
+// sm90.h: tiles of Hopper's forward kernel: 64 queries a consumer warpgroup, and a producer warpgroup. Figures are in
+// docs/performance.md, "CUDA".
+#pragma once
+
+#include "cuda/tiles/tile.h"
+
+namespace flashtile::cuda::sm90 {
+
+inline constexpr Tile kForward[] = {
+    {64, 192, 128, 16, 3, 1, "three consumers: exponentials are the limit, and two hide under the third's products"},
+    {128, 128, 128, 12, 2, 1, "two consumers with 232 registers"},
+    {192, 128, 80, 12, 2, 1, "O takes 96 registers a lane"},
+    {256, 128, 80, 12, 2, 1, "O takes 128 registers a lane; 226 KB of shared memory"},
+};
+
+}  // namespace flashtile::cuda::sm90
