@@ -12,7 +12,8 @@ torch_standard (matmul, softmax, matmul).
 A GPU under load runs slower than a rested one, so each speed is taken twice: `burst`, five calls after idling, and
 `sustained`, after 150 ms of the same load. A sample's calls are submitted while the GPU is still held up by a delay, so
 that the host's own time does not count. A method gets no speed before its results have been compared with attention in
-fp64, on whole heads. What does not fit into --seconds is left out, and said so. Exit code 1: a result was wrong.
+fp64, on whole heads. What does not fit into --seconds is left out, and said so. Exit codes: 0 ok, 1 a result was
+wrong, 2 something is missing or failed.
 """
 
 import argparse
@@ -28,10 +29,15 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
-import torch
-import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+except ImportError as missing:
+    print(f"gpu_bench.py: {missing}; it needs PyTorch built for CUDA", file=sys.stderr)
+    sys.exit(2)
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from flashtile_torch import Library  # noqa: E402
@@ -535,7 +541,8 @@ def parse_arguments():
 def main():
     arguments = parse_arguments()
     if arguments.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("gpu_bench.py: PyTorch sees no CUDA GPU")
+        print("gpu_bench.py: PyTorch sees no CUDA GPU", file=sys.stderr)
+        return 2
     gpu = Gpu() if arguments.device == "cuda" else Host()
     library = Library(os.path.abspath(arguments.library))
     run = Run(arguments, gpu, library)
@@ -560,8 +567,12 @@ def main():
         import plot_bench
         plot_bench.draw(result, arguments.plot)
     print("\n".join(table(run)))
-    sys.exit(1 if run.wrong else 0)
+    return 1 if run.wrong else 0
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        sys.exit(main())
+    except Exception:  # not to be taken for a wrong result
+        traceback.print_exc()
+        sys.exit(2)
