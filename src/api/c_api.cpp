@@ -179,12 +179,12 @@ flashtile_status flashtile_set_executor(const flashtile_executor* executor) {
 }
 
 const char* flashtile_cuda_info(void) {
-    const flashtile_status status = guarded([] { last_cuda_info = cuda::info_json(); });
+    const flashtile_status status = guarded([] { last_cuda_info = gpu::info_json(); });
     return status == FLASHTILE_OK ? last_cuda_info.c_str() : "{}";
 }
 
 flashtile_status flashtile_load_bundle(const char* path) {
-    return guarded([&] { cuda::load_bundle(&require(path, "path")); });
+    return guarded([&] { gpu::load_bundle(&require(path, "path")); });
 }
 
 flashtile_status flashtile_compile_bundle(const char* path, const flashtile_bundle_item* items, size_t count,
@@ -194,7 +194,7 @@ flashtile_status flashtile_compile_bundle(const char* path, const flashtile_bund
         if (count != 0 && require(items, "items").size != sizeof *items)
             throw Error(FLASHTILE_INVALID_ARGUMENT, "items->size is " + std::to_string(items->size) + ", allowed is " +
                                                         std::to_string(sizeof *items));
-        cuda::compile_bundle(path, {items, count}, [&](std::size_t done, std::size_t total) {
+        gpu::compile_bundle(path, {items, count}, [&](std::size_t done, std::size_t total) {
             if (progress != nullptr) progress(context, done, total);
         });
     });

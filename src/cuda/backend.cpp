@@ -9,7 +9,7 @@
 #include "cuda/plan.h"
 #include "cuda/tensor_map.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 CUstream stream_of(const Execution& execution) {
@@ -96,4 +96,4 @@ const Backend& backend() {
     return instance;
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -20,7 +20,7 @@
 #include "cuda/jit/render.h"
 #include "cuda/plan.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 struct Job {
@@ -150,4 +150,4 @@ void compile_bundle(const std::string& path, std::span<const flashtile_bundle_it
     write_bundle(path, kernels);
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

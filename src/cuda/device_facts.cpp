@@ -4,7 +4,7 @@
 
 #include <array>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 DeviceFacts facts(const char* name, int architecture, int multiprocessors, int l2_mib) {
@@ -30,4 +30,4 @@ std::span<const DeviceFacts> known_devices() {
     return list;
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

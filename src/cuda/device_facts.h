@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 struct DeviceFacts {
     std::string name;
@@ -22,4 +22,4 @@ struct DeviceFacts {
 // GPUs by name, for `flashtile info --plan` and for tests.
 std::span<const DeviceFacts> known_devices();
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -10,7 +10,7 @@
 #include "cuda/jit/compile.h"
 #include "cuda/jit/images.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 std::string json(std::string_view text) {
@@ -153,4 +153,4 @@ std::string info_json() {
         .in("{}");
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

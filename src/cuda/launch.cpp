@@ -4,7 +4,7 @@
 #include "cuda/jit/kernels.h"
 #include "cuda/jit/render.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 constexpr double kLog2e = 1.4426950408889634;
@@ -80,4 +80,4 @@ void launch(const PlannedKernel& kernel, const KernelParams& params, const Devic
     if (result != CUDA_SUCCESS) driver().check(result, "launching the kernel of " + to_string(kernel.config));
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -14,7 +14,7 @@
 #include "cuda/tiles/sm90.h"
 #include "shared/kernel_layout.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 // A configuration must leave this much of a block's shared memory to the system.
@@ -317,4 +317,4 @@ std::string describe(const PlannedKernel& kernel) {
     return text.str();
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

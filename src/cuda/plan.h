@@ -10,7 +10,7 @@
 #include "cuda/device_facts.h"
 #include "shared/kernel_config.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 // What operands allow beside what the Problem says.
 struct Access {
@@ -56,4 +56,4 @@ std::vector<KernelConfig> configs_for(const Problem& problem, const Access& acce
 // "forward_sm80 bf16 d=128 dv=128, 128x64 tile, 4 warps, ...": a line for people.
 std::string describe(const PlannedKernel& kernel);
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

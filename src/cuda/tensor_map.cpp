@@ -7,7 +7,7 @@
 #include "cuda/driver.h"
 #include "shared/kernel_layout.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 constexpr std::int64_t kAlignment = 16;
@@ -69,4 +69,4 @@ void set_maps(KernelParams& params, const KernelConfig& config, const Problem& p
     params.v_map = map_of(x.v, p.dtype, p.head_dim_v, first, end, p.kv_heads, p.batch, config.Bc);
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

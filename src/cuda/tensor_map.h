@@ -5,7 +5,7 @@
 #include "cuda/plan.h"
 #include "shared/kernel_params.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 // True where the copy engine can read the operands as they lie: 16-byte alignment, and no broadcast dimension.
 bool can_map(const Problem& problem, const Operands& operands);
@@ -13,4 +13,4 @@ bool can_map(const Problem& problem, const Operands& operands);
 // Fills the maps of a forward_sm90 launch. Keys that no query sees lie outside them, and arrive as zero.
 void set_maps(KernelParams& params, const KernelConfig& config, const Problem& problem, const Operands& operands);
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

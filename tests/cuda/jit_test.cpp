@@ -14,7 +14,7 @@
 #include "flashtile/flashtile.h"
 #include "temporary_folder.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 namespace fs = std::filesystem;
@@ -278,4 +278,4 @@ TEST_F(Jit, InfoSaysWhatIsThereAndWhatIsNot) {
 }
 
 }  // namespace
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -3,7 +3,7 @@
 
 #include "cuda/jit/config_fields.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 // The function, and the file in src/cuda/kernels, of each kernel.
@@ -78,4 +78,4 @@ std::string render(const KernelConfig& config) {
            "}\n";
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

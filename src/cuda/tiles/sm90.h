@@ -4,7 +4,7 @@
 
 #include "cuda/tiles/tile.h"
 
-namespace flashtile::cuda::sm90 {
+namespace flashtile::gpu::sm90 {
 
 inline constexpr Tile kForward[] = {
     {64, 192, 128, 16, 3, 1, "three consumers: exponentials are the limit, and two hide under the third's products"},
@@ -13,4 +13,4 @@ inline constexpr Tile kForward[] = {
     {256, 128, 80, 12, 2, 1, "O takes 128 registers a lane; 226 KB of shared memory"},
 };
 
-}  // namespace flashtile::cuda::sm90
+}  // namespace flashtile::gpu::sm90
