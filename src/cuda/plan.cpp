@@ -89,6 +89,10 @@ int warps_down(int rows, std::initializer_list<int> columns, int warps) {
 
 bool place_warps(KernelConfig& c) {
     if (c.kernel == Kernel::forward_sm90) return true;
+    if (c.kernel == Kernel::backward_sm90) {
+        c.warps_dq = c.Br == 64 ? 4 : 8;
+        return true;
+    }
     if (c.kernel == Kernel::forward) return c.Br % (c.warps * 16) == 0;
     const int d = padded(c, c.head_dim), dv = padded(c, c.head_dim_v);
     c.warps_s = warps_down(c.Br, {c.Bc}, c.warps);
@@ -144,6 +148,12 @@ bool serves_sm90(const KernelConfig& c, const Access& access, const DeviceFacts&
            c.bias == BiasElement::none;
 }
 
+bool backward_serves_sm90(const KernelConfig& c, const Access& access, const DeviceFacts& device) {
+    const int d = chunk_columns(c.head_dim);
+    return serves_sm90(c, access, device) && !c.scale_first && !c.dropout && d <= 128 && d == padded(c, c.head_dim) &&
+           d == chunk_columns(c.head_dim_v);
+}
+
 const char* name_of(Kernel kernel) {
     switch (kernel) {
         case Kernel::forward:
@@ -154,6 +164,8 @@ const char* name_of(Kernel kernel) {
             return "backward_prepare";
         case Kernel::backward:
             return "backward_sm80";
+        case Kernel::backward_sm90:
+            return "backward_sm90";
         case Kernel::backward_finish:
             return "backward_finish";
         case Kernel::backward_bias:
@@ -248,7 +260,10 @@ BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceF
         if (c.scale_first || c.dropout || c.packed || c.seqused) return sm80::kBackwardWithOptions;
         return sm80::kBackward;
     }();
-    plan.backward = choose(c, table, widest, device);
+    constexpr int kConsumerWarps = 8;
+    const bool hopper = backward_serves_sm90(c, access, device);
+    if (hopper) c.kernel = Kernel::backward_sm90;
+    plan.backward = choose(c, hopper ? std::span<const Tile>(sm90::kBackward) : table, widest, device);
     const KernelConfig& main = plan.backward.config;
     plan.backward.blocks = checked_blocks(blocks_of(p.seqlen_k, main.Bc) * p.kv_heads * p.batch);
 
@@ -258,6 +273,7 @@ BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceF
     around.scale_first = around.deterministic = false;
     around.bias = BiasElement::none;
     around.blocks_per_sm = 1;
+    if (hopper) around.warps = kConsumerWarps;
     around.kernel = Kernel::backward_prepare;
     plan.prepare = {around, 0, query_blocks(p, main.Br), "a unit of Br queries a block"};
     around.kernel = Kernel::backward_finish;
@@ -284,7 +300,7 @@ BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceF
         return at;
     };
     plan.lse = take(rows * sizeof(float));
-    plan.lse_rest = take(rows * sizeof(float));
+    plan.lse_natural = take(rows * sizeof(float));
     plan.D = take(rows * sizeof(float));
     plan.dq = take(rows * static_cast<std::size_t>(padded(main, main.head_dim)) * sizeof(float));
     plan.turn = take(static_cast<std::size_t>(p.heads * plan.units) * sizeof(std::uint32_t));

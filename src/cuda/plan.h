@@ -43,7 +43,7 @@ struct BackwardPlan {
     std::int64_t units = 0;                         // of Br queries, of a head, over all sequences
 
     // Bytes of the workspace and where its parts start.
-    std::size_t lse = 0, lse_rest = 0, D = 0, dq = 0, turn = 0, workspace = 0;
+    std::size_t lse = 0, lse_natural = 0, D = 0, dq = 0, turn = 0, workspace = 0;
 };
 
 // Throws UNSUPPORTED where no kernel serves the problem on this GPU, naming what would.

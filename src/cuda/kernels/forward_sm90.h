@@ -5,27 +5,13 @@
 #pragma once
 
 #include "cuda/kernels/parts/dropout.h"
+#include "cuda/kernels/parts/ring.h"
 #include "cuda/kernels/parts/softmax.h"
-#include "cuda/kernels/parts/wgmma_product.h"
+#include "cuda/kernels/parts/swizzled_store.h"
 #include "cuda/kernels/ptx/mbarrier.h"
-#include "cuda/kernels/ptx/shared_memory.h"
 #include "cuda/kernels/ptx/tma.h"
 
 namespace flashtile {
-
-// A ring of stages, each with a barrier that says it is full and one that says it is empty.
-template <int kStages>
-struct Ring {
-    unsigned full, empty;  // shared addresses of the first
-    int stage = 0;
-    unsigned phase = 0;
-
-    __device__ __forceinline__ unsigned full_barrier() const { return full + stage * 8; }
-    __device__ __forceinline__ unsigned empty_barrier() const { return empty + stage * 8; }
-    __device__ __forceinline__ void advance() {
-        if (++stage == kStages) stage = 0, phase ^= 1;
-    }
-};
 
 template <KernelConfig config>
 struct ForwardSm90 {
@@ -106,7 +92,7 @@ struct ForwardSm90 {
         if (blocks == 0) return;
         load_k(0);
         ptx::mbarrier_arrive_expect(q_full, kBytesQ);
-        load(q, params.q_map, q_full, kColumns, config.Br, i0, h);
+        load(q, params.q_map, q_full, kColumns, config.Br, i0 - params.first_query, h);
         for (int n = 1; n < blocks; ++n) {
             load_k(n);
             load_v(n - 1);
@@ -121,7 +107,7 @@ struct ForwardSm90 {
         const bool elected = threadIdx.x % 128 == 0;
 
         Fragments<1, OT> o;
-        Softmax<1> softmax;
+        Softmax<1, config.scale_first> softmax;
         o.clear();
         softmax.start();
         if (blocks > 0) {
@@ -133,9 +119,9 @@ struct ForwardSm90 {
             pin(s);
             if (elected) ptx::mbarrier_arrive(k_ring.empty_barrier());
             k_ring.advance();
-            const float factor = modify(s, warp_i0, warp_i1, key_of(0));
-            softmax.template find_maximum<config.lazy_rescale>(s, factor);
-            softmax.exponentiate(s, factor);
+            modify(s, warp_i0, warp_i1, key_of(0));
+            softmax.template find_maximum<config.lazy_rescale>(s, params.scale_log2);
+            softmax.exponentiate(s, params.scale_log2);
             drop(s, warp_i0, key_of(0));
             auto p = M::left_of(s);
 #pragma unroll 1
@@ -148,9 +134,9 @@ struct ForwardSm90 {
                 pin(s);
                 if (elected) ptx::mbarrier_arrive(k_ring.empty_barrier());
                 k_ring.advance();
-                const float next_factor = modify(s, warp_i0, warp_i1, key_of(n));
-                softmax.template find_maximum<config.lazy_rescale>(s, next_factor);
-                softmax.exponentiate(s, next_factor);
+                modify(s, warp_i0, warp_i1, key_of(n));
+                softmax.template find_maximum<config.lazy_rescale>(s, params.scale_log2);
+                softmax.exponentiate(s, params.scale_log2);
                 drop(s, warp_i0, key_of(n));
                 ptx::wgmma_wait<0>();
                 pin(o);
@@ -184,17 +170,14 @@ struct ForwardSm90 {
         ptx::wgmma_commit();
     }
 
-    // Options and masks; returns the factor from what S holds then to log2 units.
-    __device__ __forceinline__ float modify(Fragments<1, NT>& s, int warp_i0, int warp_i1, int j0) const {
+    // Options and masks.
+    __device__ __forceinline__ void modify(Fragments<1, NT>& s, int warp_i0, int warp_i1, int j0) const {
         const Place place{warp_i0, j0};
-        float factor = params.scale_log2;
         if constexpr (config.scale_first) {
             each_score<1, NT>([&](int m, int n, int e) { s.c[m][n][e] *= params.scale; });
-            factor = kLog2e;
             ScoreModifier<config>::make(params, seq).template apply<false>(s, params, seq, place, s);
         }
         if (!band_covers<config>(seq, warp_i0, warp_i1, j0, j0 + config.Bc)) apply_band<config>(s, seq, place);
-        return factor;
     }
 
     __device__ __forceinline__ void drop(Fragments<1, NT>& s, int warp_i0, int j0) const {
@@ -205,46 +188,28 @@ struct ForwardSm90 {
 
     // Lines 12 to 15: O = O / l, the only division; LSE = m + log l. O takes the place of this warpgroup's own Q, which
     // no other reads, and leaves from there in whole vectors.
-    __device__ __forceinline__ void finish(int consumer, int warp_i0, int warp_i1, Softmax<1>& softmax,
-                                           Fragments<1, OT>& o) const {
+    __device__ __forceinline__ void finish(int consumer, int warp_i0, int warp_i1,
+                                           Softmax<1, config.scale_first>& softmax, Fragments<1, OT>& o) const {
         softmax.finish();
         const float kept = config.dropout ? 65536.0f / static_cast<float>(65536u - params.dropout_threshold) : 1.0f;
-        const int warp_row = static_cast<int>(warp_id() % 4) * 16;
-        const unsigned own = q + consumer * 64 * 128;
         ptx::named_barrier(1 + consumer, 128);  // no warp of this warpgroup still reads Q
+        float factor[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float l = softmax.l[0][half];
-            const float factor = l == 0.0f ? 0.0f : kept / l;
-            const int row = warp_row + Place::row(0, 2 * half);
-#pragma unroll
-            for (int n = 0; n < OT; ++n) {
-                const unsigned at =
-                    n / 8 * config.Br * 128 + swizzled(row * 128 + n % 8 * 16) + Place::column(0, 0) * 2;
-                ptx::store_shared(own + at, M::pack(o.c[0][n][2 * half] * factor, o.c[0][n][2 * half + 1] * factor));
-            }
+            factor[half] = l == 0.0f ? 0.0f : kept / l;
             const int i = warp_i0 + Place::row(0, 2 * half);
             if constexpr (config.lse)
                 if (lane_id() % 4 == 0 && i < warp_i1) {
                     const DeviceTensor& lse = params.lse;
-                    rows_of<float>(lse, seq.batch_row, seq.h, seq.first_q)[i * lse.stride_row] = softmax.lse(0, half);
+                    rows_of<float>(lse, seq.batch_row, seq.h, seq.first_q)[i * lse.stride_row] =
+                        softmax.lse(0, half, params.natural_unit);
                 }
         }
-        __syncwarp();  // a warp reads what it wrote itself
+        const int row = consumer * 64 + static_cast<int>(warp_id() % 4) * 16;
         Scalar* out = rows_of<Scalar>(params.out, seq.batch_row, seq.h, seq.first_q) + warp_i0 * params.out.stride_row;
-        constexpr int kVectors = config.head_dim_v / 8;
-        for (int n = static_cast<int>(lane_id()); n < 16 * kVectors; n += 32) {
-            const int row = n / kVectors, column = n % kVectors * 8;
-            if (warp_i0 + row >= warp_i1) break;
-            const unsigned at =
-                column / kChunk * config.Br * 128 + swizzled((warp_row + row) * 128 + column % kChunk * 2);
-            *reinterpret_cast<uint4*>(out + row * params.out.stride_row + column) = ptx::load_shared(own + at);
-        }
-    }
-
-    // Where the swizzle puts byte `offset` of a chunk.
-    __device__ static __forceinline__ unsigned swizzled(unsigned offset) {
-        return offset ^ (offset >> 3 & 0x70);
+        store_warp_rows<config.element, config.head_dim_v, config.Br>(o, factor, q, row, out, params.out.stride_row,
+                                                                      warp_i1 - warp_i0);
     }
 };
 

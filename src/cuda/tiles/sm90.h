@@ -13,4 +13,10 @@ inline constexpr Tile kForward[] = {
     {256, 128, 80, 12, 2, 1, "O takes 128 registers a lane; 226 KB of shared memory"},
 };
 
+// Of queries and keys: dQ is 64 x 64 for each of two consumers.
+inline constexpr Tile kBackward[] = {
+    {64, 128, 128, 12, 2, 1, "64 keys a consumer"},
+    {128, 64, 128, 12, 2, 1, "dK and dV of 64 keys take 128 registers a lane"},
+};
+
 }  // namespace flashtile::gpu::sm90
