@@ -219,8 +219,18 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
     const bool fp32 = c.element == Element::fp32;
     if (serves_sm90(c, access, device)) {
         c.kernel = Kernel::forward_sm90;
-        ForwardPlan plan{choose(c, sm90::kForward, std::max(c.head_dim, c.head_dim_v), device)};
-        plan.forward.blocks = query_blocks(p, plan.forward.config.Br);
+        constexpr std::int64_t kShort = 2048, kLong = 4096;
+        const auto table = [&]() -> std::span<const Tile> {
+            if (p.batch_invariant) return sm90::kForward;  // whatever the lengths
+            if (p.seqlen_q < kShort) return sm90::kForwardShort;
+            return p.seqlen_k >= kLong && !c.band ? std::span<const Tile>(sm90::kForwardLong) : sm90::kForward;
+        }();
+        ForwardPlan plan{choose(c, table, std::max(c.head_dim, c.head_dim_v), device)};
+        // Persistent, one thread block a multiprocessor, where tiles are unequal or short; long equal ones gain
+        // nothing.
+        const std::int64_t tiles = query_blocks(p, plan.forward.config.Br);
+        const bool persistent = c.band || p.seqlen_k < kLong;
+        plan.forward.blocks = persistent ? std::min<std::int64_t>(tiles, device.multiprocessors) : tiles;
         return plan;
     }
     const int most = fp32 ? sm80::kMostValueColumnsFp32 : sm80::kMostValueColumns;

@@ -51,10 +51,15 @@ constexpr int chunk_columns(int columns) {
 }
 constexpr int kMostBarriers = 128;  // bytes of them
 
-// Q (later O), the stages of K and V, barriers; and what aligning the start to 1024 bytes may take.
+// Hopper's forward: the next tile's Q has a place of its own where there is one.
+constexpr int query_stages(const KernelConfig& c) {
+    return larger(c.head_dim, c.head_dim_v) <= 128 ? 2 : 1;
+}
+
+// The stages of Q (later O), of K and V, barriers; and what aligning the start to 1024 bytes may take.
 constexpr int forward_sm90_shared_bytes(const KernelConfig& c) {
     const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
-    return 2 * (c.Br * larger(d, dv) + c.stages * c.Bc * (d + dv)) + kMostBarriers + 1024;
+    return 2 * (query_stages(c) * c.Br * larger(d, dv) + c.stages * c.Bc * (d + dv)) + kMostBarriers + 1024;
 }
 
 // What backward keeps of a row beside Q and dO: LSE in log2 and in natural units, D.

@@ -60,9 +60,9 @@ struct BackwardSm90 {
           ds(dout + config.stages * kBytesDO),
           lse(ds + 2 * kBytesDS),
           D(lse + config.stages * kBytesRow),
-          kv_full(D + config.stages * kBytesRow),
-          q_ring{kv_full + 8, kv_full + 8 + config.stages * 8},
-          dout_ring{kv_full + 8 + 2 * config.stages * 8, kv_full + 8 + 3 * config.stages * 8} {}
+          kv_full(D + config.stages * kBytesRow) {
+        dout_ring.place(q_ring.place(kv_full + 8));
+    }
 
     __device__ static __forceinline__ int block_count(const Sequence& s, int j0, int j_end) {
         const int first = s.first_query<config>(j0), end = j_end > j0 ? s.end_query<config>(j_end) : 0;
@@ -73,13 +73,9 @@ struct BackwardSm90 {
 
     __device__ __forceinline__ void init_barriers() const {
         ptx::mbarrier_init(kv_full, 1);
-        for (int n = 0; n < config.stages; ++n) {
-            ptx::mbarrier_init(q_ring.full + n * 8, 1);
-            ptx::mbarrier_init(dout_ring.full + n * 8, 1);
-            // one elected thread of each consumer says that its warpgroup is done
-            ptx::mbarrier_init(q_ring.empty + n * 8, 2);
-            ptx::mbarrier_init(dout_ring.empty + n * 8, 2);
-        }
+        // one elected thread of each consumer says that its warpgroup is done
+        q_ring.init(2);
+        dout_ring.init(2);
         ptx::fence_mbarrier_init();
     }
 
@@ -97,13 +93,13 @@ struct BackwardSm90 {
         for (int n = 0; n < steps; ++n) {
             const int head = head_of(n), i0 = query_of(n);
             const Index row = (head * params.units + seq.first_unit(params, config.packed, config.Br)) * config.Br + i0;
-            ptx::mbarrier_wait(q_ring.empty_barrier(), q_ring.phase ^ 1);
+            q_ring.wait_empty();
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ + kBytesRow);
             load(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
                  i0 - params.first_query, head);
             ptx::tma_load_bytes(lse + q_ring.stage * kBytesRow, params.ws_lse + row, kBytesRow, q_ring.full_barrier());
             q_ring.advance();
-            ptx::mbarrier_wait(dout_ring.empty_barrier(), dout_ring.phase ^ 1);
+            dout_ring.wait_empty();
             ptx::mbarrier_arrive_expect(dout_ring.full_barrier(), kBytesDO + kBytesRow);
             load(dout + dout_ring.stage * kBytesDO, params.dout_map, dout_ring.full_barrier(), kColumnsV, config.Br,
                  i0 - params.first_query, head);
@@ -136,12 +132,12 @@ struct BackwardSm90 {
 
         // S^T = K Q^T, dP^T = V dO^T
         Fragments<1, NT> s, dp;
-        ptx::mbarrier_wait(q_ring.full_barrier(), q_ring.phase);
+        q_ring.wait_full();
         pin(s);
         ptx::wgmma_fence();
         start_scores<config.element, padded(config, config.head_dim), config.Bc, config.Br>(s, k + own_rows, q_now);
         ptx::wgmma_commit();
-        ptx::mbarrier_wait(dout_ring.full_barrier(), dout_ring.phase);
+        dout_ring.wait_full();
         pin(dp);
         ptx::wgmma_fence();
         start_scores<config.element, padded(config, config.head_dim_v), config.Bc, config.Br>(dp, v + own_rows,
@@ -176,8 +172,9 @@ struct BackwardSm90 {
             const float2 row_D = ptx::load_shared_pair(D + dout_ring.stage * kBytesRow + column + t * 32);
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                // P as it was rounded for dV, so that S gives its registers free
-                const float2 now = M::unpack(p.a[0][t / 2][t % 2 * 2 + half]);
+                // with 128 queries P as it was rounded for dV, so that S gives its registers free
+                const float2 now = config.Br == 128 ? M::unpack(p.a[0][t / 2][t % 2 * 2 + half])
+                                                    : make_float2(s.c[0][t][2 * half], s.c[0][t][2 * half + 1]);
                 dp.c[0][t][2 * half] = now.x * (dp.c[0][t][2 * half] - row_D.x);
                 dp.c[0][t][2 * half + 1] = now.y * (dp.c[0][t][2 * half + 1] - row_D.y);
             }
@@ -200,12 +197,12 @@ struct BackwardSm90 {
         ptx::wgmma_wait<1>();
         pin(dv);
         pin(dq);
-        if (elected) ptx::mbarrier_arrive(dout_ring.empty_barrier());
+        if (elected) dout_ring.release();
         dout_ring.advance();
         Gradient::add(params, seq, block, i0, dq, [] { ptx::named_barrier(kBoth, kConsumerThreads); });
         ptx::wgmma_wait<0>();
         pin(dk);
-        if (elected) ptx::mbarrier_arrive(q_ring.empty_barrier());
+        if (elected) q_ring.release();
         q_ring.advance();
     }
 
