@@ -65,12 +65,6 @@ void set_maps(KernelParams& params, const KernelConfig& config, const Problem& p
     const std::int64_t first_k = std::min<std::int64_t>(band.first_key(0), p.seqlen_k);
     const std::int64_t end_k = p.seqlen_q > 0 ? band.end_key(p.seqlen_q - 1, p.seqlen_k) : 0;
     params.first_key = static_cast<int>(first_k);
-    // Half of the cache of an H200: K and V of a section, and what passes through.
-    constexpr std::int64_t kSectionBytes = std::int64_t{32} << 20;
-    const std::int64_t head_bytes =
-        std::max<std::int64_t>(1, (end_k - first_k) * (p.head_dim + p.head_dim_v) * size_of(p.dtype));
-    const std::int64_t section = std::clamp<std::int64_t>(kSectionBytes / head_bytes, 1, p.kv_heads * p.batch);
-    params.section_heads = static_cast<unsigned>(section * p.group());
     params.k_map = map_of(x.k, p.dtype, p.head_dim, first_k, end_k, p.kv_heads, p.batch, config.Bc);
     params.v_map = map_of(x.v, p.dtype, p.head_dim_v, first_k, end_k, p.kv_heads, p.batch, config.Bc);
     // In forward a query that sees no key harms only itself; in backward it would harm dK and dV.

@@ -26,32 +26,26 @@ struct QueryTile {
 
 template <KernelConfig config>
 struct TileSchedule {
-    unsigned query_blocks, heads, section_heads, tiles;
+    unsigned query_blocks, heads, tiles;
 
     __device__ __forceinline__ explicit TileSchedule(const KernelParams& p)
         : query_blocks(static_cast<unsigned>((p.seqlen_q + config.Br - 1) / config.Br)),
           heads(static_cast<unsigned>(p.heads) * static_cast<unsigned>(p.batch)),
-          section_heads(p.section_heads),
           tiles(query_blocks * heads) {}
 
     // Calls body(QueryTile) for this thread block's tiles. Where a mask makes them unequal they are dealt out from the
-    // longest to the shortest and back again, so that all thread blocks end with about the same, a section of heads
-    // after the other, whose K and V the cache holds; otherwise head by head.
+    // longest to the shortest and back again, so that all thread blocks end with about the same; otherwise head by
+    // head, so that K and V of few heads are in the cache at a time.
     template <class Body>
     __device__ __forceinline__ void each(const KernelParams& p, Body body) const {
         for (unsigned first = 0, round = 0; first < tiles; first += gridDim.x, ++round) {
             const bool back = config.band && round % 2 != 0;
             const unsigned n = first + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
             if (n >= tiles) continue;
-            if constexpr (config.band) {
-                const unsigned first_head = n / (section_heads * query_blocks) * section_heads;
-                const unsigned in_section = n % (section_heads * query_blocks);
-                const unsigned width = heads - first_head < section_heads ? heads - first_head : section_heads;
-                body(QueryTile<config>(p, first_head + in_section % width,
-                                       static_cast<int>(query_blocks - 1 - in_section / width)));
-            } else {
+            if constexpr (config.band)
+                body(QueryTile<config>(p, n % heads, static_cast<int>(query_blocks - 1 - n / heads)));
+            else
                 body(QueryTile<config>(p, n / query_blocks, static_cast<int>(n % query_blocks)));
-            }
         }
     }
 };
