@@ -17,6 +17,7 @@
 #include "commands.h"
 #include "io/convert.h"
 #include "io/output_array.h"
+#include "placement.h"
 #include "progress.h"
 
 namespace flashtile::cli {
@@ -29,6 +30,7 @@ constexpr const char* examples = R"(Examples:
   flashtile attend --q layer.safetensors:q --k layer.safetensors:k --v layer.safetensors:v --out out.safetensors
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --lse lse.npy --window=256,0 --softcap=30
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.safetensors --dtype=bf16 --layout=bhsd --mask keep.npy
+  flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --device=cuda
 
 Shapes: (s, d), (s, h, d) or (b, s, h, d), with --layout=bhsd (h, s, d) or (b, h, s, d). The heads of q are a multiple
 of those of k and v; s of q may differ from that of k and v, and the head dimension of v from that of q and k.
@@ -104,11 +106,10 @@ void refuse_shared_files(const Arguments& arguments, Inputs& inputs) {
     if (!arguments.lse.empty()) refuse_same("--lse", arguments.lse, "--out", arguments.out);
 }
 
-void refuse_beyond(std::uint64_t available, std::uint64_t needed) {
+void refuse_beyond(std::uint64_t available, std::uint64_t needed, const char* what = "inputs, outputs and workspace") {
     if (needed > available)
-        throw std::invalid_argument(
-            fmt::format("this takes {} of memory for inputs, outputs and workspace, and {} is available",
-                        format_bytes(needed), format_bytes(available)));
+        throw std::invalid_argument(fmt::format("this takes {} of memory for {}, and {} is available",
+                                                format_bytes(needed), what, format_bytes(available)));
 }
 
 void report(const Arguments& arguments, const std::vector<std::int64_t>& shape, io::DType dtype, double seconds) {
@@ -152,32 +153,41 @@ void attend(const Arguments& arguments) {
     inputs.for_each([](AttendInput& input) { input.reserve(); });
 
     auto options = arguments.attention.to_options();
-    if (inputs.alibi) options.alibi_slopes = inputs.alibi->view();
-    if (inputs.bias) options.bias = inputs.bias->view();
-    if (inputs.mask) options.mask = inputs.mask->view();
-    const auto q = inputs.q.view(layout), k = inputs.k.view(layout), v = inputs.v.view(layout);
-    const auto out_view = rows_view(out.data(), to_flashtile(dtype), out_shape, layout);
+    Placement place(arguments.attention.device);
+    if (inputs.alibi) options.alibi_slopes = place.input(inputs.alibi->view());
+    if (inputs.bias) options.bias = place.input(inputs.bias->view());
+    if (inputs.mask) options.mask = place.input(inputs.mask->view());
+    const auto q = place.input(inputs.q.view(layout)), k = place.input(inputs.k.view(layout)),
+               v = place.input(inputs.v.view(layout));
+    const auto out_view = place.output(rows_view(out.data(), to_flashtile(dtype), out_shape, layout));
     flashtile::tensor lse_view;
     if (lse) {
         const auto& rows = out_view.raw().shape;
-        lse_view = flashtile::view(lse->data(), fp32, {rows[0], rows[2], rows[1]});
+        lse_view = place.output(flashtile::view(lse->data(), fp32, {rows[0], rows[2], rows[1]}));
     }
     // Checks every argument, before any time goes into conversion.
-    refuse_beyond(available, needed + flashtile::forward_workspace(options, q, k, v, out_view, lse_view));
+    const std::size_t workspace = flashtile::forward_workspace(options, q, k, v, out_view, lse_view);
+    if (place.on_gpu())
+        refuse_beyond(gpu::free_bytes(), workspace, "workspace on the GPU");
+    else
+        refuse_beyond(available, needed + workspace);
 
     double seconds = 0.0;
     {
         const Progress progress("converting inputs");
         inputs.for_each([](AttendInput& input) { input.fill(); });
+        place.upload();
     }
     {
         const Progress progress(fmt::format("attending, q {}", io::to_string(inputs.q.shape())));
         const auto start = std::chrono::steady_clock::now();
         flashtile::forward(options, q, k, v, out_view, lse_view);
+        place.wait();
         seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
     {
         const Progress progress("writing " + arguments.out);
+        place.download();
         out.flush();
         if (lse) lse->flush();
         out.commit();

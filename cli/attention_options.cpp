@@ -67,7 +67,9 @@ void AttentionOptions::add_execution_to(CLI::App& app) {
     app.add_option("--isa", isa, "Instruction set: auto, portable, avx2, avx512, avx512_bf16")
         ->check(CLI::IsMember(names(isas)))
         ->type_name("SET");
-    app.add_option("--device", device, "Where to compute: cpu")->check(CLI::IsMember({"cpu"}))->type_name("DEVICE");
+    app.add_option("--device", device, "Where to compute: cpu, cuda")
+        ->check(CLI::IsMember({"cpu", "cuda"}))
+        ->type_name("DEVICE");
 }
 
 void AttentionOptions::add_to(CLI::App& app) {

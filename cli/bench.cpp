@@ -1,6 +1,7 @@
 // bench.cpp: the `bench` subcommand: its options and its help. The work is in cli/bench.
 #include <memory>
 
+#include "bench/on_gpu.h"
 #include "bench/options.h"
 #include "bench/run.h"
 #include "commands.h"
@@ -15,6 +16,7 @@ constexpr const char* examples = R"(Examples:
   flashtile bench both --against=torch --plot=figure4.png      the paper's Figure 4 on this machine
   flashtile bench backward --dtype=bf16 --head-dim=128 --seqlen=2048,8192 --heads=8 --batch=1 --threads=1,2
   flashtile bench memory                                       extra memory against sequence length
+  flashtile bench forward backward --device=cuda --against=torch --head-dim=64,128,256
 
 Without a flag the grid is the paper's: hidden dimension 2048, 16384 tokens in all, sequence lengths 512 to 16384.
 Each speed's FLOPs are 4 * seqlen^2 * head_dim * heads * batch, halved when causal, 2.5 times that for backward.
@@ -40,10 +42,10 @@ void add_bench(CLI::App& app, int& exit_code) {
     command->add_option("--causal", options->causal, "0, 1 or both")
         ->check(CLI::IsMember({"0", "1", "both"}))
         ->capture_default_str();
-    command->add_option("--dtype", options->dtypes, "fp32, fp16, bf16")
-        ->delimiter(',')
-        ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
-        ->capture_default_str();
+    auto* dtype = command->add_option("--dtype", options->dtypes, "fp32, fp16, bf16; on a GPU one, by default bf16")
+                      ->delimiter(',')
+                      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
+                      ->capture_default_str();
     command->add_option("--tokens", options->tokens, "tokens in all: scales the grid to the machine")
         ->check(CLI::Range(1, 1 << 24))
         ->capture_default_str();
@@ -58,6 +60,8 @@ void add_bench(CLI::App& app, int& exit_code) {
         ->check(CLI::Range(1, 1024));
     command->add_option("--isa", options->isa, "flashtile's instruction set; default the best")
         ->check(CLI::IsMember({"portable", "avx2", "avx512", "avx512_bf16"}));
+    command->add_option("--device", options->device, "cpu, or cuda: by tools/gpu_bench.py, which needs PyTorch")
+        ->check(CLI::IsMember({"cpu", "cuda"}));
     command->add_option("--against", options->against, "also measure torch: PyTorch's attention, in a child process")
         ->check(CLI::IsMember({"torch"}));
     command->add_option("--repeats", options->repeats, "samples of each method, of which the median counts")
@@ -68,7 +72,11 @@ void add_bench(CLI::App& app, int& exit_code) {
     command->add_option("--json", options->json, "write the results to this file");
     command->add_option("--plot", options->plot, "draw speeds as the paper's Figure 4 into this PNG file");
 
-    command->callback([options, &exit_code] { exit_code = bench::run(*options); });
+    command->callback([options, dtype, &exit_code] {
+        const bool on_gpu = options->device == "cuda";
+        if (on_gpu && dtype->count() == 0) options->dtypes = {"bf16"};
+        exit_code = on_gpu ? bench::run_on_gpu(*options) : bench::run(*options);
+    });
 }
 
 }  // namespace flashtile::cli

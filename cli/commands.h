@@ -15,5 +15,6 @@ void add_info(CLI::App& app, int& exit_code);
 void add_attend(CLI::App& app, int& exit_code);
 void add_verify(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+void add_compile(CLI::App& app, int& exit_code);
 
 }  // namespace flashtile::cli

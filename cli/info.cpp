@@ -57,7 +57,49 @@ nlohmann::ordered_json gather() {
     for (const auto& [name, type] :
          {std::pair("fp32", FLASHTILE_FP32), std::pair("fp16", FLASHTILE_FP16), std::pair("bf16", FLASHTILE_BF16)})
         info["chosen"][name] = flashtile_isa_name(flashtile_isa_chosen(type));
+    info["cuda"] = nlohmann::ordered_json::parse(flashtile::cuda_info());
     return info;
+}
+
+std::string text(const nlohmann::ordered_json& object, const char* name) {
+    return object.contains(name) ? object[name].get<std::string>() : "";
+}
+
+// What is there as `found` has it, or why it is not.
+std::string found_or_why(const nlohmann::ordered_json& part, const std::string& found) {
+    return part["found"] ? found : text(part, "why_not");
+}
+
+std::string joined(const nlohmann::ordered_json& list) {
+    return fmt::format("{}", fmt::join(list.get<std::vector<std::string>>(), ", "));
+}
+
+void print_cuda(const nlohmann::ordered_json& cuda) {
+    const auto& driver = cuda["driver"];
+    fmt::print("CUDA driver       {}\n",
+               found_or_why(driver, fmt::format("{}, serves CUDA {}", text(driver, "path"), text(driver, "cuda"))));
+    for (const auto& device : cuda["devices"])
+        fmt::print("device            cuda:{}: {}, {}, {} multiprocessors, {} of shared memory a block, {} of L2\n",
+                   device["ordinal"].get<int>(), text(device, "name"), text(device, "target"),
+                   device["multiprocessors"].get<int>(),
+                   format_bytes(device["shared_memory_per_block"].get<std::uint64_t>()),
+                   format_bytes(device["l2_bytes"].get<std::uint64_t>()));
+    const auto& nvrtc = cuda["nvrtc"];
+    fmt::print("NVRTC             {}\n",
+               found_or_why(nvrtc, fmt::format("{}, version {}", text(nvrtc, "path"), text(nvrtc, "version"))));
+    if (nvrtc["found"]) fmt::print("  compiles for    {}\n", joined(nvrtc["targets"]));
+    fmt::print("  looked in       {}\n", joined(nvrtc["looked"]));
+    const auto& cache = cuda["cache"];
+    fmt::print("kernel cache      {}: {} kernels, {}{}\n", text(cache, "folder"), cache["kernels"].get<std::uint64_t>(),
+               format_bytes(cache["bytes"].get<std::uint64_t>()),
+               text(cache, "why_not").empty() ? "" : "; not used: " + text(cache, "why_not"));
+    for (const auto& bundle : cuda["bundles"]) {
+        if (bundle.contains("why_not"))
+            fmt::print("bundle            {}\n", text(bundle, "why_not"));
+        else
+            fmt::print("bundle            {}: {} kernels for {}\n", text(bundle, "path"),
+                       bundle["kernels"].get<std::uint64_t>(), joined(bundle["targets"]));
+    }
 }
 
 void print(const nlohmann::ordered_json& info) {
@@ -72,7 +114,8 @@ void print(const nlohmann::ordered_json& info) {
     fmt::print("features          {}\n", fmt::join(cpu["features"].get<std::vector<std::string>>(), " "));
     fmt::print("instruction sets  {}\n", fmt::join(available, ", "));
     if (!missing.empty()) fmt::print("not on this CPU   {}\n", fmt::join(missing, ", "));
-    fmt::print("chosen            {}\n", fmt::join(chosen, ", "));
+    fmt::print("chosen            {}\n\n", fmt::join(chosen, ", "));
+    print_cuda(info["cuda"]);
 }
 
 }  // namespace

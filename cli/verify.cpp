@@ -115,16 +115,16 @@ std::string given_flags(const CLI::App& command) {
 
 std::vector<Job> jobs_of(const VerifyArguments& a, const CLI::App& command) {
     std::vector<Job> jobs;
-    const std::string isa_flag = a.attention.isa == "auto" ? "" : " --isa=" + a.attention.isa;
+    std::string where = a.attention.isa == "auto" ? "" : " --isa=" + a.attention.isa;
+    if (a.attention.device != "cpu") where += " --device=" + a.attention.device;
     for (std::uint64_t n = 0; n < a.random; ++n) {
         const std::uint64_t seed = a.attention.seed + n;
         jobs.push_back(
-            {conformance::random_case(seed), "flashtile verify --random=1 --seed=" + std::to_string(seed) + isa_flag});
+            {conformance::random_case(seed), "flashtile verify --random=1 --seed=" + std::to_string(seed) + where});
     }
     if (!a.case_prefix.empty()) {
         for (const Case& c : conformance::named_cases())
-            if (c.name.rfind(a.case_prefix, 0) == 0)
-                jobs.push_back({c, "flashtile verify --case=" + c.name + isa_flag});
+            if (c.name.rfind(a.case_prefix, 0) == 0) jobs.push_back({c, "flashtile verify --case=" + c.name + where});
         if (jobs.empty())
             throw CLI::ValidationError("--case", "is '" + a.case_prefix + "', and no case's name starts so");
     }
@@ -187,7 +187,8 @@ private:
 };
 
 int verify(const VerifyArguments& arguments, const CLI::App& command) {
-    const isa which = parse_isa(arguments.attention.isa);
+    const conformance::Target target =
+        arguments.attention.device == "cuda" ? conformance::cuda_target() : parse_isa(arguments.attention.isa);
     const std::vector<Job> jobs = jobs_of(arguments, command);
     const bool given = jobs.front().problem.name == "given";
     std::vector<Result> results;
@@ -197,7 +198,7 @@ int verify(const VerifyArguments& arguments, const CLI::App& command) {
         for (const Job& job : jobs) {
             Verdict verdict;
             try {
-                verdict = conformance::judge(job.problem, which);
+                verdict = conformance::judge(job.problem, target);
             } catch (const error& e) {
                 if (given || e.code() == status::unsupported) throw;
                 verdict.faults.push_back(std::string("refused: ") + e.what());
@@ -274,6 +275,7 @@ void add_verify(CLI::App& app, int& exit_code) {
         "  flashtile verify --random=200 --seed=1                  200 random problems, forward and backward\n"
         "  flashtile verify --random=1 --seed=17 --isa=avx2        one of them again, on one instruction set\n"
         "  flashtile verify --seqlen-q=500 --head-dim=128 --causal --dtype=bf16\n"
+        "  flashtile verify --random=200 --seed=1 --device=cuda    on a GPU\n"
         "  flashtile verify --case=options/ --isa=portable         the named cases that start so");
     auto* random = command->add_option("--random", arguments->random, "Random problems; --seed is the first one's")
                        ->check(CLI::PositiveNumber);

@@ -1,9 +1,9 @@
-"""Draws the JSON of `flashtile bench` in the shape of the FlashAttention-2 paper's Figure 4.
+"""Draws the JSON of `flashtile bench`, on a CPU or a GPU, in the shape of the FlashAttention-2 paper's Figure 4.
 
     python plot_bench.py RESULT.json PLOT.png
 
-Bars of GFLOP/s grouped over sequence length, one colour a method, one panel for each head dimension with and without
-the causal mask; one row of panels for each pass, dtype and thread count in the file.
+Bars of GFLOP/s (on a GPU TFLOP/s) grouped over sequence length, one colour a method, one panel for each head dimension with and without
+the causal mask; one row of panels for each pass, dtype and thread count (on a GPU: burst or sustained) in the file.
 """
 
 import json
@@ -19,9 +19,21 @@ METHODS = {
     "torch_standard": ("PyTorch standard attention", "#8da0cb"),
     "standard": ("standard attention (OpenBLAS)", "#66c2a5"),
     "torch_sdpa": ("PyTorch scaled_dot_product_attention", "#e5c494"),
+    "torch_flash": ("PyTorch FLASH_ATTENTION", "#e5c494"),
+    "torch_cudnn": ("PyTorch CUDNN_ATTENTION", "#b3b3b3"),
     "flashtile": ("flashtile", "#d7301f"),
 }
 PASS_TITLES = {"forward": "forward", "backward": "backward", "both": "forward + backward"}
+
+
+def speed_of(row):
+    return row["tflops"] if "tflops" in row else row["gflops"]
+
+
+def manner(row):
+    if "regime" in row:
+        return row["regime"]
+    return f"{row['threads']} thread{'' if row['threads'] == 1 else 's'}"
 
 
 def sizes(n):
@@ -34,7 +46,7 @@ def draw_panel(axes, rows, ceiling):
     width = 0.84 / len(methods)
     for index, method in enumerate(methods):
         label, colour = METHODS[method]
-        speed = {row["seqlen"]: row["gflops"] for row in rows if row["method"] == method}
+        speed = {row["seqlen"]: speed_of(row) for row in rows if row["method"] == method}
         places = [g + (index - (len(methods) - 1) / 2) * width for g, n in enumerate(seqlens) if n in speed]
         bars = axes.bar(places, [speed[n] for n in seqlens if n in speed], width, label=label, color=colour)
         axes.bar_label(bars, fmt="%.0f", fontsize=6.5, padding=1)
@@ -42,32 +54,31 @@ def draw_panel(axes, rows, ceiling):
         axes.axhline(ceiling, color="0.4", linewidth=0.8, linestyle="--", label="measured ceiling of this machine")
     axes.set_xticks(range(len(seqlens)), [sizes(n) for n in seqlens])
     axes.set_xlabel("sequence length")
-    axes.set_ylabel("GFLOP/s")
+    axes.set_ylabel("TFLOP/s" if "tflops" in rows[0] else "GFLOP/s")
     axes.margins(y=0.12)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def ceiling_of(rows):
     """What the shares of a panel are shares of."""
-    shares = [row["gflops"] / row["ceiling_share"] for row in rows if row["ceiling_share"]]
+    shares = [speed_of(row) / row["ceiling_share"] for row in rows if row["ceiling_share"]]
     return max(shares, default=None)
 
 
 def draw(result, path):
     rows = result["rows"]
-    lines = list(dict.fromkeys((row["pass"], row["dtype"], row["threads"]) for row in rows))
+    lines = list(dict.fromkeys((row["pass"], row["dtype"], manner(row)) for row in rows))
     columns = sorted({(row["causal"], row["head_dim"]) for row in rows})
     figure, panels = plt.subplots(
         len(lines), len(columns), figsize=(4.6 * len(columns) + 0.6, 3.4 * len(lines) + 1.0), squeeze=False)
-    for line, (what, dtype, threads) in enumerate(lines):
+    for line, (what, dtype, how) in enumerate(lines):
         for column, (causal, head_dim) in enumerate(columns):
             axes = panels[line][column]
             here = [row for row in rows
-                    if (row["pass"], row["dtype"], row["threads"]) == (what, dtype, threads)
+                    if (row["pass"], row["dtype"], manner(row)) == (what, dtype, how)
                     and (row["causal"], row["head_dim"]) == (causal, head_dim)]
             mask = "causal" if causal else "no mask"
-            plural = "" if threads == 1 else "s"
-            axes.set_title(f"{PASS_TITLES[what]}, {dtype}, {mask}, d = {head_dim}, {threads} thread{plural}", fontsize=9)
+            axes.set_title(f"{PASS_TITLES[what]}, {dtype}, {mask}, d = {head_dim}, {how}", fontsize=9)
             if here:
                 draw_panel(axes, here, ceiling_of(here))
             else:
@@ -76,7 +87,7 @@ def draw(result, path):
     for axes in panels.flat:
         for handle, label in zip(*axes.get_legend_handles_labels()):
             entries.setdefault(label, handle)
-    figure.suptitle(f"Attention speed, {result['machine']['cpu']}", fontsize=11)
+    figure.suptitle(f"Attention speed, {result['machine'].get('gpu') or result['machine']['cpu']}", fontsize=11)
     figure.legend(entries.values(), entries.keys(), loc="lower center", ncols=len(entries), fontsize=8, frameon=False)
     figure.tight_layout(rect=(0, 0.5 / figure.get_figheight(), 1, 0.99))
     figure.savefig(path, dpi=130)

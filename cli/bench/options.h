@@ -21,6 +21,7 @@ struct Options {
     std::int64_t tokens = 16384;
     std::vector<int> threads;  // empty: flashtile's setting
     std::string isa;
+    std::string device = "cpu";
     std::string against;
     std::string json;
     std::string plot;

@@ -48,6 +48,12 @@ pid_t spawn(const std::vector<std::string>& command, int in, int out, int error)
     return failed ? -1 : child;
 }
 
+// The exit code, or -1.
+int wait_for(pid_t child) {
+    int status = 0;
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
 }  // namespace
 
 std::string python_interpreter() {
@@ -71,12 +77,15 @@ std::string tool_path(const std::string& name) {
         fmt::format("{} was not found in {}; set FLASHTILE_TOOLS to the folder that holds it", name, looked));
 }
 
+int exit_code_of(const std::vector<std::string>& command) {
+    return wait_for(spawn(command, -1, -1, -1));
+}
+
 bool succeeds(const std::vector<std::string>& command, bool quiet) {
     const int nowhere = quiet ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
     const pid_t child = spawn(command, -1, nowhere, nowhere);
     if (nowhere >= 0) close(nowhere);
-    int status = 0;
-    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    return wait_for(child) == 0;
 }
 
 // Sockets, since writing to one whose other end is gone can be had as an error instead of a signal.

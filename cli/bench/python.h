@@ -15,7 +15,10 @@ std::string python_interpreter();
 // std::runtime_error where there is none.
 std::string tool_path(const std::string& name);
 
-// Runs a command to its end, with its output discarded where `quiet`; true where it exits with 0.
+// Runs a command to its end; its exit code, or -1 where it did not start or was killed.
+int exit_code_of(const std::vector<std::string>& command);
+
+// Whether it exits with 0, with its output discarded where `quiet`.
 bool succeeds(const std::vector<std::string>& command, bool quiet);
 
 // A child process that is spoken to in lines.

@@ -218,6 +218,50 @@ FLASHTILE_API int32_t flashtile_get_threads(void);
 /* The executor of calls that bring none; NULL restores flashtile's own pool. The struct is copied. */
 FLASHTILE_API flashtile_status flashtile_set_executor(const flashtile_executor* executor);
 
+/* What this process has of CUDA, as JSON: driver, devices, NVRTC, cache, bundles, and of what is missing why, and where
+ * it was looked for. Valid until this thread's next call of it. */
+FLASHTILE_API const char* flashtile_cuda_info(void);
+
+/* Kernels compiled ahead of time, by flashtile_compile_bundle: they are looked up there first. The environment variable
+ * FLASHTILE_BUNDLE loads one too. */
+FLASHTILE_API flashtile_status flashtile_load_bundle(const char* path);
+
+/* Options that a bundled kernel serves: a kernel serves the calls that use just these. Append-only. */
+typedef enum flashtile_bundle_option {
+    FLASHTILE_WITH_CAUSAL = 1 << 0, /* or a window */
+    FLASHTILE_WITH_PACKED = 1 << 1,
+    FLASHTILE_WITH_SEQUSED = 1 << 2,
+    FLASHTILE_WITH_SOFTCAP = 1 << 3,
+    FLASHTILE_WITH_ALIBI = 1 << 4,
+    FLASHTILE_WITH_BIAS = 1 << 5, /* in q's dtype */
+    FLASHTILE_WITH_BIAS_FP32 = 1 << 6,
+    FLASHTILE_WITH_BIAS_GRADIENT = 1 << 7,
+    FLASHTILE_WITH_MASK = 1 << 8,
+    FLASHTILE_WITH_DROPOUT = 1 << 9,
+    FLASHTILE_WITH_DETERMINISTIC = 1 << 10,
+    FLASHTILE_WITH_BATCH_INVARIANT = 1 << 11
+} flashtile_bundle_option;
+
+typedef struct flashtile_bundle_item {
+    size_t size;
+    int32_t architecture; /* 10 * major + minor of the compute capability: 80, 86, 89, 90, 100, 120 */
+    int32_t dtype;        /* FP32, FP16, BF16 */
+    int32_t head_dim;
+    int32_t head_dim_v; /* 0: head_dim */
+    int32_t backward;   /* 0: forward only */
+    uint32_t options;   /* flashtile_bundle_option, or'ed */
+} flashtile_bundle_item;
+
+#define FLASHTILE_BUNDLE_ITEM_INIT \
+    { sizeof(flashtile_bundle_item), 0, 0, 0, 0, 1, 0 }
+
+/* Compiles the kernels of `count` items, which need no GPU here but NVRTC, and writes them to `path`. `progress` may be
+ * NULL; it is called from any thread, one at a time. */
+FLASHTILE_API flashtile_status flashtile_compile_bundle(const char* path, const flashtile_bundle_item* items,
+                                                        size_t count,
+                                                        void (*progress)(void* context, size_t done, size_t total),
+                                                        void* context);
+
 #ifdef __cplusplus
 }
 #endif

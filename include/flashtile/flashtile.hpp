@@ -11,6 +11,7 @@
 #include <flashtile/flashtile.h>
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <new>
 #include <optional>
@@ -346,6 +347,24 @@ inline void set_threads(int threads) {
 }
 inline int get_threads() {
     return flashtile_get_threads();
+}
+
+// What this process has of CUDA, as JSON.
+inline std::string cuda_info() {
+    return flashtile_cuda_info();
+}
+
+// Kernels compiled ahead of time: flashtile.h.
+inline void load_bundle(const std::string& path) {
+    detail::check(flashtile_load_bundle(path.c_str()));
+}
+inline void compile_bundle(const std::string& path, std::span<const flashtile_bundle_item> items,
+                           const std::function<void(std::size_t done, std::size_t total)>& progress = {}) {
+    const auto call = [](void* context, std::size_t done, std::size_t total) {
+        (*static_cast<const std::function<void(std::size_t, std::size_t)>*>(context))(done, total);
+    };
+    detail::check(flashtile_compile_bundle(path.c_str(), items.data(), items.size(), progress ? +call : nullptr,
+                                           const_cast<void*>(static_cast<const void*>(&progress))));
 }
 
 }  // namespace v0

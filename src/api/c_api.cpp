@@ -9,6 +9,9 @@
 #include "core/error.h"
 #include "cpu/features.h"
 #include "cpu/threads.h"
+#include "cuda/compile_bundle.h"
+#include "cuda/info.h"
+#include "cuda/jit/images.h"
 #include "flashtile/flashtile.h"
 #include "shared/philox.h"
 
@@ -18,6 +21,7 @@ using namespace flashtile;
 
 thread_local std::string last_error;
 thread_local std::string last_run;
+thread_local std::string last_cuda_info;
 
 template <class F>
 flashtile_status guarded(F body) noexcept {
@@ -85,7 +89,7 @@ flashtile_status flashtile_forward_workspace(const flashtile_options* options, c
     return guarded([&] {
         const api::Call call = api::validate_forward(options, inputs, outputs);
         require(bytes, "bytes") =
-            backend_for(call.execution.device_type).forward_workspace(call.problem, call.execution);
+            backend_for(call.execution.device_type).forward_workspace(call.problem, call.operands, call.execution);
     });
 }
 
@@ -94,7 +98,7 @@ flashtile_status flashtile_backward_workspace(const flashtile_options* options, 
     return guarded([&] {
         const api::Call call = api::validate_backward(options, inputs, gradients);
         require(bytes, "bytes") =
-            backend_for(call.execution.device_type).backward_workspace(call.problem, call.execution);
+            backend_for(call.execution.device_type).backward_workspace(call.problem, call.operands, call.execution);
     });
 }
 
@@ -172,6 +176,28 @@ flashtile_status flashtile_set_executor(const flashtile_executor* executor) {
                                                         std::to_string(executor->concurrency) +
                                                         ", allowed is a parallel_for and a concurrency of at least 1");
         cpu::set_executor(executor);
+    });
+}
+
+const char* flashtile_cuda_info(void) {
+    const flashtile_status status = guarded([] { last_cuda_info = gpu::info_json(); });
+    return status == FLASHTILE_OK ? last_cuda_info.c_str() : "{}";
+}
+
+flashtile_status flashtile_load_bundle(const char* path) {
+    return guarded([&] { gpu::load_bundle(&require(path, "path")); });
+}
+
+flashtile_status flashtile_compile_bundle(const char* path, const flashtile_bundle_item* items, size_t count,
+                                          void (*progress)(void* context, size_t done, size_t total), void* context) {
+    return guarded([&] {
+        require(path, "path");
+        if (count != 0 && require(items, "items").size != sizeof *items)
+            throw Error(FLASHTILE_INVALID_ARGUMENT, "items->size is " + std::to_string(items->size) + ", allowed is " +
+                                                        std::to_string(sizeof *items));
+        gpu::compile_bundle(path, {items, count}, [&](std::size_t done, std::size_t total) {
+            if (progress != nullptr) progress(context, done, total);
+        });
     });
 }
 

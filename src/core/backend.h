@@ -16,8 +16,8 @@ public:
     virtual std::int32_t device_type() const = 0;  // flashtile_device
 
     // Bytes of workspace a call uses; a caller may bring as much in Execution.
-    virtual std::size_t forward_workspace(const Problem&, const Execution&) const = 0;
-    virtual std::size_t backward_workspace(const Problem&, const Execution&) const = 0;
+    virtual std::size_t forward_workspace(const Problem&, const Operands&, const Execution&) const = 0;
+    virtual std::size_t backward_workspace(const Problem&, const Operands&, const Execution&) const = 0;
 
     // Each returns what ran, for flashtile_last_run().
     virtual std::string forward(const Problem&, const Operands&, const Execution&) const = 0;

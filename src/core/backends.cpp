@@ -4,11 +4,12 @@
 #include "core/backend.h"
 #include "core/error.h"
 #include "cpu/backend.h"
+#include "cuda/backend.h"
 
 namespace flashtile {
 
 std::span<const Backend* const> backends() {
-    static const std::array<const Backend*, 1> list = {&cpu::backend()};
+    static const std::array<const Backend*, 2> list = {&cpu::backend(), &gpu::backend()};
     return list;
 }
 

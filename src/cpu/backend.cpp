@@ -137,10 +137,10 @@ public:
     const char* name() const override { return "cpu"; }
     std::int32_t device_type() const override { return FLASHTILE_CPU; }
 
-    std::size_t forward_workspace(const Problem& p, const Execution& execution) const override {
+    std::size_t forward_workspace(const Problem& p, const Operands&, const Execution& execution) const override {
         return ForwardPlan(p, execution).workspace();
     }
-    std::size_t backward_workspace(const Problem& p, const Execution& execution) const override {
+    std::size_t backward_workspace(const Problem& p, const Operands&, const Execution& execution) const override {
         return BackwardPlan(p, execution).workspace();
     }
 

@@ -10,6 +10,7 @@
 
 #include "bench/ceilings.h"
 #include "bench/measure.h"
+#include "bench/on_gpu.h"
 #include "bench/options.h"
 #include "bench/point.h"
 #include "bench/run.h"
@@ -146,6 +147,27 @@ TEST(Run, WritesTheJsonThatOthersRead) {
         EXPECT_GT(row.at("gflops").get<double>(), 0.0);
     }
     EXPECT_EQ(methods, (std::set<std::string>{"flashtile", "standard"}));
+}
+
+TEST(OnGpu, SaysTheSameToThePythonProgram) {
+    Options options;
+    options.device = "cuda";
+    options.dtypes = {"bf16"};
+    options.work = {"forward", "memory"};
+    options.seqlens = {512, 1024};
+    options.causal = "1";
+    options.heads = 8;
+    options.minutes = 1.5;
+    options.json = "a.json";
+    EXPECT_EQ(gpu_arguments(options),
+              (std::vector<std::string>{"--work=forward,memory", "--head-dim=64,128", "--causal=1", "--dtype=bf16",
+                                        "--tokens=16384", "--methods=flashtile", "--seqlen=512,1024", "--heads=8",
+                                        "--seconds=90", "--json=a.json"}));
+    options.threads = {2};
+    EXPECT_THROW(gpu_arguments(options), std::invalid_argument);
+    options.threads.clear();
+    options.dtypes = {"bf16", "fp16"};
+    EXPECT_THROW(gpu_arguments(options), std::invalid_argument);
 }
 
 TEST(Run, RefusesBeforeMeasuring) {

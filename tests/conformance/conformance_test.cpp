@@ -1,11 +1,13 @@
-// conformance_test.cpp: every case of the list, and random ones, on every instruction set that this machine has.
+// conformance_test.cpp: every case of the list, and random ones, on every instruction set and GPU that this machine
+// has.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
+#include <iostream>
 #include <string>
 
 #include "conformance/case_list.h"
 #include "conformance/judge.h"
+#include "conformance/share.h"
 
 namespace flashtile::conformance {
 namespace {
@@ -13,36 +15,33 @@ namespace {
 constexpr std::uint64_t kRandomSeed = 20260700;
 constexpr std::uint64_t kRandomCases = 700;
 
-// FLASHTILE_TEST_EVERY=n takes every n-th case: for sanitizers and emulators, where one takes 5 to 20 times as long.
-std::size_t every() {
-    const char* text = std::getenv("FLASHTILE_TEST_EVERY");
-    return text == nullptr ? 1 : std::stoul(text);
-}
-
-class Conformance : public testing::TestWithParam<isa> {
+class Conformance : public testing::TestWithParam<Target> {
 protected:
     void SetUp() override {
-        if (!available(GetParam())) GTEST_SKIP() << "this machine cannot run " << flashtile::name(GetParam());
+        if (const std::string reason = why_not(GetParam()); !reason.empty()) GTEST_SKIP() << reason;
     }
 
     // Cases whose name starts with `prefix`.
     void run(const std::string& prefix) {
         std::size_t count = 0;
         for (const Case& c : named_cases())
-            if (c.name.rfind(prefix, 0) == 0 && count++ % every() == 0) check(c, "--case=" + c.name);
+            if (c.name.rfind(prefix, 0) == 0 && share_.has(count++)) check(c, "--case=" + c.name);
         EXPECT_GT(count, 0u);
     }
 
     void check(const Case& c, const std::string& selection) {
         SCOPED_TRACE(c.name + ": " + to_string(c) + "\nreproduce: flashtile verify " + selection +
-                     " --isa=" + flashtile::name(GetParam()));
+                     (GetParam().on_gpu() ? " --device=" : " --isa=") + name(GetParam()));
         try {
             const Verdict verdict = judge(c, GetParam());
             EXPECT_TRUE(verdict.ok()) << verdict.to_string();
+            if (!verdict.refused.empty()) std::cout << c.name << " refused: " << verdict.refused << '\n';
         } catch (const std::exception& e) {
             ADD_FAILURE() << e.what();
         }
     }
+
+    const Share share_ = share_of_list();
 };
 
 TEST_P(Conformance, Lengths) {
@@ -95,19 +94,20 @@ TEST_P(Conformance, LongSequences) {
 }
 
 TEST_P(Conformance, Random) {
-    for (std::uint64_t seed = kRandomSeed; seed < kRandomSeed + kRandomCases; seed += every())
-        check(random_case(seed), "--random=1 --seed=" + std::to_string(seed));
+    for (std::uint64_t n = 0; n < kRandomCases; ++n)
+        if (share_.has(n)) check(random_case(kRandomSeed + n), "--random=1 --seed=" + std::to_string(kRandomSeed + n));
 }
 
-std::string name_of(const testing::TestParamInfo<isa>& info) {
-    return flashtile::name(info.param);
+std::string name_of(const testing::TestParamInfo<Target>& info) {
+    return name(info.param);
 }
 
 // The prefix is what ctest's shards filter by.
-INSTANTIATE_TEST_SUITE_P(portable, Conformance, testing::Values(isa::portable), name_of);
-INSTANTIATE_TEST_SUITE_P(avx2, Conformance, testing::Values(isa::avx2), name_of);
-INSTANTIATE_TEST_SUITE_P(avx512, Conformance, testing::Values(isa::avx512), name_of);
-INSTANTIATE_TEST_SUITE_P(avx512_bf16, Conformance, testing::Values(isa::avx512_bf16), name_of);
+INSTANTIATE_TEST_SUITE_P(portable, Conformance, testing::Values(Target(isa::portable)), name_of);
+INSTANTIATE_TEST_SUITE_P(avx2, Conformance, testing::Values(Target(isa::avx2)), name_of);
+INSTANTIATE_TEST_SUITE_P(avx512, Conformance, testing::Values(Target(isa::avx512)), name_of);
+INSTANTIATE_TEST_SUITE_P(avx512_bf16, Conformance, testing::Values(Target(isa::avx512_bf16)), name_of);
+INSTANTIATE_TEST_SUITE_P(cuda, Conformance, testing::Values(cuda_target()), name_of);
 
 }  // namespace
 }  // namespace flashtile::conformance

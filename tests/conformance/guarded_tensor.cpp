@@ -45,8 +45,8 @@ void GuardedTensor::Unmap::operator()(std::byte* base) const {
     munmap(base, bytes);
 }
 
-GuardedTensor::GuardedTensor(dtype type, std::vector<std::int64_t> shape, Layout layout, Guard guard)
-    : type_(type), width_(static_cast<std::ptrdiff_t>(bytes_of(type))), shape_(std::move(shape)) {
+GuardedTensor::GuardedTensor(dtype type, std::vector<std::int64_t> shape, Layout layout, Guard guard, device where)
+    : type_(type), width_(static_cast<std::ptrdiff_t>(bytes_of(type))), shape_(std::move(shape)), where_(where) {
     const std::size_t rank = shape_.size();
     std::vector<std::size_t> order(rank);  // innermost first
     std::iota(order.rbegin(), order.rend(), 0);
@@ -80,7 +80,9 @@ GuardedTensor::GuardedTensor(dtype type, std::vector<std::int64_t> shape, Layout
 
     const std::size_t needed = static_cast<std::size_t>(count == 0 ? 0 : last + 1) * bytes_of(type);
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    const std::size_t usable = round_up(needed + 2 * kBand, page);
+    const bool on_gpu = where.type == FLASHTILE_CUDA;
+    const std::size_t margin = on_gpu ? page : 0;  // a page of poison, where none can be made untouchable
+    const std::size_t usable = round_up(needed + 2 * kBand, page) + 2 * margin;
     void* base = mmap(nullptr, usable + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) throw std::bad_alloc();
     memory_ = {static_cast<std::byte*>(base), Unmap{usable + 2 * page}};
@@ -88,15 +90,16 @@ GuardedTensor::GuardedTensor(dtype type, std::vector<std::int64_t> shape, Layout
     if (mprotect(usable_.data(), usable, PROT_READ | PROT_WRITE) != 0) throw std::runtime_error("mprotect failed");
     switch (guard) {
         case Guard::nan_bands:
-            origin_ = usable_.data() + round_up(kBand, bytes_of(type));
+            origin_ = usable_.data() + margin + round_up(kBand, bytes_of(type));
             break;
         case Guard::page_after:
-            origin_ = usable_.data() + (usable - needed);
+            origin_ = usable_.data() + (usable - margin - needed);
             break;
         case Guard::page_before:
-            origin_ = usable_.data();
+            origin_ = usable_.data() + margin;
             break;
     }
+    if (on_gpu) twin_ = gpu::Buffer(usable, where.id);
     poison();
 }
 
@@ -105,7 +108,17 @@ void GuardedTensor::poison() {
 }
 
 tensor GuardedTensor::view() const {
-    return present() ? flashtile::view(origin_, type_, shape_, strides_) : tensor();
+    if (!present()) return {};
+    const std::byte* base = twin_.size() != 0 ? static_cast<const std::byte*>(twin_.data()) : usable_.data();
+    return flashtile::view(base + (origin_ - usable_.data()), type_, shape_, strides_, where_);
+}
+
+void GuardedTensor::upload() {
+    if (twin_.size() != 0) twin_.upload(usable_);
+}
+
+void GuardedTensor::download() {
+    if (twin_.size() != 0) twin_.download(usable_);
 }
 
 void GuardedTensor::set(std::size_t element, double value) {

@@ -1,6 +1,7 @@
 // guarded_tensor.h: memory for one tensor in a layout of any kind, poisoned with NaN bits before, after and between its
 // elements, so that a stray write shows and a stray read spoils a result. It can also end flush with a page that may
-// not be touched, or start right after one.
+// not be touched, or start right after one. A tensor of a GPU has a twin there, bands and all, which is what its view
+// shows; it is filled and read here and copied there and back.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,8 @@
 #include <memory>
 #include <span>
 #include <vector>
+
+#include "gpu/gpu.h"
 
 namespace flashtile::conformance {
 
@@ -30,10 +33,16 @@ std::size_t bytes_of(dtype type);
 class GuardedTensor {
 public:
     GuardedTensor() = default;
-    GuardedTensor(dtype type, std::vector<std::int64_t> shape, Layout layout = {}, Guard guard = Guard::nan_bands);
+    GuardedTensor(dtype type, std::vector<std::int64_t> shape, Layout layout = {}, Guard guard = Guard::nan_bands,
+                  device where = cpu);
 
     bool present() const { return memory_ != nullptr; }
     tensor view() const;  // absent where this is
+
+    // Every byte to the GPU and back, after all work there; nothing for a tensor of the CPU.
+    void upload();
+    void download();
+
     std::size_t size() const { return offsets_.size(); }
     const std::vector<std::int64_t>& shape() const { return shape_; }
 
@@ -68,6 +77,8 @@ private:
     std::unique_ptr<std::byte[], Unmap> memory_{nullptr, Unmap{0}};
     std::span<std::byte> usable_;  // without the untouchable pages
     std::byte* origin_ = nullptr;
+    device where_ = cpu;
+    gpu::Buffer twin_;  // of usable_
     std::vector<std::byte> remembered_;
 };
 

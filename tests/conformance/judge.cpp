@@ -11,6 +11,8 @@
 namespace flashtile::conformance {
 namespace {
 
+constexpr std::int64_t kWidestEverywhere = 256;  // the widest head that every GPU must take
+
 oracle::Precision precision_of(dtype type) {
     return type == fp32 ? oracle::Precision::fp32 : type == fp16 ? oracle::Precision::fp16 : oracle::Precision::bf16;
 }
@@ -25,8 +27,8 @@ std::vector<double> only(const std::vector<double>& values, const std::vector<bo
 
 class Judge {
 public:
-    Judge(const Case& problem, isa which, Passes passes)
-        : case_(problem), which_(which), data_(problem), precision_(precision_of(problem.type)) {
+    Judge(const Case& problem, const Target& target, Passes passes)
+        : case_(problem), target_(target), data_(problem, target.where), precision_(precision_of(problem.type)) {
         const auto pass = passes == Passes::both ? oracle::Pass::forward_and_backward : oracle::Pass::forward;
         exact_ = oracle::exact_attention(data_.reference, pass);
         standard_ = oracle::standard_attention(data_.reference, precision_, pass);
@@ -36,8 +38,7 @@ public:
     }
 
     Verdict run(Passes passes) {
-        forward();
-        if (passes == Passes::both) backward();
+        if (ran([this] { forward(); }) && passes == Passes::both) ran([this] { backward(); });
         return std::move(verdict_);
     }
 
@@ -70,10 +71,55 @@ private:
         return result;
     }
 
+    // Runs a pass. A GPU need not have the shared memory for wide heads; it may then refuse, before it writes anything.
+    template <class Pass>
+    bool ran(Pass pass) {
+        try {
+            pass();
+            return true;
+        } catch (const flashtile::error& e) {
+            const bool wide = std::max(case_.head_dim, case_.head_dim_v) > kWidestEverywhere;
+            if (!target_.on_gpu() || !wide || e.code() != status::unsupported) throw;
+            verdict_.refused = e.what();
+            data_.download();
+            const bool forward_ran = !verdict_.comparisons.empty();
+            for (const GuardedTensor* t : data_.outputs()) {
+                if (!t->present() || (forward_ran && (t == &data_.out || t == &data_.lse))) continue;
+                if (!t->poison_intact(std::vector<bool>(t->size(), false)))
+                    fault("something was written before the call was refused");
+            }
+            return false;
+        }
+    }
+
+    // Every other case brings its own workspace, with poison in it and around it.
+    GuardedTensor workspace_of(std::size_t bytes) const {
+        if (case_.data_seed % 2 == 0 || bytes == 0) return {};
+        GuardedTensor workspace(boolean, {static_cast<std::int64_t>(bytes)}, {}, Guard::page_before, target_.where);
+        workspace.upload();
+        return workspace;
+    }
+
+    static void bring(const GuardedTensor& workspace, flashtile::options& options) {
+        if (!workspace.present()) return;
+        options.workspace = workspace.view().raw().data;
+        options.workspace_size = workspace.size();
+    }
+
+    void check_workspace(GuardedTensor& workspace, const char* pass) {
+        if (!workspace.present()) return;
+        workspace.download();
+        if (!workspace.poison_intact()) fault(std::string(pass) + " wrote outside its workspace");
+    }
+
     void forward() {
-        const flashtile::options options = data_.options(which_);
-        flashtile::forward(options, data_.q.view(), data_.k.view(), data_.v.view(), data_.out.view(), data_.lse.view());
+        flashtile::options options = data_.options(target_.which);
+        GuardedTensor workspace = workspace_of(forward_workspace(options, data_.q.view(), data_.k.view(),
+                                                                 data_.v.view(), data_.out.view(), data_.lse.view()));
+        bring(workspace, options);
+        data_.forward(options);
         check_ran("forward");
+        check_workspace(workspace, "forward");
         const auto owned = data_.owned_q(case_.heads * case_.head_dim_v);
         compare("out", data_.out, exact_.out, &oracle::Result::out, owned, precision_, 0.0);
         const auto rows = data_.owned_q(case_.heads);
@@ -87,9 +133,13 @@ private:
     }
 
     void backward() {
-        const flashtile::options options = data_.options(which_);
-        flashtile::backward(options, data_.q.view(), data_.k.view(), data_.v.view(), data_.gradients());
+        flashtile::options options = data_.options(target_.which);
+        GuardedTensor workspace = workspace_of(
+            backward_workspace(options, data_.q.view(), data_.k.view(), data_.v.view(), data_.gradients()));
+        bring(workspace, options);
+        data_.backward(options);
         check_ran("backward");
+        check_workspace(workspace, "backward");
         const auto& e = exact_;
         const auto of_ds = [&](double terms, double from_out) {
             return oracle::gradient_roundoff(terms, e.largest_lse, true, from_out, precision_);
@@ -136,15 +186,16 @@ private:
 
     void check_ran(const char* pass) {
         verdict_.ran = last_run();
-        if (which_ == isa::automatic) return;
-        const std::string wanted = std::string("cpu ") + flashtile::name(which_) + ' ' + pass;
+        if (!target_.on_gpu() && target_.which == isa::automatic) return;
+        const std::string wanted =
+            target_.on_gpu() ? "cuda " : std::string("cpu ") + flashtile::name(target_.which) + ' ' + pass;
         if (verdict_.ran.rfind(wanted, 0) != 0) fault("asked for '" + wanted + "', ran '" + verdict_.ran + "'");
     }
 
     void fault(std::string what) { verdict_.faults.push_back(std::move(what)); }
 
     const Case& case_;
-    isa which_;
+    const Target target_;
     ProblemData data_;
     oracle::Precision precision_;
     oracle::Result exact_, standard_;
@@ -174,11 +225,12 @@ std::string Verdict::to_string() const {
         text += line;
     }
     for (const std::string& fault : faults) text += "  " + fault + '\n';
+    if (!refused.empty()) text += "  refused: " + refused + '\n';
     return text;
 }
 
-Verdict judge(const Case& problem, isa which, Passes passes) {
-    return Judge(problem, which, passes).run(passes);
+Verdict judge(const Case& problem, const Target& target, Passes passes) {
+    return Judge(problem, target, passes).run(passes);
 }
 
 }  // namespace flashtile::conformance

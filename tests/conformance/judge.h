@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "conformance/case.h"
+#include "conformance/target.h"
 #include "oracle/tolerance.h"
 
 namespace flashtile::conformance {
@@ -22,6 +23,7 @@ struct Verdict {
     std::vector<Comparison> comparisons;
     std::vector<std::string> faults;  // beside errors: a stray write, a changed input, another ISA than was asked for
     std::string ran;                  // what the library says it ran on
+    std::string refused;              // why a pass was not run: heads too wide for this GPU; else ""
 
     bool ok() const;
     std::string to_string() const;  // a line each
@@ -30,6 +32,6 @@ struct Verdict {
 enum class Passes { forward, both };
 
 // Throws flashtile::error where the library refuses the case.
-Verdict judge(const Case& problem, isa which, Passes passes = Passes::both);
+Verdict judge(const Case& problem, const Target& target, Passes passes = Passes::both);
 
 }  // namespace flashtile::conformance

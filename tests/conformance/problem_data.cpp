@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
+#include <utility>
 
 #include "conformance/random_source.h"
 
@@ -43,13 +45,19 @@ void fill_bias(GuardedTensor& t, dtype type, BiasValues kind, RandomSource& rand
 
 }  // namespace
 
-ProblemData::ProblemData(const Case& the_case) : problem(the_case), seed_(the_case.seed), offset_(the_case.offset) {
+ProblemData::ProblemData(const Case& the_case, device where)
+    : problem(the_case), where_(where), seed_and_offset_{the_case.seed, the_case.offset} {
     lay_out_sequences();
     make_tensors();
     fill_tensors();
     if (problem.poison_unseen && !problem.inputs.broadcasts()) poison_unseen();
     poison_unused_bias();
     for (auto& [name, input] : inputs()) input->remember();
+    if (where_.type == FLASHTILE_CUDA) {
+        const auto bytes = std::as_bytes(std::span(seed_and_offset_));
+        seed_and_offset_on_gpu_ = gpu::Buffer(bytes.size(), where_.id);
+        seed_and_offset_on_gpu_.upload(bytes);
+    }
 }
 
 std::vector<std::pair<const char*, GuardedTensor*>> ProblemData::inputs() {
@@ -64,6 +72,32 @@ std::vector<std::pair<const char*, GuardedTensor*>> ProblemData::inputs() {
             {"seqused_k", &used_k},
             {"dout", &dout},
             {"dlse", &dlse}};
+}
+
+std::vector<GuardedTensor*> ProblemData::outputs() {
+    return {&out, &lse, &dq, &dk, &dv, &dbias};
+}
+
+void ProblemData::upload() {
+    for (auto& [name, input] : inputs()) input->upload();
+    for (GuardedTensor* output : outputs()) output->upload();
+}
+
+void ProblemData::download() {
+    for (auto& [name, input] : inputs()) input->download();
+    for (GuardedTensor* output : outputs()) output->download();
+}
+
+void ProblemData::forward(const flashtile::options& o) {
+    upload();
+    flashtile::forward(o, q.view(), k.view(), v.view(), out.view(), lse.view());
+    download();
+}
+
+void ProblemData::backward(const flashtile::options& o) {
+    upload();
+    flashtile::backward(o, q.view(), k.view(), v.view(), gradients());
+    download();
 }
 
 void ProblemData::lay_out_sequences() {
@@ -84,7 +118,7 @@ void ProblemData::lay_out_sequences() {
     std::fill_n(row_owned_k.begin(), row_k, true);
 }
 
-GuardedTensor ProblemData::make_broadcast(const BroadcastSpec& spec, dtype type, Guard guard) const {
+GuardedTensor ProblemData::make_broadcast(const BroadcastSpec& spec, dtype type) const {
     const std::array<std::int64_t, 4> full{problem.sequences(), problem.heads, problem.longest_q(),
                                            problem.longest_k()};
     Shape shape;
@@ -98,7 +132,11 @@ GuardedTensor ProblemData::make_broadcast(const BroadcastSpec& spec, dtype type,
     } else {
         layout.heads_before_rows = problem.inputs.heads_before_rows;
     }
-    return GuardedTensor(type, shape, layout, guard);
+    return make(type, shape, layout);
+}
+
+GuardedTensor ProblemData::make(dtype type, std::vector<std::int64_t> shape, const Layout& layout) const {
+    return GuardedTensor(type, std::move(shape), layout, problem.guard, where_);
 }
 
 oracle::Broadcast ProblemData::read_broadcast(const BroadcastSpec& spec, const GuardedTensor& from) const {
@@ -125,32 +163,32 @@ void ProblemData::make_tensors() {
     if (p.packed()) inputs.broadcast_first = false;
     Layout dout_layout = inputs;
     dout_layout.broadcast_first = dout_layout.broadcast_heads = false;
-    q = GuardedTensor(p.type, q_shape, inputs, p.guard);
-    k = GuardedTensor(p.type, k_shape, inputs, p.guard);
-    v = GuardedTensor(p.type, v_shape, inputs, p.guard);
-    dout = GuardedTensor(p.type, out_shape, dout_layout, p.guard);
-    if (p.with_dlse) dlse = GuardedTensor(fp32, lse_shape, dout_layout, p.guard);
+    q = make(p.type, q_shape, inputs);
+    k = make(p.type, k_shape, inputs);
+    v = make(p.type, v_shape, inputs);
+    dout = make(p.type, out_shape, dout_layout);
+    if (p.with_dlse) dlse = make(fp32, lse_shape, dout_layout);
 
-    out = GuardedTensor(p.type, out_shape, p.outputs, p.guard);
-    lse = GuardedTensor(fp32, lse_shape, p.outputs, p.guard);
-    dq = GuardedTensor(p.type, q_shape, p.outputs, p.guard);
-    dk = GuardedTensor(p.type, k_shape, p.outputs, p.guard);
-    dv = GuardedTensor(p.type, v_shape, p.outputs, p.guard);
+    out = make(p.type, out_shape, p.outputs);
+    lse = make(fp32, lse_shape, p.outputs);
+    dq = make(p.type, q_shape, p.outputs);
+    dk = make(p.type, k_shape, p.outputs);
+    dv = make(p.type, v_shape, p.outputs);
 
     const dtype bias_type = p.bias_in_fp32 ? fp32 : p.type;
     if (p.bias.present) {
-        bias = make_broadcast(p.bias, bias_type, p.guard);
-        dbias = GuardedTensor(bias_type, bias.shape(), p.outputs, p.guard);
+        bias = make_broadcast(p.bias, bias_type);
+        dbias = make(bias_type, bias.shape(), p.outputs);
     }
-    if (p.mask.present) mask = make_broadcast(p.mask, boolean, p.guard);
-    if (p.slopes == Slopes::per_head) slopes = GuardedTensor(fp32, {p.heads}, {}, p.guard);
-    if (p.slopes == Slopes::per_batch_and_head) slopes = GuardedTensor(fp32, {p.sequences(), p.heads}, {}, p.guard);
+    if (p.mask.present) mask = make_broadcast(p.mask, boolean);
+    if (p.slopes == Slopes::per_head) slopes = make(fp32, {p.heads});
+    if (p.slopes == Slopes::per_batch_and_head) slopes = make(fp32, {p.sequences(), p.heads});
     const dtype length_type = p.wide_lengths ? flashtile::int64 : flashtile::int32;
     if (p.packed()) {
-        cu_seqlens_q = GuardedTensor(length_type, {p.sequences() + 1}, {}, p.guard);
-        cu_seqlens_k = GuardedTensor(length_type, {p.sequences() + 1}, {}, p.guard);
+        cu_seqlens_q = make(length_type, {p.sequences() + 1});
+        cu_seqlens_k = make(length_type, {p.sequences() + 1});
     }
-    if (!p.used_k.empty()) used_k = GuardedTensor(flashtile::int32, {p.sequences()}, {}, p.guard);
+    if (!p.used_k.empty()) used_k = make(flashtile::int32, {p.sequences()});
 }
 
 void ProblemData::fill_tensors() {
@@ -261,8 +299,11 @@ flashtile::options ProblemData::options(isa which) const {
     if (p.seed_in_memory) {
         o.seed = ~p.seed;  // must not be looked at
         o.offset = ~p.offset;
-        o.seed_ptr = &seed_;
-        o.offset_ptr = &offset_;
+        const auto* memory = where_.type == FLASHTILE_CUDA
+                                 ? static_cast<const std::uint64_t*>(seed_and_offset_on_gpu_.data())
+                                 : seed_and_offset_.data();
+        o.seed_ptr = memory;
+        o.offset_ptr = memory + 1;
     } else {
         o.seed = p.seed;
         o.offset = p.offset;

@@ -14,12 +14,19 @@
 namespace flashtile::conformance {
 
 struct ProblemData {
-    explicit ProblemData(const Case& problem);
+    explicit ProblemData(const Case& problem, device where = cpu);
     ProblemData(const ProblemData&) = delete;
     ProblemData& operator=(const ProblemData&) = delete;
 
     flashtile::options options(isa which) const;
     backward_args gradients() const;
+
+    // Calls the library on these tensors, where they lie, and waits for what it wrote.
+    void forward(const flashtile::options& options);
+    void backward(const flashtile::options& options);
+    // Every tensor to the GPU and back; nothing on the CPU.
+    void upload();
+    void download();
 
     // Flags of the elements of q-like (or k-like) tensors of `width` that belong to a sequence.
     std::vector<bool> owned_q(std::int64_t width) const { return owned(row_owned_q, width); }
@@ -36,21 +43,24 @@ struct ProblemData {
 
     // Each input by name.
     std::vector<std::pair<const char*, GuardedTensor*>> inputs();
+    std::vector<GuardedTensor*> outputs();
 
 private:
     std::vector<bool> owned(const std::vector<bool>& rows, std::int64_t width) const;
     std::size_t lse_element(std::int64_t row, std::int64_t head) const;
     void lay_out_sequences();
     void make_tensors();
+    GuardedTensor make(dtype type, std::vector<std::int64_t> shape, const Layout& layout = {}) const;
     void fill_tensors();
     void poison_unseen();
     void poison_unused_bias();
-    GuardedTensor make_broadcast(const BroadcastSpec& spec, dtype type, Guard guard) const;
+    GuardedTensor make_broadcast(const BroadcastSpec& spec, dtype type) const;
     oracle::Broadcast read_broadcast(const BroadcastSpec& spec, const GuardedTensor& from) const;
 
     std::vector<bool> row_owned_q, row_owned_k;
-    std::uint64_t seed_;
-    std::uint64_t offset_;
+    device where_;
+    std::array<std::uint64_t, 2> seed_and_offset_;
+    gpu::Buffer seed_and_offset_on_gpu_;
 };
 
 }  // namespace flashtile::conformance

@@ -117,6 +117,8 @@ public:
         result_.out = stored(out_);
         result_.lse = lse_;
         if (pass == Pass::forward_and_backward) {
+            for (const double lse : lse_)
+                if (std::isfinite(lse)) result_.largest_lse = std::max(result_.largest_lse, std::abs(lse));
             result_.largest_dk_from_out = std::abs(p_.scale) * root_of_largest(dk_from_out_);
             result_.largest_dbias_terms = root_of_largest(dbias_terms_);
             result_.largest_dbias_from_out = root_of_largest(dbias_from_out_);
@@ -256,8 +258,6 @@ private:
         dbias_terms_.resize(dbias_.size());
         for (std::int64_t i = 0; i < terms.rows; ++i)
             add_row_squared(dbias_terms_, terms.row(i), terms.cols, 1.0, b, h, i);
-        for (const double lse : lse_)
-            if (std::isfinite(lse)) result_.largest_lse = std::max(result_.largest_lse, std::abs(lse));
     }
 
     // Adds the squares of what row i adds to each place of the bias: errors of a row's keys go together, where they

@@ -6,7 +6,7 @@
 
 #include "oracle/philox.h"
 #include "shared/philox.h"
-#include "unit/run.h"
+#include "unit/on_target.h"
 
 namespace flashtile::unit {
 namespace {
@@ -105,7 +105,9 @@ TEST(Dropout, DrawsAreIndependent) {
 }
 
 // With v the identity, out is P after dropout; with dout the identity, dv is its transpose.
-TEST(Dropout, ForwardAndBackwardApplyTheMask) {
+class DropoutApplied : public OnTarget {};
+
+TEST_P(DropoutApplied, ForwardAndBackwardUseTheMask) {
     const std::int64_t n = 100;  // rows, keys and columns of v
     conformance::Case c;
     c.batch = c.heads = c.kv_heads = 2;
@@ -114,33 +116,34 @@ TEST(Dropout, ForwardAndBackwardApplyTheMask) {
     c.seed = 99;
     c.offset = std::uint64_t{5} << 32 | 3;
     const auto mask = mask_of(c.dropout, c.seed, c.offset, {2, 2, n, n});
-    for (const isa which : available_isas())
-        for (const dtype type : kTypes)
-            for (const int threads : {1, 3}) {
-                SCOPED_TRACE(std::string(name(which)) + ", dtype " + std::to_string(static_cast<int>(type)));
-                c.type = type;
-                c.threads = threads;
-                conformance::ProblemData data(c);
-                for (GuardedTensor* t : {&data.v, &data.dout})
-                    for (std::size_t at = 0; at < t->size(); ++at) {
-                        const auto col = at % static_cast<std::size_t>(n);
-                        const auto row = at / static_cast<std::size_t>(2 * n) % static_cast<std::size_t>(n);
-                        t->set(at, row == col ? 1.0 : 0.0);
-                    }
-                const Outputs r = run(data, data.options(which));
-                for (std::int64_t b = 0; b < 2; ++b)
-                    for (std::int64_t h = 0; h < 2; ++h)
-                        for (std::int64_t i = 0; i < n; ++i)
-                            for (std::int64_t j = 0; j < n; ++j) {
-                                const auto bnhd = [&](std::int64_t row, std::int64_t col) {
-                                    return static_cast<std::size_t>(((b * n + row) * 2 + h) * n + col);
-                                };
-                                const bool keep = mask[static_cast<std::size_t>(((b * 2 + h) * n + i) * n + j)] != 0.0;
-                                ASSERT_EQ(r.out[bnhd(i, j)] != 0.0, keep) << b << ' ' << h << ' ' << i << ' ' << j;
-                                ASSERT_EQ(r.dv[bnhd(j, i)] != 0.0, keep) << b << ' ' << h << ' ' << i << ' ' << j;
-                            }
-            }
+    each_type([&](dtype type) {
+        for (const int threads : {1, 3}) {
+            c.type = type;
+            c.threads = threads;
+            conformance::ProblemData data(c, where());
+            for (GuardedTensor* t : {&data.v, &data.dout})
+                for (std::size_t at = 0; at < t->size(); ++at) {
+                    const auto col = at % static_cast<std::size_t>(n);
+                    const auto row = at / static_cast<std::size_t>(2 * n) % static_cast<std::size_t>(n);
+                    t->set(at, row == col ? 1.0 : 0.0);
+                }
+            const Outputs r = run(data, data.options(which()));
+            for (std::int64_t b = 0; b < 2; ++b)
+                for (std::int64_t h = 0; h < 2; ++h)
+                    for (std::int64_t i = 0; i < n; ++i)
+                        for (std::int64_t j = 0; j < n; ++j) {
+                            const auto bnhd = [&](std::int64_t row, std::int64_t col) {
+                                return static_cast<std::size_t>(((b * n + row) * 2 + h) * n + col);
+                            };
+                            const bool keep = mask[static_cast<std::size_t>(((b * 2 + h) * n + i) * n + j)] != 0.0;
+                            ASSERT_EQ(r.out[bnhd(i, j)] != 0.0, keep) << b << ' ' << h << ' ' << i << ' ' << j;
+                            ASSERT_EQ(r.dv[bnhd(j, i)] != 0.0, keep) << b << ' ' << h << ' ' << i << ' ' << j;
+                        }
+        }
+    });
 }
+
+INSTANTIATE_TEST_SUITE_P(, DropoutApplied, testing::ValuesIn(all_targets()), target_name);
 
 TEST(Dropout, LseIsOfTheUndroppedSoftmax) {
     conformance::Case c;

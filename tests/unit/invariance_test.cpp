@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "conformance/case_list.h"
-#include "unit/run.h"
+#include "unit/on_target.h"
 
 namespace flashtile::unit {
 namespace {
@@ -27,8 +27,10 @@ Case medium(dtype type) {
     return c;
 }
 
-TEST(Invariance, ThreadsAndRepetition) {
-    each_isa_and_type([](isa which, dtype type) {
+class Invariance : public OnTarget {};
+
+TEST_P(Invariance, ThreadsAndRepetition) {
+    each_type([](dtype type) {
         for (const int variant : {0, 1, 2, 3}) {
             Case c = medium(type);
             c.batch_invariant = false;
@@ -43,8 +45,8 @@ TEST(Invariance, ThreadsAndRepetition) {
                 c.mask.present = true;
                 c.slopes = conformance::Slopes::per_head;
             }
-            ProblemData data(c);
-            flashtile::options o = data.options(which);
+            ProblemData data(c, where());
+            flashtile::options o = data.options(which());
             o.threads = 1;
             const Outputs one = run(data, o);
             for (const int threads : {1, 2, 3, 8}) {
@@ -66,31 +68,34 @@ tensor entry(const GuardedTensor& t, std::int64_t b, std::int64_t heads_from = 0
     return tensor(raw);
 }
 
-TEST(Invariance, ASequenceAlone) {
-    each_isa_and_type([](isa which, dtype type) {
+TEST_P(Invariance, ASequenceAlone) {
+    each_type([](dtype type) {
         Case c = medium(type);
         c.causal = true;
-        ProblemData together(c);
-        const flashtile::options o = together.options(which);
+        ProblemData together(c, where());
+        const flashtile::options o = together.options(which());
         const Outputs expected = run(together, o);
         poison_outputs(together);
+        together.upload();
         for (std::int64_t b = 0; b < c.batch; ++b) {
             const auto part = [&](const GuardedTensor& t) { return entry(t, b); };
             forward(o, part(together.q), part(together.k), part(together.v), part(together.out), part(together.lse));
             backward(o, part(together.q), part(together.k), part(together.v), part(together.out), part(together.lse),
                      part(together.dout), part(together.dq), part(together.dk), part(together.dv));
         }
+        together.download();
         expect_same_bits(outputs_of(together), expected);
     });
 }
 
-TEST(Invariance, AHeadGroupAlone) {
-    each_isa_and_type([](isa which, dtype type) {
+TEST_P(Invariance, AHeadGroupAlone) {
+    each_type([](dtype type) {
         Case c = medium(type);
-        ProblemData together(c);
-        const flashtile::options o = together.options(which);
+        ProblemData together(c, where());
+        const flashtile::options o = together.options(which());
         const Outputs expected = run(together, o);
         poison_outputs(together);
+        together.upload();
         for (std::int64_t b = 0; b < c.batch; ++b)
             for (std::int64_t g = c.kv_heads; g-- > 0;) {  // and in the other order
                 const std::int64_t group = c.heads / c.kv_heads;
@@ -101,13 +106,14 @@ TEST(Invariance, AHeadGroupAlone) {
                 backward(o, q_like(together.q), k_like(together.k), k_like(together.v), q_like(together.out), lse,
                          q_like(together.dout), q_like(together.dq), k_like(together.dk), k_like(together.dv));
             }
+        together.download();
         expect_same_bits(outputs_of(together), expected);
     });
 }
 
 // Row i, alone with the keys that it sees.
-TEST(Invariance, ARowAlone) {
-    each_isa_and_type([](isa which, dtype type) {
+TEST_P(Invariance, ARowAlone) {
+    each_type([](dtype type) {
         for (const int variant : {0, 1, 2}) {
             const bool causal = variant != 0;
             Case c = medium(type);
@@ -115,8 +121,8 @@ TEST(Invariance, ARowAlone) {
             c.heads = c.kv_heads = 1;
             c.causal = causal;
             if (variant == 2) c.softcap = 5.0f;
-            ProblemData data(c);
-            const flashtile::options o = data.options(which);
+            ProblemData data(c, where());
+            const flashtile::options o = data.options(which());
             const Outputs expected = run(data, o);
             for (std::int64_t i = 0; i < c.seqlen_q; i += 7) {
                 const std::int64_t keys = causal ? i + c.seqlen_k - c.seqlen_q + 1 : c.seqlen_k;
@@ -128,14 +134,15 @@ TEST(Invariance, ARowAlone) {
                     raw.shape[1] = rows;
                     return tensor(raw);
                 };
-                GuardedTensor out(type, {1, 1, 1, c.head_dim_v});
-                GuardedTensor lse(fp32, {1, 1, 1});
+                GuardedTensor out = fresh(type, {1, 1, 1, c.head_dim_v});
+                GuardedTensor lse = fresh(fp32, {1, 1, 1});
                 forward(o, slice(data.q, i, 1), slice(data.k, 0, keys), slice(data.v, 0, keys), out.view(), lse.view());
-                GuardedTensor dq(type, {1, 1, 1, c.head_dim});
-                GuardedTensor dk(type, {1, keys, 1, c.head_dim});
-                GuardedTensor dv(type, {1, keys, 1, c.head_dim_v});
+                GuardedTensor dq = fresh(type, {1, 1, 1, c.head_dim});
+                GuardedTensor dk = fresh(type, {1, keys, 1, c.head_dim});
+                GuardedTensor dv = fresh(type, {1, keys, 1, c.head_dim_v});
                 backward(o, slice(data.q, i, 1), slice(data.k, 0, keys), slice(data.v, 0, keys), out.view(), lse.view(),
                          slice(data.dout, i, 1), dq.view(), dk.view(), dv.view());
+                for (GuardedTensor* t : {&out, &lse, &dq}) t->download();
                 const auto row = expected.out.begin() + i * c.head_dim_v;
                 EXPECT_EQ(out.values(), std::vector<double>(row, row + c.head_dim_v)) << "row " << i;
                 EXPECT_EQ(lse.get(0), expected.lse[static_cast<std::size_t>(i)]) << "row " << i;
@@ -147,15 +154,15 @@ TEST(Invariance, ARowAlone) {
 }
 
 // The same sequences, packed, and padded to one length with seqused.
-TEST(Invariance, PackedAndPadded) {
-    each_isa_and_type([](isa which, dtype type) {
+TEST_P(Invariance, PackedAndPadded) {
+    each_type([](dtype type) {
         Case c = medium(type);
         c.batch = 1;
         c.lengths_q = {33, 150, 1, 64};
         c.lengths_k = {33, 170, 70, 64};
         c.causal = true;
-        ProblemData together(c);
-        const flashtile::options packed = together.options(which);
+        ProblemData together(c, where());
+        const flashtile::options packed = together.options(which());
         const Outputs expected = run(together, packed);
         flashtile::options alone = packed;
         alone.cu_seqlens_q = alone.cu_seqlens_k = {};
@@ -164,25 +171,27 @@ TEST(Invariance, PackedAndPadded) {
             const oracle::Sequence& s = together.reference.sequences[b];
             const std::int64_t padding = 19;  // rows of the next sequences: past seqused
             const std::int64_t padded = std::min(s.k_length + padding, together.reference.rows_k - s.k_begin);
-            GuardedTensor used(int32, {1});
+            GuardedTensor used = fresh(int32, {1});
             used.set(0, static_cast<double>(s.k_length));
+            used.upload();
             alone.seqused_k = used.view();
             const auto slice = [](const GuardedTensor& t, std::int64_t first, std::int64_t rows) {
                 flashtile_tensor raw = t.view().raw();
                 const auto size = static_cast<std::int64_t>(conformance::bytes_of(static_cast<dtype>(raw.dtype)));
                 return flashtile::view(static_cast<char*>(raw.data) + first * raw.stride[0] * size,
                                        static_cast<dtype>(raw.dtype), {1, rows, raw.shape[1], raw.shape[2]},
-                                       {0, raw.stride[0], raw.stride[1], raw.stride[2]});
+                                       {0, raw.stride[0], raw.stride[1], raw.stride[2]}, where());
             };
-            GuardedTensor out(type, {1, s.q_length, c.heads, c.head_dim_v});
-            GuardedTensor lse(fp32, {1, c.heads, s.q_length});
-            GuardedTensor dq(type, {1, s.q_length, c.heads, c.head_dim});
-            GuardedTensor dk(type, {1, padded, c.kv_heads, c.head_dim});
-            GuardedTensor dv(type, {1, padded, c.kv_heads, c.head_dim_v});
+            GuardedTensor out = fresh(type, {1, s.q_length, c.heads, c.head_dim_v});
+            GuardedTensor lse = fresh(fp32, {1, c.heads, s.q_length});
+            GuardedTensor dq = fresh(type, {1, s.q_length, c.heads, c.head_dim});
+            GuardedTensor dk = fresh(type, {1, padded, c.kv_heads, c.head_dim});
+            GuardedTensor dv = fresh(type, {1, padded, c.kv_heads, c.head_dim_v});
             const tensor q = slice(together.q, s.q_begin, s.q_length), k = slice(together.k, s.k_begin, padded),
                          v = slice(together.v, s.k_begin, padded), dout = slice(together.dout, s.q_begin, s.q_length);
             forward(alone, q, k, v, out.view(), lse.view());
             backward(alone, q, k, v, out.view(), lse.view(), dout, dq.view(), dk.view(), dv.view());
+            for (GuardedTensor* t : {&out, &lse, &dq, &dk, &dv}) t->download();
             const auto rows = [](const std::vector<double>& from, std::int64_t first, std::int64_t count,
                                  std::int64_t width) {
                 return std::vector<double>(from.begin() + first * width, from.begin() + (first + count) * width);
@@ -201,18 +210,22 @@ TEST(Invariance, PackedAndPadded) {
     });
 }
 
-TEST(Invariance, LseIsOptional) {
-    each_isa_and_type([](isa which, dtype type) {
+TEST_P(Invariance, LseIsOptional) {
+    each_type([](dtype type) {
         Case c = medium(type);
-        ProblemData data(c);
-        const flashtile::options o = data.options(which);
-        forward(o, data.q.view(), data.k.view(), data.v.view(), data.out.view(), data.lse.view());
+        ProblemData data(c, where());
+        const flashtile::options o = data.options(which());
+        data.forward(o);
         const std::vector<double> with = data.out.values();
         data.out.poison();
+        data.upload();
         forward(o, data.q.view(), data.k.view(), data.v.view(), data.out.view());
+        data.download();
         EXPECT_EQ(data.out.values(), with);
     });
 }
+
+INSTANTIATE_TEST_SUITE_P(, Invariance, testing::ValuesIn(all_targets()), target_name);
 
 }  // namespace
 }  // namespace flashtile::unit

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "unit/run.h"
+#include "unit/on_target.h"
 
 namespace flashtile::unit {
 namespace {
@@ -27,6 +27,8 @@ Case small(dtype type) {
     return c;
 }
 
+class NonFinite : public OnTarget {};
+
 std::size_t element(const Case& c, std::int64_t row, std::int64_t head, std::int64_t col) {
     return static_cast<std::size_t>((row * c.heads + head) * c.head_dim + col);
 }
@@ -40,13 +42,13 @@ std::vector<bool> spoilt_rows(const Case& c, const std::vector<double>& out, std
     return result;
 }
 
-TEST(NonFinite, AQuerySpoilsItsOwnRowOnly) {
-    each_isa_and_type([](isa which, dtype type) {
+TEST_P(NonFinite, AQuerySpoilsItsOwnRowOnly) {
+    each_type([](dtype type) {
         const Case c = small(type);
-        ProblemData data(c);
-        const Outputs clean = run(data, data.options(which));
+        ProblemData data(c, where());
+        const Outputs clean = run(data, data.options(which()));
         data.q.set(element(c, 33, 1, 5), kNaN);
-        const Outputs spoilt = run(data, data.options(which));
+        const Outputs spoilt = run(data, data.options(which()));
         for (std::int64_t i = 0; i < c.seqlen_q; ++i)
             for (std::int64_t h = 0; h < c.heads; ++h)
                 for (std::int64_t col = 0; col < c.head_dim_v; ++col) {
@@ -60,17 +62,16 @@ TEST(NonFinite, AQuerySpoilsItsOwnRowOnly) {
     });
 }
 
-TEST(NonFinite, AnAttendedKeySpoilsEveryRowThatSeesIt) {
-    each_isa_and_type([](isa which, dtype type) {
+TEST_P(NonFinite, AnAttendedKeySpoilsEveryRowThatSeesIt) {
+    each_type([](dtype type) {
         for (const double value : {kNaN, kInfinity, -kInfinity})
             for (const bool in_v : {false, true}) {
                 // Only NaN and infinities in v are sure to show: an infinite key may give scores of minus infinity.
                 if (!in_v && std::isinf(value)) continue;
                 const Case c = small(type);
-                ProblemData data(c);
+                ProblemData data(c, where());
                 (in_v ? data.v : data.k).set(element(c, 40, 0, 7), value);
-                forward(data.options(which), data.q.view(), data.k.view(), data.v.view(), data.out.view(),
-                        data.lse.view());
+                data.forward(data.options(which()));
                 const auto out = data.out.values();
                 EXPECT_EQ(spoilt_rows(c, out, 0), std::vector<bool>(static_cast<std::size_t>(c.seqlen_q), true));
                 EXPECT_EQ(spoilt_rows(c, out, 1), std::vector<bool>(static_cast<std::size_t>(c.seqlen_q), false));
@@ -78,20 +79,20 @@ TEST(NonFinite, AnAttendedKeySpoilsEveryRowThatSeesIt) {
     });
 }
 
-TEST(NonFinite, AnInfiniteScoreGivesNoFiniteRow) {
-    each_isa_and_type([](isa which, dtype type) {
+TEST_P(NonFinite, AnInfiniteScoreGivesNoFiniteRow) {
+    each_type([](dtype type) {
         const Case c = small(type);
-        ProblemData data(c);
+        ProblemData data(c, where());
         for (std::int64_t i = 0; i < c.seqlen_q; ++i) data.q.set(element(c, i, 0, 0), 1.0);
         data.k.set(element(c, 40, 0, 0), kInfinity);
-        forward(data.options(which), data.q.view(), data.k.view(), data.v.view(), data.out.view(), data.lse.view());
+        data.forward(data.options(which()));
         EXPECT_EQ(spoilt_rows(c, data.out.values(), 0), std::vector<bool>(static_cast<std::size_t>(c.seqlen_q), true));
     });
 }
 
 // Whatever lies in keys that no query sees, or past seqused, every result's bits stay.
-TEST(NonFinite, UnseenKeysHaveNoEffect) {
-    each_isa_and_type([](isa which, dtype type) {
+TEST_P(NonFinite, UnseenKeysHaveNoEffect) {
+    each_type([](dtype type) {
         for (const int variant : {0, 1, 2, 3}) {
             Case c = small(type);
             if (variant == 0) c.causal = top_left;  // 20 keys past the diagonal
@@ -100,29 +101,32 @@ TEST(NonFinite, UnseenKeysHaveNoEffect) {
             if (variant == 3) c.mask = {.present = true, .spans = {true, false, false, true}};
             c.with_dlse = variant == 2;
             c.bias.present = variant == 1;
-            ProblemData clean(c);
-            const Outputs expected = run(clean, clean.options(which));
+            ProblemData clean(c, where());
+            const Outputs expected = run(clean, clean.options(which()));
             c.poison_unseen = true;
-            ProblemData poisoned(c);
+            ProblemData poisoned(c, where());
             ASSERT_NE(poisoned.k.values(), clean.k.values()) << "variant " << variant << " hides no key";
             SCOPED_TRACE("variant " + std::to_string(variant));
-            expect_same_bits(run(poisoned, poisoned.options(which)), expected);
+            expect_same_bits(run(poisoned, poisoned.options(which())), expected);
         }
     });
 }
 
-TEST(NonFinite, EmptyRowsAreZeroAndNeverNaN) {
-    each_isa_and_type([](isa which, dtype type) {
+TEST_P(NonFinite, EmptyRowsAreZeroAndNeverNaN) {
+    each_type([](dtype type) {
         Case c = small(type);
         c.mask.present = true;
         c.mask_density = 0.0;
         c.with_dlse = true;
-        const Outputs r = run(c, which);
+        ProblemData data(c, where());
+        const Outputs r = run(data, data.options(which()));
         for (const auto* values : {&r.out, &r.dq, &r.dk, &r.dv})
             EXPECT_EQ(*values, std::vector<double>(values->size(), 0.0));
         EXPECT_EQ(r.lse, std::vector<double>(r.lse.size(), -kInfinity));
     });
 }
+
+INSTANTIATE_TEST_SUITE_P(, NonFinite, testing::ValuesIn(all_targets()), target_name);
 
 }  // namespace
 }  // namespace flashtile::unit

@@ -15,23 +15,6 @@ namespace flashtile::unit {
 inline constexpr isa kIsas[] = {isa::portable, isa::avx2, isa::avx512, isa::avx512_bf16};
 inline constexpr dtype kTypes[] = {fp32, fp16, bf16};
 
-inline std::vector<isa> available_isas() {
-    std::vector<isa> result;
-    for (const isa which : kIsas)
-        if (available(which)) result.push_back(which);
-    return result;
-}
-
-// Calls test(isa, dtype) for every instruction set that runs here with every type.
-template <class Test>
-void each_isa_and_type(Test test) {
-    for (const isa which : available_isas())
-        for (const dtype type : kTypes) {
-            SCOPED_TRACE(std::string(name(which)) + ", dtype " + std::to_string(static_cast<int>(type)));
-            test(which, type);
-        }
-}
-
 // Results in row-major order of their tensors. Comparing doubles is comparing bits: each came from its own format, and
 // NaN, which compares with nothing, appears in no test that compares.
 struct Outputs {
@@ -60,8 +43,8 @@ inline Outputs outputs_of(const conformance::ProblemData& data) {
 
 inline Outputs run(conformance::ProblemData& data, const flashtile::options& o) {
     poison_outputs(data);
-    forward(o, data.q.view(), data.k.view(), data.v.view(), data.out.view(), data.lse.view());
-    backward(o, data.q.view(), data.k.view(), data.v.view(), data.gradients());
+    data.forward(o);
+    data.backward(o);
     return outputs_of(data);
 }
 

@@ -1,0 +1,19 @@
+// on_gpu.h: the benchmark on a GPU, which tools/gpu_bench.py does: PyTorch, the peer there, must share its process,
+// since two processes on one GPU take turns.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/options.h"
+
+namespace flashtile::cli::bench {
+
+// The arguments that say to gpu_bench.py what the options say. Throws std::invalid_argument for those that it has no
+// counterpart of.
+std::vector<std::string> gpu_arguments(const Options& options);
+
+// Returns the exit code.
+int run_on_gpu(const Options& options);
+
+}  // namespace flashtile::cli::bench

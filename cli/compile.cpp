@@ -1,0 +1,146 @@
+// compile.cpp: `flashtile compile`: CUDA kernels ahead of time, into one file, for machines that have no NVRTC or no
+// patience. No GPU is needed.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <array>
+#include <flashtile/flashtile.hpp>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "commands.h"
+
+namespace flashtile::cli {
+namespace {
+
+constexpr const char* examples = R"(Examples:
+  flashtile compile --arch=sm_80,sm_90a -o kernels.ftb                 fp16 and bf16, d 64 and 128, full and causal
+  flashtile compile --arch=sm_90a --dtypes=bf16 --head-dims=192x128 --with=causal,packed,dropout -o kernels.ftb
+  flashtile compile --arch=sm_89 --forward-only --with=none --with=causal,seqused -o kernels.ftb
+  FLASHTILE_BUNDLE=kernels.ftb ./program                               uses it
+
+A kernel serves the calls that use just its options: give --with once for each set of options that your calls use
+together.)";
+
+struct Named {
+    const char* name;
+    int value;
+};
+
+constexpr auto dtypes =
+    std::to_array<Named>({{"fp32", FLASHTILE_FP32}, {"fp16", FLASHTILE_FP16}, {"bf16", FLASHTILE_BF16}});
+
+constexpr auto bundle_options = std::to_array<Named>({{"none", 0},
+                                                      {"causal", FLASHTILE_WITH_CAUSAL},
+                                                      {"window", FLASHTILE_WITH_CAUSAL},
+                                                      {"packed", FLASHTILE_WITH_PACKED},
+                                                      {"seqused", FLASHTILE_WITH_SEQUSED},
+                                                      {"softcap", FLASHTILE_WITH_SOFTCAP},
+                                                      {"alibi", FLASHTILE_WITH_ALIBI},
+                                                      {"bias", FLASHTILE_WITH_BIAS},
+                                                      {"bias-fp32", FLASHTILE_WITH_BIAS_FP32},
+                                                      {"bias-gradient", FLASHTILE_WITH_BIAS_GRADIENT},
+                                                      {"mask", FLASHTILE_WITH_MASK},
+                                                      {"dropout", FLASHTILE_WITH_DROPOUT},
+                                                      {"deterministic", FLASHTILE_WITH_DETERMINISTIC},
+                                                      {"batch-invariant", FLASHTILE_WITH_BATCH_INVARIANT}});
+
+template <std::size_t n>
+int value_of(const std::array<Named, n>& list, const char* option, const std::string& word) {
+    for (const Named& each : list)
+        if (word == each.name) return each.value;
+    std::vector<std::string> names;
+    names.reserve(n);
+    for (const Named& each : list) names.emplace_back(each.name);
+    throw CLI::ValidationError(option, fmt::format("is {}, allowed is {}", word, fmt::join(names, ", ")));
+}
+
+std::uint32_t options_of(const std::string& set) {
+    std::uint32_t options = 0;
+    for (const std::string& word : CLI::detail::split(set, ','))
+        options |= static_cast<std::uint32_t>(value_of(bundle_options, "--with", word));
+    return options;
+}
+
+// "sm_90a" or "90".
+int architecture_of(const std::string& word) {
+    std::string digits = word.starts_with("sm_") ? word.substr(3) : word;
+    if (digits.ends_with('a')) digits.pop_back();
+    int number = 0;
+    if (!CLI::detail::lexical_cast(digits, number))
+        throw CLI::ValidationError("--arch", fmt::format("is {}, allowed is a target as sm_80 or sm_90a", word));
+    return number;
+}
+
+// "128", or "192x128": d and dv.
+std::pair<int, int> head_dims_of(const std::string& word) {
+    const std::size_t x = word.find('x');
+    std::pair<int, int> dims;
+    if (!CLI::detail::lexical_cast(word.substr(0, x), dims.first) ||
+        (x != std::string::npos && !CLI::detail::lexical_cast(word.substr(x + 1), dims.second)))
+        throw CLI::ValidationError("--head-dims", fmt::format("is {}, allowed is d, or d and dv as 192x128", word));
+    return dims;
+}
+
+struct Settings {
+    std::vector<std::string> architectures, dtypes = {"fp16", "bf16"}, head_dims = {"64", "128"},
+                                            sets = {"none", "causal"};
+    bool forward_only = false;
+    std::string path;
+};
+
+std::vector<flashtile_bundle_item> items_of(const Settings& settings) {
+    std::vector<flashtile_bundle_item> items;
+    for (const std::string& architecture : settings.architectures)
+        for (const std::string& dtype : settings.dtypes)
+            for (const std::string& dims : settings.head_dims)
+                for (const std::string& set : settings.sets) {
+                    flashtile_bundle_item item = FLASHTILE_BUNDLE_ITEM_INIT;
+                    item.architecture = architecture_of(architecture);
+                    item.dtype = value_of(cli::dtypes, "--dtypes", dtype);
+                    std::tie(item.head_dim, item.head_dim_v) = head_dims_of(dims);
+                    item.backward = settings.forward_only ? 0 : 1;
+                    item.options = options_of(set);
+                    items.push_back(item);
+                }
+    return items;
+}
+
+}  // namespace
+
+void add_compile(CLI::App& app, int& exit_code) {
+    CLI::App* command = app.add_subcommand("compile", "CUDA kernels ahead of time, into one file");
+    command->footer(examples);
+    auto settings = std::make_shared<Settings>();
+    command->add_option("--arch", settings->architectures, "Targets: sm_80, sm_86, sm_89, sm_90a, sm_100, sm_120")
+        ->delimiter(',')
+        ->required();
+    command->add_option("--dtypes", settings->dtypes, "fp32, fp16, bf16")->delimiter(',')->capture_default_str();
+    command->add_option("--head-dims", settings->head_dims, "d, or d and dv as 192x128")
+        ->delimiter(',')
+        ->capture_default_str();
+    command
+        ->add_option(
+            "--with", settings->sets,
+            "Options that calls use together: none, causal (or window), packed, seqused, softcap, alibi, bias, "
+            "bias-fp32, bias-gradient, mask, dropout, deterministic, batch-invariant")
+        ->take_all()
+        ->capture_default_str();
+    command->add_flag("--forward-only", settings->forward_only, "No backward kernels");
+    command->add_option("-o,--output", settings->path, "The bundle to write")->required();
+    command->callback([settings, &exit_code] {
+        std::size_t kernels = 0;
+        const bool terminal = ::isatty(STDERR_FILENO) == 1;
+        flashtile::compile_bundle(settings->path, items_of(*settings), [&](std::size_t done, std::size_t total) {
+            kernels = total;
+            if (terminal) fmt::print(stderr, "\r{} of {} kernels{}", done, total, done == total ? "\n" : "");
+        });
+        fmt::print("{}: {} kernels\n", settings->path, kernels);
+        exit_code = exit_ok;
+    });
+}
+
+}  // namespace flashtile::cli

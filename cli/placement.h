@@ -1,0 +1,38 @@
+// placement.h: tensors of host memory where a command computes: there itself, or in copies on a GPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <flashtile/flashtile.hpp>
+#include <string>
+#include <vector>
+
+#include "gpu/gpu.h"
+
+namespace flashtile::cli {
+
+class Placement {
+public:
+    explicit Placement(const std::string& device);  // "cpu" or "cuda"
+
+    // The view to compute with. The host's memory must outlive this.
+    tensor input(const tensor& host);
+    tensor output(const tensor& host);
+
+    bool on_gpu() const { return on_gpu_; }
+    void upload();    // inputs, once they are filled
+    void wait();      // until everything is computed
+    void download();  // outputs
+
+private:
+    struct Copy {
+        tensor host;
+        gpu::Buffer buffer;
+    };
+    tensor place(const tensor& host, std::vector<Copy>& among);
+
+    bool on_gpu_;
+    std::vector<Copy> inputs_, outputs_;
+};
+
+}  // namespace flashtile::cli

@@ -1,0 +1,101 @@
+// backend.cpp: runs a problem on a GPU: plan, workspace, launches on the caller's stream.
+#include "cuda/backend.h"
+
+#include <string>
+
+#include "core/error.h"
+#include "cuda/device.h"
+#include "cuda/launch.h"
+#include "cuda/plan.h"
+#include "cuda/tensor_map.h"
+
+namespace flashtile::gpu {
+namespace {
+
+CUstream stream_of(const Execution& execution) {
+    return static_cast<CUstream>(execution.stream);
+}
+
+// A call's device memory: what the caller brought, or some of the stream's pool until the work is done.
+class Workspace {
+public:
+    Workspace(const Execution& execution, std::size_t bytes) : stream_(stream_of(execution)) {
+        if (execution.workspace != nullptr) {
+            if (execution.workspace_size < bytes)
+                throw Error(FLASHTILE_INVALID_ARGUMENT,
+                            "workspace_size is " + std::to_string(execution.workspace_size) + ", and this call needs " +
+                                std::to_string(bytes) + " bytes");
+            base_ = reinterpret_cast<CUdeviceptr>(execution.workspace);
+            return;
+        }
+        driver().check(driver().cuMemAllocAsync(&base_, bytes, stream_),
+                       "allocating a workspace of " + std::to_string(bytes) + " bytes");
+        own_ = true;
+    }
+    ~Workspace() {
+        if (own_) driver().cuMemFreeAsync(base_, stream_);
+    }
+    Workspace(const Workspace&) = delete;
+    Workspace& operator=(const Workspace&) = delete;
+
+    template <class T>
+    T* at(std::size_t offset) const {
+        return reinterpret_cast<T*>(base_ + offset);
+    }
+
+private:
+    CUstream stream_;
+    CUdeviceptr base_ = 0;
+    bool own_ = false;
+};
+
+class CudaBackend final : public Backend {
+public:
+    const char* name() const override { return "cuda"; }
+    std::int32_t device_type() const override { return FLASHTILE_CUDA; }
+
+    std::size_t forward_workspace(const Problem&, const Operands&, const Execution&) const override { return 0; }
+    std::size_t backward_workspace(const Problem& p, const Operands& x, const Execution& execution) const override {
+        return plan_backward(p, access_of(p, x), device(execution.device_id).facts()).workspace;
+    }
+
+    std::string forward(const Problem& p, const Operands& x, const Execution& execution) const override {
+        const Device& gpu = device(execution.device_id);
+        const ForwardPlan plan = plan_forward(p, access_of(p, x), gpu.facts());
+        const ContextScope scope(gpu);
+        KernelParams params = params_of(p, x);
+        const bool hopper = plan.forward.config.kernel == Kernel::forward_sm90;
+        if (hopper) set_maps(params, plan.forward.config, p, x);
+        launch(plan.forward, params, gpu, stream_of(execution));
+        return hopper ? "cuda forward_sm90" : "cuda forward_sm80";
+    }
+
+    std::string backward(const Problem& p, const Operands& x, const Execution& execution) const override {
+        const Device& gpu = device(execution.device_id);
+        const BackwardPlan plan = plan_backward(p, access_of(p, x), gpu.facts());
+        const ContextScope scope(gpu);
+        const Workspace workspace(execution, plan.workspace);
+        KernelParams params = params_of(p, x);
+        params.unit_rows = plan.backward.config.Br;
+        params.units = plan.units;
+        params.ws_lse = workspace.at<float>(plan.lse);
+        params.ws_lse_natural = workspace.at<float>(plan.lse_natural);
+        params.ws_D = workspace.at<float>(plan.D);
+        params.ws_dq = workspace.at<float>(plan.dq);
+        params.ws_turn = workspace.at<unsigned>(plan.turn);
+        const bool hopper = plan.backward.config.kernel == Kernel::backward_sm90;
+        if (hopper) set_maps(params, plan.backward.config, p, x);
+        for (const PlannedKernel* kernel : {&plan.prepare, &plan.backward, &plan.finish, &plan.bias})
+            launch(*kernel, params, gpu, stream_of(execution));
+        return hopper ? "cuda backward_sm90" : "cuda backward_sm80";
+    }
+};
+
+}  // namespace
+
+const Backend& backend() {
+    static const CudaBackend instance;
+    return instance;
+}
+
+}  // namespace flashtile::gpu

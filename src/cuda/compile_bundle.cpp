@@ -1,0 +1,153 @@
+// compile_bundle.cpp: see compile_bundle.h.
+#include "cuda/compile_bundle.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/error.h"
+#include "cuda/driver.h"
+#include "cuda/jit/bundle.h"
+#include "cuda/jit/compile.h"
+#include "cuda/jit/render.h"
+#include "cuda/plan.h"
+
+namespace flashtile::gpu {
+namespace {
+
+struct Job {
+    KernelConfig config;
+    int architecture;
+
+    bool operator==(const Job&) const = default;
+};
+
+[[noreturn]] void refuse(const std::string& message) {
+    throw Error(FLASHTILE_INVALID_ARGUMENT, message);
+}
+
+// The GPUs of an architecture, whose plans may differ in what they hold on chip.
+std::vector<DeviceFacts> devices_of(int architecture) {
+    std::vector<DeviceFacts> list;
+    std::string allowed;
+    for (const DeviceFacts& device : known_devices()) {
+        if (device.architecture == architecture) list.push_back(device);
+        const std::string number = std::to_string(device.architecture);
+        if (allowed.find(number) == std::string::npos) allowed += (allowed.empty() ? "" : ", ") + number;
+    }
+    if (list.empty()) refuse("architecture is " + std::to_string(architecture) + ", allowed is one of " + allowed);
+    return list;
+}
+
+void check(const flashtile_bundle_item& item) {
+    if (item.dtype != FLASHTILE_FP32 && item.dtype != FLASHTILE_FP16 && item.dtype != FLASHTILE_BF16)
+        refuse("dtype is " + std::to_string(item.dtype) + ", allowed is FP32, FP16 or BF16");
+    if (item.head_dim < 1 || item.head_dim > 512)
+        refuse("head_dim is " + std::to_string(item.head_dim) + ", allowed is 1 to 512");
+    if (item.head_dim_v < 0 || item.head_dim_v > 512)
+        refuse("head_dim_v is " + std::to_string(item.head_dim_v) + ", allowed is 0 (as head_dim) to 512");
+    const bool bias = (item.options & (FLASHTILE_WITH_BIAS | FLASHTILE_WITH_BIAS_FP32)) != 0;
+    if (!bias && (item.options & FLASHTILE_WITH_BIAS_GRADIENT) != 0)
+        refuse("options hold BIAS_GRADIENT, allowed is that with BIAS or BIAS_FP32");
+}
+
+// A problem that needs the item's kernels. Its sizes are of no importance to a kernel.
+Problem problem_of(const flashtile_bundle_item& item) {
+    const auto with = [&](flashtile_bundle_option option) { return (item.options & option) != 0; };
+    Problem p;
+    p.dtype = static_cast<DType>(item.dtype);
+    p.batch = p.heads = p.kv_heads = 1;
+    p.seqlen_q = p.seqlen_k = p.total_q = p.total_k = 1024;
+    p.head_dim = item.head_dim;
+    p.head_dim_v = item.head_dim_v != 0 ? item.head_dim_v : item.head_dim;
+    p.packed = with(FLASHTILE_WITH_PACKED);
+    p.scale = 1.0f;
+    p.softcap = with(FLASHTILE_WITH_SOFTCAP) ? 1.0f : 0.0f;
+    p.window_right = with(FLASHTILE_WITH_CAUSAL) ? 0 : -1;
+    p.alibi = with(FLASHTILE_WITH_ALIBI);
+    if (with(FLASHTILE_WITH_BIAS)) p.bias = p.dtype;
+    if (with(FLASHTILE_WITH_BIAS_FP32)) p.bias = DType::fp32;
+    p.mask = with(FLASHTILE_WITH_MASK);
+    p.dropout_threshold = with(FLASHTILE_WITH_DROPOUT) ? 1 : 0;
+    p.deterministic = with(FLASHTILE_WITH_DETERMINISTIC);
+    p.batch_invariant = with(FLASHTILE_WITH_BATCH_INVARIANT);
+    return p;
+}
+
+void add_jobs(const flashtile_bundle_item& item, std::vector<Job>& jobs) {
+    check(item);
+    const Problem problem = problem_of(item);
+    Access access = access_of(problem, Operands{});  // of contiguous tensors
+    access.seqused = (item.options & FLASHTILE_WITH_SEQUSED) != 0;
+    access.dbias = (item.options & FLASHTILE_WITH_BIAS_GRADIENT) != 0;
+    for (const DeviceFacts& device : devices_of(item.architecture))
+        for (const bool lse : {false, true}) {
+            access.lse = lse;
+            for (const KernelConfig& config : configs_for(problem, access, device)) {
+                const Job job{config, item.architecture};
+                if (config.kernel != Kernel::forward && item.backward == 0) continue;
+                if (std::ranges::find(jobs, job) == jobs.end()) jobs.push_back(job);
+            }
+        }
+}
+
+BundledKernel compile_one(const Job& job) {
+    return {key_of(program_for(job.config, job.architecture)), target_name(job.architecture), to_string(job.config),
+            compile(job.config, job.architecture).image};
+}
+
+void require_known(int architecture) {
+    const std::vector<int>& known = nvrtc().architectures();
+    if (std::ranges::find(known, architecture) != known.end()) return;
+    throw Error(FLASHTILE_UNSUPPORTED, "NVRTC " + version_text(nvrtc().version()) + " (" + nvrtc().path() +
+                                           ") makes no machine code for " + target_name(architecture) +
+                                           "; a newer one does");
+}
+
+}  // namespace
+
+void compile_bundle(const std::string& path, std::span<const flashtile_bundle_item> items,
+                    const std::function<void(std::size_t, std::size_t)>& progress) {
+    if (items.empty()) refuse("count is 0, allowed is at least one item");
+    std::vector<Job> jobs;
+    for (const flashtile_bundle_item& item : items) add_jobs(item, jobs);
+    for (const Job& job : jobs) require_known(job.architecture);
+    // Minutes of work should not end at a folder that cannot be written.
+    const std::string folder = std::filesystem::absolute(path).parent_path();
+    if (::access(folder.c_str(), W_OK) != 0)
+        refuse("path is " + path + ", whose folder cannot be written: " + std::strerror(errno));
+
+    std::vector<BundledKernel> kernels(jobs.size());
+    std::atomic<std::size_t> next{0};
+    std::mutex mutex;  // of the two below, and held while progress runs
+    std::size_t done = 0;
+    std::exception_ptr failure;
+    const auto work = [&] {
+        for (std::size_t n; (n = next++) < jobs.size();) try {
+                kernels[n] = compile_one(jobs[n]);
+                const std::lock_guard lock(mutex);
+                progress(++done, jobs.size());
+            } catch (...) {
+                const std::lock_guard lock(mutex);
+                failure = std::current_exception();
+                next = jobs.size();
+            }
+    };
+    {
+        std::vector<std::jthread> others(std::max(1u, std::thread::hardware_concurrency()) - 1);
+        for (std::jthread& other : others) other = std::jthread(work);
+        work();
+    }
+    if (failure) std::rethrow_exception(failure);
+    write_bundle(path, kernels);
+}
+
+}  // namespace flashtile::gpu

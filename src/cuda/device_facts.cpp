@@ -1,0 +1,33 @@
+// device_facts.cpp: GPUs by name. Multiprocessors and L2 are those of the vendor's data sheets, shared memory is that
+// of the compute capability (CUDA programming guide): a block may opt in to all but 1 KiB of a multiprocessor's.
+#include "cuda/device_facts.h"
+
+#include <array>
+
+namespace flashtile::gpu {
+namespace {
+
+DeviceFacts facts(const char* name, int architecture, int multiprocessors, int l2_mib) {
+    const int shared_kib = architecture == 80 ? 164 : architecture == 90 || architecture / 10 == 10 ? 228 : 100;
+    return {.name = name,
+            .architecture = architecture,
+            .multiprocessors = multiprocessors,
+            .shared_memory_per_block = (shared_kib - 1) * 1024,
+            .shared_memory_per_multiprocessor = shared_kib * 1024,
+            .l2_bytes = l2_mib * 1024 * 1024};
+}
+
+}  // namespace
+
+std::span<const DeviceFacts> known_devices() {
+    static const std::array list = {
+        facts("A100-40", 80, 108, 40),   facts("A100-80", 80, 108, 40), facts("A10", 86, 72, 6),
+        facts("A40", 86, 84, 6),         facts("RTX 3090", 86, 82, 6),  facts("RTX 4090", 89, 128, 72),
+        facts("L4", 89, 58, 48),         facts("L40S", 89, 142, 96),    facts("H100", 90, 132, 50),
+        facts("H200", 90, 132, 60),      facts("GH200", 90, 132, 60),   facts("B200", 100, 148, 126),
+        facts("RTX 5090", 120, 170, 96),
+    };
+    return list;
+}
+
+}  // namespace flashtile::gpu

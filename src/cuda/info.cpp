@@ -1,0 +1,156 @@
+// info.cpp: see info.h. The library has no JSON library, and this is all that it writes.
+#include "cuda/info.h"
+
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+#include "cuda/device.h"
+#include "cuda/jit/compile.h"
+#include "cuda/jit/images.h"
+
+namespace flashtile::gpu {
+namespace {
+
+std::string json(std::string_view text) {
+    std::string quoted = "\"";
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (c == '"' || c == '\\')
+            quoted += {'\\', c};
+        else if (byte < 0x20)
+            quoted += std::string("\\u00") + "0123456789abcdef"[byte / 16] + "0123456789abcdef"[byte % 16];
+        else
+            quoted += c;
+    }
+    return quoted + "\"";
+}
+std::string json(const std::string& text) {
+    return json(std::string_view(text));
+}
+std::string json(const char* text) {
+    return json(std::string_view(text));
+}
+std::string json(bool value) {
+    return value ? "true" : "false";
+}
+std::string json(std::uint64_t value) {
+    return std::to_string(value);
+}
+std::string json(int value) {
+    return std::to_string(value);
+}
+
+// A JSON object or list, one member after another.
+class Members {
+public:
+    template <class Value>
+    Members& add(const char* name, const Value& value) {
+        return raw(json(name) + ": " + json(value));
+    }
+    Members& add(const char* name, const Members& list, const char* brackets) {
+        return raw(json(name) + ": " + list.in(brackets));
+    }
+    Members& raw(const std::string& member) {
+        text_ += (text_.empty() ? "" : ", ") + member;
+        return *this;
+    }
+    std::string in(const char* brackets) const { return brackets[0] + text_ + brackets[1]; }
+
+private:
+    std::string text_;
+};
+
+template <class List>
+Members list_of(const List& values) {
+    Members members;
+    for (const auto& value : values) members.raw(json(value));
+    return members;
+}
+
+Members driver_info() {
+    const std::string why_not = why_no_driver();
+    Members info;
+    info.add("found", why_not.empty());
+    if (why_not.empty())
+        info.add("path", driver().path).add("cuda", version_text(driver().version));
+    else
+        info.add("why_not", why_not);
+    return info;
+}
+
+Members devices_info() {
+    Members list;
+    if (!why_no_driver().empty()) return list;
+    for (int ordinal = 0; ordinal < device_count(); ++ordinal) {
+        const DeviceFacts facts = facts_of(ordinal);
+        list.raw(Members()
+                     .add("ordinal", ordinal)
+                     .add("name", facts.name)
+                     .add("target", target_name(facts.architecture))
+                     .add("multiprocessors", facts.multiprocessors)
+                     .add("shared_memory_per_block", facts.shared_memory_per_block)
+                     .add("shared_memory_per_multiprocessor", facts.shared_memory_per_multiprocessor)
+                     .add("l2_bytes", facts.l2_bytes)
+                     .in("{}"));
+    }
+    return list;
+}
+
+Members nvrtc_info() {
+    const std::string why_not = why_no_nvrtc();
+    Members info;
+    info.add("found", why_not.empty());
+    if (why_not.empty()) {
+        std::vector<std::string> targets;
+        for (const int architecture : nvrtc().architectures()) targets.push_back(target_name(architecture));
+        info.add("path", nvrtc().path()).add("version", version_text(nvrtc().version()));
+        info.add("targets", list_of(targets), "[]");
+    } else {
+        info.add("why_not", why_not);
+    }
+    return info.add("looked", list_of(nvrtc_looked()), "[]");
+}
+
+Members cache_info() {
+    const std::filesystem::path& folder = disk_cache().folder();
+    std::error_code error;
+    const bool there = std::filesystem::exists(folder, error);
+    std::uint64_t kernels = 0, bytes = 0;
+    for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+        if (std::error_code gone; it->is_regular_file(gone)) ++kernels, bytes += it->file_size(gone);
+    Members info;
+    info.add("folder", folder.string()).add("kernels", kernels).add("bytes", bytes);
+    // A folder that is not there yet is made with its first kernel.
+    return info.add("why_not", there || folder.empty() ? disk_cache().why_not() : "");
+}
+
+Members bundles_info() {
+    Members list;
+    try {
+        for (const auto& bundle : bundles())
+            list.raw(Members()
+                         .add("path", bundle->path())
+                         .add("kernels", std::uint64_t{bundle->kernels()})
+                         .add("targets", list_of(bundle->targets()), "[]")
+                         .in("{}"));
+    } catch (const Error& error) {
+        list.raw(Members().add("why_not", error.what()).in("{}"));
+    }
+    return list;
+}
+
+}  // namespace
+
+std::string info_json() {
+    return Members()
+        .add("driver", driver_info(), "{}")
+        .add("devices", devices_info(), "[]")
+        .add("nvrtc", nvrtc_info(), "{}")
+        .add("cache", cache_info(), "{}")
+        .add("bundles", bundles_info(), "[]")
+        .in("{}");
+}
+
+}  // namespace flashtile::gpu

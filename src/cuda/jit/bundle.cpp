@@ -1,0 +1,90 @@
+// bundle.cpp: see bundle.h.
+#include "cuda/jit/bundle.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+
+#include "core/error.h"
+#include "cuda/jit/sha256.h"
+#include "cuda/jit/whole_file.h"
+
+namespace flashtile::gpu {
+namespace {
+
+constexpr const char* kMagic = "flashtile bundle 1";
+constexpr std::size_t kLongestFirstLine = 128;
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+    throw Error(FLASHTILE_INVALID_ARGUMENT,
+                "the bundle " + path + ": " + why + ", allowed is a file made by `flashtile compile` of this version");
+}
+
+}  // namespace
+
+Bundle::Bundle(std::string path) : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (!file_) refuse(path_, std::strerror(errno));
+    struct stat status {};
+    if (::fstat(file_.get(), &status) != 0) refuse(path_, std::strerror(errno));
+    if (!S_ISREG(status.st_mode)) refuse(path_, "is not a regular file");
+    const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
+
+    const std::string start = file_.read(kLongestFirstLine, 0);
+    const std::size_t line = start.find('\n');
+    if (!start.starts_with(kMagic) || line == std::string::npos) refuse(path_, "is not a bundle");
+    std::istringstream about(start.substr(std::strlen(kMagic), line - std::strlen(kMagic)));
+    std::uint64_t index_bytes = 0;
+    std::string index_checksum;
+    if (!(about >> index_bytes >> index_checksum)) refuse(path_, "is not a bundle");
+    if (index_bytes > file_bytes) refuse(path_, "is cut short");
+    const std::string index = file_.read(index_bytes, static_cast<off_t>(line + 1));
+    if (sha256(index) != index_checksum) refuse(path_, "its index is damaged");
+
+    const std::uint64_t images = line + 1 + index_bytes;
+    std::istringstream lines(index);
+    for (std::string text; std::getline(lines, text);) {
+        std::istringstream words(text);
+        std::string key, target;
+        Entry entry;
+        if (!(words >> key >> entry.checksum >> entry.offset >> entry.bytes >> target))
+            refuse(path_, "its index is damaged");
+        entry.offset += images;
+        if (entry.offset > file_bytes || entry.bytes > file_bytes - entry.offset) refuse(path_, "is cut short");
+        entries_[key] = entry;
+        if (std::ranges::find(targets_, target) == targets_.end()) targets_.push_back(target);
+    }
+}
+
+std::optional<std::string> Bundle::find(const std::string& key) const {
+    const auto found = entries_.find(key);
+    if (found == entries_.end()) return std::nullopt;
+    const Entry& entry = found->second;
+    std::string image = file_.read(entry.bytes, static_cast<off_t>(entry.offset));
+    if (sha256(image) != entry.checksum)
+        throw Error(FLASHTILE_DEVICE_ERROR, "the bundle " + path_ + " is damaged: the kernel " + key +
+                                                " in it does not have its checksum. Make it anew");
+    return image;
+}
+
+void write_bundle(const std::string& path, const std::vector<BundledKernel>& kernels) {
+    std::string index, images;
+    for (const BundledKernel& kernel : kernels) {
+        index += kernel.key + " " + sha256(kernel.image) + " " + std::to_string(images.size()) + " " +
+                 std::to_string(kernel.image.size()) + " " + kernel.target + " " + kernel.config + "\n";
+        images += kernel.image;
+    }
+    const std::string first = std::string(kMagic) + " " + std::to_string(index.size()) + " " + sha256(index) + "\n";
+    const std::filesystem::path parent = std::filesystem::absolute(path).parent_path();
+    const Descriptor folder(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const std::string reason =
+        folder ? write_whole(folder.get(), std::filesystem::path(path).filename(), {first, index, images}, 0644)
+               : std::strerror(errno);
+    if (!reason.empty())
+        throw Error(FLASHTILE_INVALID_ARGUMENT, "path is " + path + ", which cannot be written: " + reason);
+}
+
+}  // namespace flashtile::gpu

@@ -1,0 +1,29 @@
+// images.h: from a KernelConfig to machine code, wherever it can be had from at the least cost: the bundles, this
+// process's memory, the disk, the compiler.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda/jit/bundle.h"
+#include "cuda/jit/disk_cache.h"
+#include "shared/kernel_config.h"
+
+namespace flashtile::gpu {
+
+// Compiles at most once at a time, however many threads ask. Throws UNSUPPORTED where nothing has it and there is no
+// NVRTC, DEVICE_ERROR where it does not compile.
+std::string image_for(const KernelConfig& config, int architecture);
+
+// Later look-ups will find the kernels of this file first. FLASHTILE_BUNDLE loads one by itself. Throws
+// INVALID_ARGUMENT.
+void load_bundle(const std::string& path);
+
+// Those loaded; throws what is wrong with the file of FLASHTILE_BUNDLE.
+std::vector<std::shared_ptr<const Bundle>> bundles();
+
+// The cache of this process.
+const DiskCache& disk_cache();
+
+}  // namespace flashtile::gpu

@@ -1,0 +1,57 @@
+// kernel_sources.cpp: see kernel_sources.h.
+#include "cuda/jit/kernel_sources.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "core/error.h"
+
+namespace flashtile::gpu {
+namespace {
+
+std::string read(const std::string& name, const std::string& includer) {
+    const auto from = includer.empty() ? "" : ", which " + includer + " includes,";
+    if (const char* folder = std::getenv("FLASHTILE_KERNEL_SOURCES"); folder != nullptr && *folder != '\0') {
+        std::ifstream file(std::string(folder) + "/" + name, std::ios::binary);
+        if (!file)
+            throw Error(FLASHTILE_INTERNAL, "the kernel source " + name + from +
+                                                " is not in the folder of FLASHTILE_KERNEL_SOURCES, " + folder);
+        std::ostringstream text;
+        text << file.rdbuf();
+        return text.str();
+    }
+    const auto all = embedded_sources();
+    const auto found = std::ranges::find(all, name, &EmbeddedSource::name);
+    if (found == all.end())
+        throw Error(FLASHTILE_INTERNAL, "the kernel source " + name + from + " is not in this build");
+    return std::string(found->text);
+}
+
+// The names in `#include "name"` lines.
+std::vector<std::string> includes(const std::string& text) {
+    constexpr std::string_view start = "#include \"";
+    std::vector<std::string> names;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);)
+        if (line.starts_with(start))
+            names.push_back(line.substr(start.size(), line.find('"', start.size()) - start.size()));
+    return names;
+}
+
+void add(const std::string& name, const std::string& includer, std::vector<SourceFile>& files) {
+    if (std::ranges::find(files, name, &SourceFile::name) != files.end()) return;
+    files.push_back({name, read(name, includer)});
+    for (const std::string& next : includes(std::string(files.back().text))) add(next, name, files);
+}
+
+}  // namespace
+
+std::vector<SourceFile> with_includes(const std::string& name) {
+    std::vector<SourceFile> files;
+    add(name, "", files);
+    return files;
+}
+
+}  // namespace flashtile::gpu

@@ -1,0 +1,29 @@
+// sha256.h: SHA-256 (FIPS 180-4), for the names and checksums of compiled kernels.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace flashtile::gpu {
+
+class Sha256 {
+public:
+    void add(std::string_view bytes);
+
+    // In hexadecimal, 64 characters. Ends the sum: nothing may be added after.
+    std::string finish();
+
+private:
+    void block(const unsigned char* bytes);
+
+    std::array<std::uint32_t, 8> state_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                           0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    std::array<unsigned char, 64> rest_{};
+    std::uint64_t size_ = 0;
+};
+
+std::string sha256(std::string_view bytes);
+
+}  // namespace flashtile::gpu

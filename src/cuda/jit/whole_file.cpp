@@ -1,0 +1,65 @@
+// whole_file.cpp: see whole_file.h.
+#include "cuda/jit/whole_file.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "cuda/jit/descriptor.h"
+
+namespace flashtile::gpu {
+namespace {
+
+constexpr std::string_view kStart = ".flashtile-";
+constexpr std::string_view kEnd = ".part";
+
+std::string temporary_name() {
+    std::random_device random;
+    return std::string(kStart) + std::to_string(random()) + std::to_string(random()) + std::string(kEnd);
+}
+
+// A write past this limit would end the process with SIGXFSZ, which is not a library's to do.
+bool allowed(std::size_t bytes) {
+    rlimit limit{};
+    return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur;
+}
+
+}  // namespace
+
+std::string write_whole(int folder, const std::string& name, std::initializer_list<std::string_view> parts,
+                        unsigned mode) {
+    std::size_t bytes = 0;
+    for (const std::string_view part : parts) bytes += part.size();
+    if (!allowed(bytes)) return std::strerror(EFBIG);
+    const std::string temporary = temporary_name();
+    const Descriptor file(
+        ::openat(folder, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
+    if (!file) return std::strerror(errno);
+    bool good = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+    for (const std::string_view part : parts) good = good && file.write(part);
+    good = good && ::fsync(file.get()) == 0 && ::renameat(folder, temporary.c_str(), folder, name.c_str()) == 0;
+    if (good) return "";
+    std::string reason = std::strerror(errno);
+    ::unlinkat(folder, temporary.c_str(), 0);
+    return reason;
+}
+
+void remove_leftovers(int folder) {
+    // The listing gets a descriptor of its own, since closedir closes it.
+    const int copy = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const std::unique_ptr<DIR, int (*)(DIR*)> listing(copy >= 0 ? ::fdopendir(copy) : nullptr, ::closedir);
+    if (listing == nullptr) return;
+    while (const dirent* entry = ::readdir(listing.get())) {
+        const std::string_view name = entry->d_name;
+        if (!name.starts_with(kStart) || !name.ends_with(kEnd)) continue;
+        const Descriptor file(::openat(folder, entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+        if (file && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlinkat(folder, entry->d_name, 0);
+    }
+}
+
+}  // namespace flashtile::gpu

@@ -1,0 +1,152 @@
+// backward_sm80.h: FlashAttention-2's backward pass (arXiv 2307.08691, Algorithm 2) on mma.sync, ldmatrix and cp.async.
+// A thread block owns Bc keys of one key head and walks the blocks of Br queries that see them, of every query head of
+// the group: P is recomputed from the scores and LSE, dK and dV stay in registers, dQ is added to in fp32 in global
+// memory.
+#pragma once
+
+#include "cuda/kernels/parts/gradient_tile.h"
+#include "cuda/kernels/parts/query_gradient.h"
+
+namespace flashtile {
+
+template <KernelConfig config>
+struct BackwardSm80 {
+    using Tile = GradientTile<config>;
+    using M = typename Tile::M;
+    using Scalar = typename Tile::Scalar;
+    using KeyGrid = WarpGrid<config.Bc, padded(config, config.head_dim), config.warps, config.warps_dkv>;
+    using ValueGrid = WarpGrid<config.Bc, padded(config, config.head_dim_v), config.warps, config.warps_dkv>;
+
+    const KernelParams& params;
+    Sequence seq;  // h is the query head at hand
+    const Tile tile;
+    const Index kv_head;
+    const int block;   // of keys
+    const int j0, j1;  // this block's keys; those past seqlen_k only get zero gradients
+
+    __device__ __forceinline__ BackwardSm80(const KernelParams& p, const Sequence& s, unsigned char* memory, int n)
+        : params(p),
+          seq(s),
+          tile(memory),
+          kv_head(s.kv_head(p)),
+          block(n),
+          j0(n * config.Bc),
+          j1(smaller(j0 + config.Bc, s.rows_k)) {}
+
+    __device__ __forceinline__ void run() {
+        typename KeyGrid::Accumulators dk;
+        typename ValueGrid::Accumulators dv;
+        dk.clear();
+        dv.clear();
+
+        const int j_end = smaller(j1, seq.seqlen_k);
+        const int first_query = seq.first_query<config>(j0);
+        const int end_query = j_end > j0 ? seq.end_query<config>(j_end) : 0;
+        const int first_block = first_query / config.Br;
+        const int blocks = first_query < end_query ? (end_query - 1) / config.Br - first_block + 1 : 0;
+        const int steps = blocks * params.group;
+        const auto head_of = [&](int n) { return kv_head * params.group + n / blocks; };
+        const auto query_of = [&](int n) { return (first_block + n % blocks) * config.Br; };
+
+        if (steps > 0) {
+            tile.clear_paddings();
+            tile.load_keys(params, seq, j0);
+        }
+#pragma unroll
+        for (int n = 0; n < config.stages - 1; ++n) {
+            if (n < steps) tile.load_queries(params, seq, head_of(n), query_of(n), n);
+            ptx::cp_async_commit();
+        }
+        int stage = 0, parity = 0;
+#pragma unroll 1
+        for (int n = 0; n < steps; ++n) {
+            if constexpr (ScoreModifier<config>::kMayHide)
+                if (threadIdx.x < round_up(config.Bc, 32) / 32) tile.seen(parity)[threadIdx.x] = 0;
+            if constexpr (config.stages == 1) {
+                __syncthreads();  // none still reads the block before
+                tile.load_queries(params, seq, head_of(n), query_of(n), 0);
+                ptx::cp_async_commit();
+                ptx::cp_async_wait<0>();
+                __syncthreads();  // block n has come for every thread
+            } else {
+                ptx::cp_async_wait<config.stages - 2>();
+                __syncthreads();  // likewise, and none still reads P, dS or the stage that is filled next
+                const int ahead = n + config.stages - 1;
+                if (ahead < steps)
+                    tile.load_queries(params, seq, head_of(ahead), query_of(ahead),
+                                      stage == 0 ? config.stages - 1 : stage - 1);
+                ptx::cp_async_commit();
+            }
+            if constexpr (ScoreModifier<config>::kMayHide) {
+                tile.clear_empty_rows(stage);
+                __syncthreads();  // empty rows read as zero from here on
+            }
+            seq.h = head_of(n);
+            process_block(query_of(n), stage, parity, dk, dv);
+            stage = stage == config.stages - 1 ? 0 : stage + 1;
+            parity ^= 1;
+        }
+        finish(dk, dv);
+    }
+
+    __device__ __forceinline__ void process_block(int i0, int stage, int parity, typename KeyGrid::Accumulators& dk,
+                                                  typename ValueGrid::Accumulators& dv) const {
+        typename Tile::ScoreGrid::Accumulators score_gradient;
+        tile.template compute<true>(params, seq, i0, j0, stage, parity, score_gradient);
+        tile.write_ds(score_gradient);
+        __syncthreads();  // P and dS stand
+        // dV += P^T dO
+        M::template product<config.Br, Tile::kPitchS, Read::transposed, Tile::kPitchV, Read::transposed>(
+            dv, tile.p + ValueGrid::row(), tile.dout_stage(stage) + ValueGrid::column());
+        // dQ += dS K
+        typename QueryGradient<config>::Grid::Accumulators dq;
+        using Grid = typename QueryGradient<config>::Grid;
+        const Scalar* ds = tile.ds + Grid::row() * Tile::kPitchS;
+        const Scalar* k = tile.k + Grid::column();
+        if constexpr (ScoreModifier<config>::kMayHide)
+            M::template product<config.Bc, Tile::kPitchS, Read::as_stored, Tile::kPitchQ, Read::transposed, true>(
+                dq, ds, k, typename Tile::SeenKeys{tile.seen(parity)});
+        else
+            M::template product<config.Bc, Tile::kPitchS, Read::as_stored, Tile::kPitchQ, Read::transposed, true>(
+                dq, ds, k);
+        QueryGradient<config>::add(params, seq, block, i0, dq, [] { __syncthreads(); });
+        // dK += dS^T Q
+        M::template product<config.Br, Tile::kPitchS, Read::transposed, Tile::kPitchQ, Read::transposed>(
+            dk, tile.ds + KeyGrid::row(), tile.q_stage(stage) + KeyGrid::column());
+    }
+
+    // dK, dV leave by way of K's and V's place.
+    __device__ __forceinline__ void finish(typename KeyGrid::Accumulators& dk,
+                                           typename ValueGrid::Accumulators& dv) const {
+        const float kept = config.dropout ? 65536.0f / static_cast<float>(65536u - params.dropout_threshold) : 1.0f;
+        each_score<KeyGrid::MT, KeyGrid::NT>([&](int m, int n, int e) { dk.c[m][n][e] *= params.scale; });
+        each_score<ValueGrid::MT, ValueGrid::NT>([&](int m, int n, int e) { dv.c[m][n][e] *= kept; });
+        ptx::cp_async_wait<0>();
+        __syncthreads();  // K and V have been read for the last time
+        write_fragments<config.element, Tile::kPitchQ>(dk, tile.k + KeyGrid::row() * Tile::kPitchQ + KeyGrid::column());
+        write_fragments<config.element, Tile::kPitchV>(dv,
+                                                       tile.v + ValueGrid::row() * Tile::kPitchV + ValueGrid::column());
+        __syncthreads();  // dK and dV stand
+        store_tile<Scalar, config.Bc, config.head_dim, Tile::kPitchQ, Tile::kThreads, config.vector_bytes>(
+            tile.k, rows_of<Scalar>(params.dk, seq.batch_row, kv_head, seq.first_k) + j0 * params.dk.stride_row,
+            params.dk.stride_row, j1 - j0, threadIdx.x);
+        store_tile<Scalar, config.Bc, config.head_dim_v, Tile::kPitchV, Tile::kThreads, config.vector_bytes>(
+            tile.v, rows_of<Scalar>(params.dv, seq.batch_row, kv_head, seq.first_k) + j0 * params.dv.stride_row,
+            params.dv.stride_row, j1 - j0, threadIdx.x);
+    }
+};
+
+extern __shared__ __align__(16) unsigned char shared_memory[];
+
+// One thread block a block of keys, ascending: in a causal problem the first has most to do, and a block waits only for
+// those before it.
+template <KernelConfig config>
+__device__ __forceinline__ void backward_sm80(const KernelParams& params) {
+    const Index blocks = (params.seqlen_k + config.Bc - 1) / config.Bc;
+    const Index head = blockIdx.x / blocks;
+    const Sequence seq = Sequence::make<config>(params, head / params.kv_heads, head % params.kv_heads * params.group);
+    const int block = static_cast<int>(blockIdx.x % blocks);
+    if (block * config.Bc < seq.rows_k) BackwardSm80<config>(params, seq, shared_memory, block).run();
+}
+
+}  // namespace flashtile

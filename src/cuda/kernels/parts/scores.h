@@ -1,0 +1,198 @@
+// scores.h: from q.k to the score that softmax sees, on one warp's accumulators: scale, softcap, ALiBi, bias, boolean
+// mask, then the band and the sequence's end (docs/semantics.md). Scores are in natural units here.
+#pragma once
+
+#include "cuda/kernels/parts/element.h"
+#include "cuda/kernels/parts/sequence.h"
+
+namespace flashtile {
+
+constexpr float kLog2e = 1.4426950408889634f;
+
+__device__ __forceinline__ float infinity() {
+    return __int_as_float(0x7f800000);
+}
+
+// Where running maxima start: just above kHiddenScore in log2 units. A score at or below kHiddenScore then never
+// becomes a maximum, 2^(s - m) is exactly 0 for it, a row of nothing else ends with l = 0, and no -inf - -inf can
+// arise.
+constexpr float kLeastMaximum = kHiddenScore * kLog2e * 0.999999f;
+
+// One warp's place in the matrix of scores: its first row and its first column.
+struct Place {
+    int i0, j0;
+
+    // Rows and columns of this lane's accumulators, relative to i0 and j0.
+    __device__ static __forceinline__ int row(int m, int e) {
+        return m * 16 + static_cast<int>(lane_id() / 4) + e / 2 * 8;
+    }
+    __device__ static __forceinline__ int column(int n, int e) {
+        return n * 8 + static_cast<int>(lane_id() % 4) * 2 + e % 2;
+    }
+};
+
+// Calls body(m, n, e) for every accumulator of this lane.
+template <int MT, int NT, class Body>
+__device__ __forceinline__ void each_score(Body body) {
+#pragma unroll
+    for (int m = 0; m < MT; ++m)
+#pragma unroll
+        for (int n = 0; n < NT; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) body(m, n, e);
+}
+
+__device__ __forceinline__ int clamp_to_int(Index x) {
+    constexpr Index kFar = 1 << 30;
+    return static_cast<int>(x < -kFar ? -kFar : (x > kFar ? kFar : x));
+}
+
+// What a head adds to its scores, beside the band.
+template <KernelConfig config>
+struct ScoreModifier {
+    using Scalar = typename Math<config.element>::Scalar;
+
+    float slope = 0.0f;
+    const char* bias = nullptr;
+    const unsigned char* mask = nullptr;
+
+    __device__ static __forceinline__ ScoreModifier make(const KernelParams& p, const Sequence& s) {
+        ScoreModifier modifier;
+        if constexpr (config.alibi)
+            modifier.slope =
+                static_cast<const float*>(p.slopes.data)[s.b * p.slopes.stride_batch + s.h * p.slopes.stride_head];
+        if constexpr (config.bias != BiasElement::none)
+            modifier.bias = static_cast<const char*>(p.bias.data) +
+                            (s.b * p.bias.stride_batch + s.h * p.bias.stride_head) * kBiasBytes;
+        if constexpr (config.mask)
+            modifier.mask =
+                static_cast<const unsigned char*>(p.mask.data) + s.b * p.mask.stride_batch + s.h * p.mask.stride_head;
+        return modifier;
+    }
+
+    // Scores may hide keys from some rows beyond what the band says.
+    static constexpr bool kMayHide = config.mask || config.bias != BiasElement::none;
+
+    // s = scale q.k on entry. Where kDerivative, `derivative` receives softcap's 1 - tanh^2.
+    template <bool kDerivative, int MT, int NT>
+    __device__ __forceinline__ void apply(Fragments<MT, NT>& s, const KernelParams& p, const Sequence& seq,
+                                          const Place& place, Fragments<MT, NT>& derivative) const {
+        if constexpr (config.softcap) {
+            const float inverse = 1.0f / p.softcap;
+            each_score<MT, NT>([&](int m, int n, int e) {
+                const float t = tanhf(s.c[m][n][e] * inverse);
+                s.c[m][n][e] = t * p.softcap;
+                if constexpr (kDerivative) derivative.c[m][n][e] = 1.0f - t * t;
+            });
+        }
+        if constexpr (config.alibi) {
+            const int distance = clamp_to_int(place.i0 + seq.band.offset - place.j0);
+            each_score<MT, NT>([&](int m, int n, int e) {
+                const int d = distance + Place::row(m, e) - Place::column(n, e);
+                s.c[m][n][e] -= slope * static_cast<float>(d < 0 ? -d : d);
+            });
+        }
+        if constexpr (kMayHide) {
+            each_score<MT, NT>([&](int m, int n, int e) {
+                const int i = place.i0 + Place::row(m, e), j = place.j0 + Place::column(n, e);
+                float& x = s.c[m][n][e];
+                if (i >= seq.seqlen_q || j >= seq.seqlen_k) {
+                    x = -infinity();
+                    return;
+                }
+                if constexpr (config.bias == BiasElement::fp32)
+                    x += reinterpret_cast<const float*>(bias)[i * p.bias.stride_row + j * p.bias.stride_col];
+                if constexpr (config.bias == BiasElement::same)
+                    x += Math<config.element>::to_float(
+                        reinterpret_cast<const Scalar*>(bias)[i * p.bias.stride_row + j * p.bias.stride_col]);
+                if constexpr (config.mask)
+                    if (mask[i * p.mask.stride_row + j * p.mask.stride_col] == 0) x = -infinity();
+            });
+        }
+    }
+
+private:
+    static constexpr int kBiasBytes = config.bias == BiasElement::fp32 ? 4 : static_cast<int>(sizeof(Scalar));
+};
+
+// True if no score of rows [i0, i1) and columns [j0, j1) needs apply_band.
+template <KernelConfig config>
+__device__ __forceinline__ bool band_covers(const Sequence& seq, int i0, int i1, int j0, int j1) {
+    if (j1 > seq.seqlen_k) return false;
+    if constexpr (config.band) return seq.band.covers(i0, i1, j0, j1);
+    return true;
+}
+
+// Hides what lies outside the band or past the last key.
+template <KernelConfig config, int MT, int NT>
+__device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence& seq, const Place& place) {
+#pragma unroll
+    for (int m = 0; m < MT; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int i = place.i0 + Place::row(m, 2 * half);
+            // relative to this lane's first column, so that what is compared with is a constant
+            const int origin = place.j0 + Place::column(0, 0);
+            int low = 0;
+            if constexpr (config.band) low = clamp_to_int(seq.band.first_key(i) - origin);
+            const int high = clamp_to_int((config.band ? seq.band.end_key(i, seq.seqlen_k) : seq.seqlen_k) - origin);
+#pragma unroll
+            for (int n = 0; n < NT; ++n)
+#pragma unroll
+                for (int e = 2 * half; e < 2 * half + 2; ++e) {
+                    const int column = n * 8 + e % 2;
+                    if (column >= high || (config.band && column < low)) s.c[m][n][e] = -infinity();
+                }
+        }
+}
+
+// The same where rows are keys and columns are queries: place.i0 is the first key, place.j0 the first query.
+template <KernelConfig config, int NT>
+__device__ __forceinline__ void apply_band_transposed(Fragments<1, NT>& s, const Sequence& seq, const Place& place) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int j = place.i0 + Place::row(0, 2 * half);
+        const int origin = place.j0 + Place::column(0, 0);
+        int low = 0, high = clamp_to_int(Index{seq.seqlen_q} - origin);
+        if constexpr (config.band) {
+            low = clamp_to_int(seq.band.first_query(j) - origin);
+            high = clamp_to_int(seq.band.end_query(j, seq.seqlen_q) - origin);
+        }
+        if (j >= seq.seqlen_k) high = low;
+#pragma unroll
+        for (int n = 0; n < NT; ++n)
+#pragma unroll
+            for (int e = 2 * half; e < 2 * half + 2; ++e) {
+                const int column = n * 8 + e % 2;
+                if (column >= high || column < low) s.c[0][n][e] = -infinity();
+            }
+    }
+}
+
+// For every pair of columns that this lane holds, which of them any row of the warp sees, as masks for 16-bit pairs:
+// the pairs of keys that a register of V's (or K's) fragments holds.
+template <int MT, int NT>
+struct SeenColumns {
+    unsigned mask[NT];
+
+    __device__ __forceinline__ void find(const Fragments<MT, NT>& s) {
+#pragma unroll
+        for (int n = 0; n < NT; ++n) {
+            unsigned seen = 0;
+#pragma unroll
+            for (int m = 0; m < MT; ++m)
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    // a NaN is seen
+                    if (!(s.c[m][n][e] <= kHiddenScore)) seen |= e % 2 == 0 ? 0xFFFFu : 0xFFFF0000u;
+            seen |= __shfl_xor_sync(~0u, seen, 4);
+            seen |= __shfl_xor_sync(~0u, seen, 8);
+            mask[n] = seen | __shfl_xor_sync(~0u, seen, 16);
+        }
+    }
+    __device__ __forceinline__ uint2 masks(int k) const {
+        return make_uint2(mask[2 * k], mask[2 * k + 1]);
+    }
+};
+
+}  // namespace flashtile

@@ -1,0 +1,92 @@
+// sequence.h: one head of one sequence as a thread block sees it: its lengths, band and base pointers. Lengths that lie
+// in device memory are clamped, so that wrong ones cannot lead out of bounds.
+#pragma once
+
+#include "shared/kernel_config.h"
+#include "shared/kernel_params.h"
+
+namespace flashtile {
+
+// Rows and keys within a sequence fit 32 bits (the plan sees to it); offsets in memory do not.
+__device__ __forceinline__ int smaller(int a, int b) {
+    return a < b ? a : b;
+}
+__device__ __forceinline__ Index smaller(Index a, Index b) {
+    return a < b ? a : b;
+}
+__device__ __forceinline__ Index greater(Index a, Index b) {
+    return a > b ? a : b;
+}
+
+__device__ __forceinline__ Index length_at(const DeviceLengths& lengths, Index n) {
+    return lengths.wide ? static_cast<const long long*>(lengths.data)[n] : static_cast<const int*>(lengths.data)[n];
+}
+
+struct Sequence {
+    Index b, h;
+    Index batch_row;         // of the batch stride: b, or 0 when packed
+    Index first_q, first_k;  // rows before this sequence, when packed
+    int seqlen_q, seqlen_k;
+    int rows_k;  // keys that lie in memory: seqlen_k before it was shortened
+    Band band;
+
+    template <KernelConfig config>
+    __device__ static __forceinline__ Sequence make(const KernelParams& p, Index b, Index h) {
+        const int longest_q = static_cast<int>(p.seqlen_q), longest_k = static_cast<int>(p.seqlen_k);
+        Sequence s{b, h, b, 0, 0, longest_q, longest_k, longest_k, {}};
+        if constexpr (config.packed) {
+            s.batch_row = 0;
+            read(p.cu_seqlens_q, b, p.total_q, longest_q, s.first_q, s.seqlen_q);
+            read(p.cu_seqlens_k, b, p.total_k, longest_k, s.first_k, s.seqlen_k);
+        }
+        s.rows_k = s.seqlen_k;
+        if constexpr (config.seqused)
+            s.seqlen_k = static_cast<int>(greater(0, smaller(Index{s.seqlen_k}, length_at(p.seqused_k, b))));
+        s.band = {p.diagonal + (p.top_left ? 0 : s.seqlen_k - s.seqlen_q), p.window_left, p.window_right};
+        return s;
+    }
+
+    // Where this sequence's units of `rows` queries start among those of a head, if every sequence starts at a unit of
+    // its own.
+    __device__ __forceinline__ Index first_unit(const KernelParams& p, bool packed, int rows) const {
+        return (packed ? first_q : b * p.seqlen_q) / rows + b;
+    }
+
+    __device__ __forceinline__ Index kv_head(const KernelParams& p) const { return h / p.group; }
+
+    // The keys that queries [i0, i1) may see: [first_key, end_key).
+    template <KernelConfig config>
+    __device__ __forceinline__ int first_key(int i0) const {
+        return config.band ? static_cast<int>(smaller(band.first_key(i0), Index{seqlen_k})) : 0;
+    }
+    template <KernelConfig config>
+    __device__ __forceinline__ int end_key(int i1) const {
+        return config.band ? static_cast<int>(band.end_key(i1 - 1, seqlen_k)) : seqlen_k;
+    }
+
+    // The queries that may see keys [j0, j1): [first_query, end_query).
+    template <KernelConfig config>
+    __device__ __forceinline__ int first_query(int j0) const {
+        return config.band ? static_cast<int>(smaller(band.first_query(j0), Index{seqlen_q})) : 0;
+    }
+    template <KernelConfig config>
+    __device__ __forceinline__ int end_query(int j1) const {
+        if (j1 <= 0) return 0;
+        return config.band ? static_cast<int>(band.end_query(j1 - 1, seqlen_q)) : seqlen_q;
+    }
+
+private:
+    __device__ static __forceinline__ void read(const DeviceLengths& cu, Index b, Index total, int longest,
+                                                Index& first, int& length) {
+        first = greater(0, smaller(length_at(cu, b), total));
+        const Index end = greater(first, smaller(length_at(cu, b + 1), total));
+        length = static_cast<int>(smaller(end - first, Index{longest}));
+    }
+};
+
+template <class T>
+__device__ __forceinline__ T* rows_of(const DeviceTensor& x, Index b, Index h, Index first_row) {
+    return static_cast<T*>(x.data) + b * x.stride_batch + h * x.stride_head + first_row * x.stride_row;
+}
+
+}  // namespace flashtile

@@ -1,0 +1,120 @@
+// softmax.h: the online softmax of FlashAttention-2 (Algorithm 1, lines 9 and 10) on one warp's accumulators. Each lane
+// keeps m and l of the rows that it holds; l is its own columns' share until the end.
+#pragma once
+
+#include "cuda/kernels/parts/scores.h"
+#include "cuda/kernels/ptx/exp2.h"
+
+namespace flashtile {
+
+// Scores are in units of `factor`, that is S = factor S in log2 units, and so is m, except where options have worked on
+// them (kNatural): there S and m stay in natural units, since a row that a bias moves as a whole by 1e10 would lose all
+// its digits in the rounding of factor m, while S - m is exact.
+template <int MT, bool kNatural>
+struct Softmax {
+    float m[MT][2];
+    float l[MT][2];
+    float alpha[MT][2];  // where `grows`
+    bool grows;          // any row of the warp has a new maximum
+
+    __device__ __forceinline__ void start() {
+#pragma unroll
+        for (int n = 0; n < MT; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                m[n][half] = kNatural ? kHiddenScore * 0.999999f : kLeastMaximum;
+                l[n][half] = 0.0f;
+            }
+    }
+
+    // m_new = max(m, rowmax(factor S)), and alpha = 2^(m - m_new) by which l has been multiplied and O must be.
+    // The maximum may lag by kSlack: P is then at most 2^kSlack, which every type holds, and most blocks rescale
+    // nothing (FlashAttention-4's lazy rescale). With kSlack = 0 a row whose maximum stays is multiplied by exactly 1,
+    // so that its bits do not depend on the other rows of the warp.
+    template <bool kLazy, int NT>
+    __device__ __forceinline__ void find_maximum(const Fragments<MT, NT>& s, float factor) {
+        constexpr float kSlack = !kLazy ? 0.0f : (kNatural ? 8.0f / kLog2e : 8.0f);
+        float highest[MT][2];
+        bool row_grows = false;
+#pragma unroll
+        for (int n = 0; n < MT; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float x = s.c[n][0][2 * half];
+#pragma unroll
+                for (int column = 0; column < NT; ++column)
+#pragma unroll
+                    for (int e = 2 * half; e < 2 * half + 2; ++e) x = fmaxf(x, s.c[n][column][e]);
+                x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+                x = fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+                highest[n][half] = kNatural ? x : x * factor;
+                row_grows = row_grows || highest[n][half] > m[n][half] + kSlack;
+            }
+        grows = __any_sync(~0u, row_grows);
+        if (!grows) return;
+#pragma unroll
+        for (int n = 0; n < MT; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const float next = fmaxf(m[n][half], highest[n][half]);
+                alpha[n][half] = ptx::exp2(kNatural ? (m[n][half] - next) * kLog2e : m[n][half] - next);
+                m[n][half] = next;
+                l[n][half] *= alpha[n][half];
+            }
+    }
+
+    // O = diag(alpha) O
+    template <int OT>
+    __device__ __forceinline__ void rescale(Fragments<MT, OT>& o) const {
+        if (!grows) return;
+#pragma unroll
+        for (int n = 0; n < MT; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+#pragma unroll
+                for (int column = 0; column < OT; ++column)
+#pragma unroll
+                    for (int e = 2 * half; e < 2 * half + 2; ++e) o.c[n][column][e] *= alpha[n][half];
+    }
+
+    // S becomes P = 2^(factor S - m); l = l + rowsum(P).
+    template <int NT>
+    __device__ __forceinline__ void exponentiate(Fragments<MT, NT>& s, float factor) {
+#pragma unroll
+        for (int n = 0; n < MT; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float sum = 0.0f;
+#pragma unroll
+                for (int column = 0; column < NT; ++column)
+#pragma unroll
+                    for (int e = 2 * half; e < 2 * half + 2; ++e) {
+                        float& p = s.c[n][column][e];
+                        p = ptx::exp2(kNatural ? (p - m[n][half]) * kLog2e : fmaf(p, factor, -m[n][half]));
+                        sum += p;
+                    }
+                l[n][half] += sum;
+            }
+    }
+
+    // Adds up the four lanes of a row.
+    __device__ __forceinline__ void finish() {
+#pragma unroll
+        for (int n = 0; n < MT; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                l[n][half] += __shfl_xor_sync(~0u, l[n][half], 1);
+                l[n][half] += __shfl_xor_sync(~0u, l[n][half], 2);
+            }
+    }
+
+    // In fp64: LSE is exact to a few units of the last place, which m * unit + log l in fp32 would not be. `unit`: what
+    // m is multiplied by to be in natural units.
+    __device__ __forceinline__ float lse(int n, int half, double unit) const {
+        if (l[n][half] == 0.0f) return -infinity();
+        return static_cast<float>(static_cast<double>(m[n][half]) * (kNatural ? 1.0 : unit) +
+                                  log(static_cast<double>(l[n][half])));
+    }
+};
+
+}  // namespace flashtile

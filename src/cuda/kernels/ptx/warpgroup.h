@@ -1,0 +1,42 @@
+// warpgroup.h: what a warpgroup of 128 threads does as one (sm_90a): the order of its matrix products, its registers,
+// barriers of its own.
+#pragma once
+
+namespace flashtile::ptx {
+
+// Before the first product, and after any ordinary write to registers that products read or add to.
+__device__ __forceinline__ void wgmma_fence() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void wgmma_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Waits until at most kPending of the latest groups are unfinished.
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+// Registers a thread of this warpgroup has from here on; the kernel must say how many it starts with.
+template <int kRegisters>
+__device__ __forceinline__ void registers_give_back() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void registers_take() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// Barrier `number` (1 to 15) among `threads` threads.
+__device__ __forceinline__ void named_barrier(unsigned number, unsigned threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// Keeps the compiler from moving uses of a register across this place.
+__device__ __forceinline__ void pin(float& x) {
+    asm volatile("" : "+f"(x)::"memory");
+}
+
+}  // namespace flashtile::ptx

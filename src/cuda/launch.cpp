@@ -1,0 +1,85 @@
+// launch.cpp: Problem and Operands to KernelParams, and the launch itself.
+#include "cuda/launch.h"
+
+#include "cuda/jit/kernels.h"
+#include "cuda/jit/render.h"
+
+namespace flashtile::gpu {
+namespace {
+
+constexpr double kLog2e = 1.4426950408889634;
+
+DeviceTensor tensor_of(const Operand& x) {
+    return {x.data, x.stride_batch, x.stride_row, x.stride_head, x.stride_col};
+}
+
+DeviceLengths lengths_of(const Lengths& x) {
+    return {x.data, x.wide ? 1 : 0};
+}
+
+}  // namespace
+
+KernelParams params_of(const Problem& p, const Operands& x) {
+    KernelParams k{};
+    k.q = tensor_of(x.q);
+    k.k = tensor_of(x.k);
+    k.v = tensor_of(x.v);
+    k.out = tensor_of(x.out);
+    k.lse = tensor_of(x.lse);
+    k.slopes = tensor_of(x.slopes);
+    k.bias = tensor_of(x.bias);
+    k.mask = tensor_of(x.mask);
+    k.dout = tensor_of(x.dout);
+    k.dq = tensor_of(x.dq);
+    k.dk = tensor_of(x.dk);
+    k.dv = tensor_of(x.dv);
+    k.dlse = tensor_of(x.dlse);
+    k.dbias = tensor_of(x.dbias);
+    k.cu_seqlens_q = lengths_of(x.cu_seqlens_q);
+    k.cu_seqlens_k = lengths_of(x.cu_seqlens_k);
+    k.seqused_k = lengths_of(x.seqused_k);
+    k.batch = static_cast<int>(p.batch);
+    k.heads = static_cast<int>(p.heads);
+    k.kv_heads = static_cast<int>(p.kv_heads);
+    k.group = static_cast<int>(p.group());
+    k.seqlen_q = p.seqlen_q;
+    k.seqlen_k = p.seqlen_k;
+    k.total_q = p.total_q;
+    k.total_k = p.total_k;
+    k.head_dim_v = p.head_dim_v;
+    k.bias_batch = x.bias_batch;
+    k.bias_heads = x.bias_heads;
+    k.bias_rows = x.bias_rows;
+    k.bias_cols = x.bias_cols;
+    k.scale = p.scale;
+    k.scale_log2 = static_cast<float>(static_cast<double>(p.scale) * kLog2e);
+    k.natural_unit =
+        k.scale_log2 != 0.0f ? static_cast<double>(p.scale) / static_cast<double>(k.scale_log2) : 1.0 / kLog2e;
+    k.softcap = p.softcap;
+    k.top_left = p.top_left ? 1 : 0;
+    k.diagonal = p.diagonal;
+    k.window_left = p.window_left;
+    k.window_right = p.window_right;
+    k.origin_b = p.origin_b;
+    k.origin_h = p.origin_h;
+    k.origin_i = p.origin_i;
+    k.origin_j = p.origin_j;
+    k.dropout_threshold = p.dropout_threshold;
+    k.seed = x.seed;
+    k.offset = x.offset;
+    k.seed_ptr = reinterpret_cast<const unsigned long long*>(x.seed_ptr);
+    k.offset_ptr = reinterpret_cast<const unsigned long long*>(x.offset_ptr);
+    return k;
+}
+
+void launch(const PlannedKernel& kernel, const KernelParams& params, const Device& device, CUstream stream) {
+    if (kernel.blocks == 0) return;
+    const LoadedKernel& loaded = kernel_for(kernel.config, device, kernel.shared_memory);
+    void* arguments[] = {const_cast<KernelParams*>(&params)};
+    const CUresult result = driver().cuLaunchKernel(
+        loaded.function, static_cast<unsigned>(kernel.blocks), 1, 1, static_cast<unsigned>(kernel.config.warps * 32), 1,
+        1, static_cast<unsigned>(kernel.shared_memory), stream, arguments, nullptr);
+    if (result != CUDA_SUCCESS) driver().check(result, "launching the kernel of " + to_string(kernel.config));
+}
+
+}  // namespace flashtile::gpu

@@ -1,0 +1,346 @@
+// plan.cpp: tables to plans.
+#include "cuda/plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <initializer_list>
+#include <limits>
+#include <span>
+#include <sstream>
+
+#include "core/error.h"
+#include "cuda/tensor_map.h"
+#include "cuda/tiles/sm80.h"
+#include "cuda/tiles/sm90.h"
+#include "shared/kernel_layout.h"
+
+namespace flashtile::gpu {
+namespace {
+
+// A configuration must leave this much of a block's shared memory to the system.
+constexpr int kReservedSharedMemory = 1024;
+constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMostRows = std::numeric_limits<std::int32_t>::max() - 1024;
+constexpr std::int64_t kWidestBackward = 256;
+
+Element element_of(DType dtype) {
+    return dtype == DType::fp32 ? Element::fp32 : dtype == DType::fp16 ? Element::fp16 : Element::bf16;
+}
+
+[[noreturn]] void unsupported(const std::string& message) {
+    throw Error(FLASHTILE_UNSUPPORTED, message);
+}
+
+void check_sizes(const Problem& p, const DeviceFacts& device) {
+    if (device.architecture < 80)
+        unsupported("device is '" + device.name + "' of compute capability " +
+                    std::to_string(device.architecture / 10) + "." + std::to_string(device.architecture % 10) +
+                    ", supported is 8.0 and newer");
+    for (const auto& [name, rows] : {std::pair("seqlen_q", p.seqlen_q), std::pair("seqlen_k", p.seqlen_k)})
+        if (rows > kMostRows)
+            unsupported(std::string(name) + " is " + std::to_string(rows) + ", supported on CUDA is at most " +
+                        std::to_string(kMostRows));
+    for (const auto& [name, count] : {std::pair("batch", p.batch), std::pair("heads", p.heads)})
+        if (count > kMostRows)
+            unsupported(std::string(name) + " is " + std::to_string(count) + ", supported on CUDA is at most " +
+                        std::to_string(kMostRows));
+    if (p.origin_i % 16 != 0 || p.origin_j % 16 != 0)
+        unsupported("the origin of a shard is (" + std::to_string(p.origin_i) + ", " + std::to_string(p.origin_j) +
+                    "), supported on CUDA are multiples of 16");
+}
+
+// What every kernel of a problem shares.
+KernelConfig common(const Problem& p, const Access& access) {
+    KernelConfig c;
+    c.element = element_of(p.dtype);
+    c.head_dim = static_cast<int>(p.head_dim);
+    c.head_dim_v = static_cast<int>(p.head_dim_v);
+    c.vector_bytes = access.vector_bytes;
+    c.band = p.window_left >= 0 || p.window_right >= 0;
+    c.packed = p.packed;
+    c.seqused = access.seqused;
+    c.softcap = p.softcap != 0.0f;
+    c.alibi = p.alibi;
+    c.bias = p.bias == DType::unset                            ? BiasElement::none
+             : p.bias == DType::fp32 && p.dtype != DType::fp32 ? BiasElement::fp32
+                                                               : BiasElement::same;
+    c.mask = p.mask;
+    c.dropout = p.dropout_threshold != 0;
+    c.scale_first = c.softcap || c.alibi || c.mask || c.bias != BiasElement::none || !(p.scale > 0.0f);
+    return c;
+}
+
+// How many of a block's warps lie below each other on results of `rows` and each of `columns`, so that they read the
+// least of its factors; 0 where the warps cannot share it.
+int warps_down(int rows, std::initializer_list<int> columns, int warps) {
+    int best = 0, least = std::numeric_limits<int>::max();
+    for (int down = 1; down <= warps; down *= 2) {
+        const int across = warps / down;
+        bool fits = rows % (down * 16) == 0;
+        int read = 0;
+        for (const int count : columns) {
+            fits = fits && count % (across * 16) == 0;
+            read += rows / down + count / across;
+        }
+        if (fits && read < least) best = down, least = read;
+    }
+    return best;
+}
+
+bool place_warps(KernelConfig& c) {
+    if (c.kernel == Kernel::forward_sm90) return true;
+    if (c.kernel == Kernel::backward_sm90) {
+        c.warps_dq = c.Br == 64 ? 4 : 8;
+        return true;
+    }
+    if (c.kernel == Kernel::forward) return c.Br % (c.warps * 16) == 0;
+    const int d = padded(c, c.head_dim), dv = padded(c, c.head_dim_v);
+    c.warps_s = warps_down(c.Br, {c.Bc}, c.warps);
+    c.warps_dkv = warps_down(c.Bc, {d, dv}, c.warps);
+    c.warps_dq = warps_down(c.Br, {d}, c.warps);
+    return c.warps_s != 0 && c.warps_dkv != 0 && c.warps_dq != 0;
+}
+
+// Fills the tile in from the first row of the table that serves, with at most `most_queries` in it.
+PlannedKernel choose(KernelConfig c, std::span<const Tile> table, int widest, const DeviceFacts& device,
+                     int most_queries = std::numeric_limits<int>::max()) {
+    const int available = device.shared_memory_per_block - kReservedSharedMemory;
+    for (const Tile& tile : table) {
+        if (tile.widest < widest || tile.Br > most_queries) continue;
+        c.Br = tile.Br;
+        c.Bc = tile.Bc;
+        c.warps = tile.warps;
+        c.stages = tile.stages;
+        c.blocks_per_sm = tile.blocks_per_sm;
+        if (!place_warps(c)) continue;
+        const int bytes = shared_bytes(c);
+        if (bytes > available) continue;
+        // blocks that must share a multiprocessor must also share its memory
+        if (tile.blocks_per_sm * (bytes + kReservedSharedMemory) > device.shared_memory_per_multiprocessor) continue;
+        return {c, bytes, 0, tile.why};
+    }
+    unsupported("head_dim is " + std::to_string(c.head_dim) + " and head_dim_v " + std::to_string(c.head_dim_v) +
+                ", and " + device.name + " has " + std::to_string(device.shared_memory_per_block) +
+                " bytes of shared memory a block: too little for this " +
+                (c.kernel == Kernel::forward ? "forward" : "backward") +
+                " pass; smaller head dimensions or the CPU do");
+}
+
+std::int64_t blocks_of(std::int64_t rows, int tile) {
+    return (rows + tile - 1) / tile;
+}
+
+std::int64_t checked_blocks(std::int64_t blocks) {
+    if (blocks > kMostBlocks)
+        unsupported("the problem takes " + std::to_string(blocks) + " thread blocks, supported is at most " +
+                    std::to_string(kMostBlocks));
+    return blocks;
+}
+
+std::int64_t query_blocks(const Problem& p, int Br) {
+    return checked_blocks(blocks_of(p.seqlen_q, Br) * p.heads * p.batch);
+}
+
+// What Hopper's forward kernel does not cover falls back to the general one.
+bool serves_sm90(const KernelConfig& c, const Access& access, const DeviceFacts& device) {
+    return device.architecture == 90 && c.element != Element::fp32 && std::max(c.head_dim, c.head_dim_v) <= 256 &&
+           access.tensor_maps && access.vector_bytes == 16 && !c.packed && !c.seqused && !c.mask &&
+           c.bias == BiasElement::none;
+}
+
+bool backward_serves_sm90(const KernelConfig& c, const Access& access, const DeviceFacts& device) {
+    const int d = chunk_columns(c.head_dim);
+    return serves_sm90(c, access, device) && !c.scale_first && !c.dropout && d <= 128 && d == padded(c, c.head_dim) &&
+           d == chunk_columns(c.head_dim_v);
+}
+
+const char* name_of(Kernel kernel) {
+    switch (kernel) {
+        case Kernel::forward:
+            return "forward_sm80";
+        case Kernel::forward_sm90:
+            return "forward_sm90";
+        case Kernel::backward_prepare:
+            return "backward_prepare";
+        case Kernel::backward:
+            return "backward_sm80";
+        case Kernel::backward_sm90:
+            return "backward_sm90";
+        case Kernel::backward_finish:
+            return "backward_finish";
+        case Kernel::backward_bias:
+            return "backward_bias_sm80";
+    }
+    return "unknown";
+}
+
+// Bytes that an address or a stride is a multiple of, at most 16.
+int alignment_of(std::uint64_t bytes) {
+    return bytes == 0 ? 16 : 1 << std::min(4, std::countr_zero(bytes));
+}
+
+}  // namespace
+
+Access access_of(const Problem& p, const Operands& x) {
+    Access access;
+    const auto size = static_cast<std::uint64_t>(size_of(p.dtype));
+    std::uint64_t all = static_cast<std::uint64_t>(p.head_dim) * size | static_cast<std::uint64_t>(p.head_dim_v) * size;
+    const auto see = [&](const Operand& t, std::int64_t rows, std::int64_t heads) {
+        if (!t) return;
+        all |= reinterpret_cast<std::uintptr_t>(t.data);
+        const auto stride = [&](std::int64_t count, std::int64_t elements) {
+            if (count > 1) all |= static_cast<std::uint64_t>(elements) * size;
+        };
+        stride(rows, t.stride_row);
+        stride(heads, t.stride_head);
+        stride(p.packed ? 1 : p.batch, t.stride_batch);
+    };
+    const std::int64_t rows_q = p.packed ? p.total_q : p.seqlen_q, rows_k = p.packed ? p.total_k : p.seqlen_k;
+    for (const Operand* t : {&x.q, &x.out, &x.dout, &x.dq}) see(*t, rows_q, p.heads);
+    for (const Operand* t : {&x.k, &x.v, &x.dk, &x.dv}) see(*t, rows_k, p.kv_heads);
+    access.vector_bytes = alignment_of(all);
+    access.tensor_maps = can_map(p, x);
+    access.lse = static_cast<bool>(x.lse);
+    access.seqused = static_cast<bool>(x.seqused_k);
+    access.dbias = static_cast<bool>(x.dbias);
+    access.bias_batch = x.bias_batch;
+    access.bias_heads = x.bias_heads;
+    access.bias_rows = x.bias_rows;
+    access.bias_cols = x.bias_cols;
+    return access;
+}
+
+ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFacts& device) {
+    check_sizes(p, device);
+    KernelConfig c = common(p, access);
+    c.kernel = Kernel::forward;
+    c.lse = access.lse;
+    c.lazy_rescale = !p.batch_invariant;
+    const bool fp32 = c.element == Element::fp32;
+    if (serves_sm90(c, access, device)) {
+        c.kernel = Kernel::forward_sm90;
+        constexpr std::int64_t kShort = 2048, kLong = 4096;
+        const auto table = [&]() -> std::span<const Tile> {
+            if (p.batch_invariant) return sm90::kForward;  // whatever the lengths
+            if (p.seqlen_q < kShort) return sm90::kForwardShort;
+            return p.seqlen_k >= kLong && !c.band ? std::span<const Tile>(sm90::kForwardLong) : sm90::kForward;
+        }();
+        ForwardPlan plan{choose(c, table, std::max(c.head_dim, c.head_dim_v), device)};
+        // Persistent, one thread block a multiprocessor, where tiles are unequal or short; long equal ones gain
+        // nothing.
+        const std::int64_t tiles = query_blocks(p, plan.forward.config.Br);
+        const bool persistent = c.band || p.seqlen_k < kLong;
+        plan.forward.blocks = persistent ? std::min<std::int64_t>(tiles, device.multiprocessors) : tiles;
+        return plan;
+    }
+    const int most = fp32 ? sm80::kMostValueColumnsFp32 : sm80::kMostValueColumns;
+    c.value_slices = static_cast<int>(blocks_of(c.head_dim_v, most));
+    if (c.value_slices > 1) {
+        c.head_dim_v = round_up(static_cast<int>(blocks_of(p.head_dim_v, c.value_slices)), 16);
+        // the last slice starts where it must to end with the last column
+        const auto last = static_cast<std::uint64_t>((p.head_dim_v - c.head_dim_v) * size_of(p.dtype));
+        c.vector_bytes = std::min(c.vector_bytes, alignment_of(last));
+    }
+    const auto table = [&]() -> std::span<const Tile> {
+        if (fp32) return sm80::kForwardFp32;
+        if (c.scale_first || c.dropout) return sm80::kForwardWithOptions;
+        if (c.packed || c.seqused) return sm80::kForwardPacked;
+        return sm80::kForward;
+    }();
+    ForwardPlan plan{choose(c, table, std::max(c.head_dim, c.head_dim_v), device)};
+    plan.forward.blocks = checked_blocks(query_blocks(p, plan.forward.config.Br) * c.value_slices);
+    return plan;
+}
+
+BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceFacts& device) {
+    check_sizes(p, device);
+    if (p.head_dim > kWidestBackward || p.head_dim_v > kWidestBackward)
+        unsupported("head_dim is " + std::to_string(p.head_dim) + " and head_dim_v " + std::to_string(p.head_dim_v) +
+                    ", supported by the backward pass on CUDA is at most " + std::to_string(kWidestBackward));
+    KernelConfig c = common(p, access);
+    c.kernel = Kernel::backward;
+    c.deterministic = p.deterministic;
+    const int widest = std::max(c.head_dim, c.head_dim_v);
+    const bool fp32 = c.element == Element::fp32;
+
+    BackwardPlan plan;
+    const auto table = [&]() -> std::span<const Tile> {
+        if (fp32) return sm80::kBackwardFp32;
+        if (c.softcap) return sm80::kBackwardSoftcap;
+        if (c.scale_first || c.dropout || c.packed || c.seqused) return sm80::kBackwardWithOptions;
+        return sm80::kBackward;
+    }();
+    constexpr int kConsumerWarps = 8;
+    const bool hopper = backward_serves_sm90(c, access, device);
+    if (hopper) c.kernel = Kernel::backward_sm90;
+    plan.backward = choose(c, hopper ? std::span<const Tile>(sm90::kBackward) : table, widest, device);
+    const KernelConfig& main = plan.backward.config;
+    plan.backward.blocks = checked_blocks(blocks_of(p.seqlen_k, main.Bc) * p.kv_heads * p.batch);
+
+    // They need nothing of a config but where dQ lies: every mask and option shares them.
+    KernelConfig around = main;
+    around.band = around.seqused = around.softcap = around.alibi = around.mask = around.dropout = false;
+    around.scale_first = around.deterministic = false;
+    around.bias = BiasElement::none;
+    around.blocks_per_sm = 1;
+    if (hopper) around.warps = kConsumerWarps;
+    around.kernel = Kernel::backward_prepare;
+    plan.prepare = {around, 0, query_blocks(p, main.Br), "a unit of Br queries a block"};
+    around.kernel = Kernel::backward_finish;
+    plan.finish = {around, shared_bytes(around), plan.prepare.blocks, plan.prepare.why};
+
+    if (access.dbias) {
+        KernelConfig bias = main;
+        bias.kernel = Kernel::backward_bias;
+        bias.deterministic = false;  // it is, whatever is asked for
+        plan.bias = choose(
+            bias, fp32 ? std::span<const Tile>(sm80::kBackwardBiasFp32) : std::span<const Tile>(sm80::kBackwardBias),
+            widest, device, main.Br);  // no more than a unit, which holds rows of one sequence
+        const std::int64_t rows = access.bias_rows == 1 ? 1 : blocks_of(access.bias_rows, plan.bias.config.Br);
+        const std::int64_t columns = access.bias_cols == 1 ? 1 : blocks_of(access.bias_cols, plan.bias.config.Bc);
+        plan.bias.blocks = checked_blocks(access.bias_batch * access.bias_heads * rows * columns);
+    }
+
+    plan.units = (p.packed ? p.total_q : p.batch * p.seqlen_q) / main.Br + p.batch;
+    const auto rows = static_cast<std::size_t>(p.heads * plan.units * main.Br);
+    std::size_t next = 0;
+    const auto take = [&](std::size_t bytes) {
+        const std::size_t at = next;
+        next += (bytes + 255) / 256 * 256;
+        return at;
+    };
+    plan.lse = take(rows * sizeof(float));
+    plan.lse_natural = take(rows * sizeof(float));
+    plan.D = take(rows * sizeof(float));
+    plan.dq = take(rows * static_cast<std::size_t>(padded(main, main.head_dim)) * sizeof(float));
+    plan.turn = take(static_cast<std::size_t>(p.heads * plan.units) * sizeof(std::uint32_t));
+    plan.workspace = next;
+    return plan;
+}
+
+std::vector<KernelConfig> configs_for(const Problem& problem, const Access& access, const DeviceFacts& device) {
+    std::vector<KernelConfig> configs = {plan_forward(problem, access, device).forward.config};
+    if (problem.head_dim > kWidestBackward || problem.head_dim_v > kWidestBackward) return configs;
+    const BackwardPlan backward = plan_backward(problem, access, device);
+    for (const PlannedKernel* kernel : {&backward.prepare, &backward.backward, &backward.finish})
+        configs.push_back(kernel->config);
+    if (access.dbias) configs.push_back(backward.bias.config);
+    return configs;
+}
+
+std::string describe(const PlannedKernel& kernel) {
+    const KernelConfig& c = kernel.config;
+    std::ostringstream text;
+    text << name_of(c.kernel) << ' '
+         << (c.element == Element::fp32   ? "fp32"
+             : c.element == Element::fp16 ? "fp16"
+                                          : "bf16")
+         << " d=" << c.head_dim << " dv=" << c.head_dim_v;
+    if (c.value_slices > 1) text << " in " << c.value_slices << " slices";
+    text << ", " << c.Br << "x" << c.Bc << " tile, " << c.warps << " warps, " << c.stages << " stages, "
+         << kernel.shared_memory << " bytes of shared memory, " << c.vector_bytes << "-byte loads, " << kernel.blocks
+         << " blocks: " << kernel.why;
+    return text.str();
+}
+
+}  // namespace flashtile::gpu

@@ -1,0 +1,59 @@
+// plan.h: which kernels a problem gets on a GPU, with which tiles: a pure function of the problem, what its memory
+// allows and facts about the GPU, so that it can be asked about GPUs that are not there.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/problem.h"
+#include "cuda/device_facts.h"
+#include "shared/kernel_config.h"
+
+namespace flashtile::gpu {
+
+// What operands allow beside what the Problem says.
+struct Access {
+    int vector_bytes = 16;    // of loads and stores: what all rows are aligned to
+    bool tensor_maps = true;  // Hopper's copy engine can read q, k and v
+    bool lse = true;          // forward writes LSE
+    bool seqused = false;
+    bool dbias = false;
+    std::int64_t bias_batch = 1, bias_heads = 1, bias_rows = 1, bias_cols = 1;
+
+    bool operator==(const Access&) const = default;
+};
+
+Access access_of(const Problem& problem, const Operands& operands);
+
+// One kernel of a plan.
+struct PlannedKernel {
+    KernelConfig config;
+    int shared_memory = 0;    // dynamic, bytes
+    std::int64_t blocks = 0;  // thread blocks; 0: nothing to do
+    const char* why = "";     // the tile table's reason
+};
+
+struct ForwardPlan {
+    PlannedKernel forward;
+};
+
+struct BackwardPlan {
+    PlannedKernel prepare, backward, finish, bias;  // bias.blocks is 0 without dbias
+    std::int64_t units = 0;                         // of Br queries, of a head, over all sequences
+
+    // Bytes of the workspace and where its parts start.
+    std::size_t lse = 0, lse_natural = 0, D = 0, dq = 0, turn = 0, workspace = 0;
+};
+
+// Throws UNSUPPORTED where no kernel serves the problem on this GPU, naming what would.
+ForwardPlan plan_forward(const Problem& problem, const Access& access, const DeviceFacts& device);
+BackwardPlan plan_backward(const Problem& problem, const Access& access, const DeviceFacts& device);
+
+// All the configs that a problem needs, forward and backward, as `flashtile compile` makes them.
+std::vector<KernelConfig> configs_for(const Problem& problem, const Access& access, const DeviceFacts& device);
+
+// "forward_sm80 bf16 d=128 dv=128, 128x64 tile, 4 warps, ...": a line for people.
+std::string describe(const PlannedKernel& kernel);
+
+}  // namespace flashtile::gpu

@@ -1,0 +1,79 @@
+// tensor_map.cpp: see tensor_map.h.
+#include "cuda/tensor_map.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "cuda/driver.h"
+#include "shared/kernel_layout.h"
+
+namespace flashtile::gpu {
+namespace {
+
+constexpr std::int64_t kAlignment = 16;
+constexpr std::int64_t kStrideEnd = std::int64_t{1} << 40;  // bytes
+
+bool stride_fits(std::int64_t count, std::int64_t bytes) {
+    return count <= 1 || (bytes > 0 && bytes % kAlignment == 0 && bytes < kStrideEnd);
+}
+
+bool can_map(const Operand& x, std::int64_t rows, std::int64_t heads, std::int64_t batch, std::int64_t size) {
+    return reinterpret_cast<std::uintptr_t>(x.data) % kAlignment == 0 && stride_fits(rows, x.stride_row * size) &&
+           stride_fits(heads, x.stride_head * size) && stride_fits(batch, x.stride_batch * size);
+}
+
+// Rows [first, end) of (batch, rows, heads, columns), a box being `box_rows` rows of 64 columns of one head.
+TensorMap map_of(const Operand& x, DType dtype, std::int64_t columns, std::int64_t first, std::int64_t end,
+                 std::int64_t heads, std::int64_t batch, int box_rows) {
+    const std::int64_t size = size_of(dtype);
+    const auto at_least_one = [](std::int64_t n) { return static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1)); };
+    const std::uint64_t shape[] = {at_least_one(columns), at_least_one(end - first), at_least_one(heads),
+                                   at_least_one(batch)};
+    // A dimension of size 1 may have any stride; the driver wants a multiple of 16.
+    const auto stride = [&](std::uint64_t count, std::int64_t elements) {
+        return count > 1 ? static_cast<std::uint64_t>(elements * size) : static_cast<std::uint64_t>(kAlignment);
+    };
+    const std::uint64_t strides[] = {stride(shape[1], x.stride_row), stride(shape[2], x.stride_head),
+                                     stride(shape[3], x.stride_batch)};
+    const std::uint32_t box[] = {kChunk, static_cast<std::uint32_t>(box_rows), 1, 1};
+    const std::uint32_t every[] = {1, 1, 1, 1};
+    CUtensorMap map;
+    driver().check(driver().cuTensorMapEncodeTiled(
+                       &map, dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                       4, static_cast<char*>(x.data) + first * x.stride_row * size, shape, strides, box, every,
+                       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+                   "describing a tensor to the copy engine");
+    TensorMap words;
+    static_assert(sizeof words == sizeof map);
+    std::memcpy(&words, &map, sizeof words);
+    return words;
+}
+
+}  // namespace
+
+bool can_map(const Problem& p, const Operands& x) {
+    const std::int64_t size = size_of(p.dtype);
+    return p.head_dim * size % kAlignment == 0 && p.head_dim_v * size % kAlignment == 0 &&
+           can_map(x.q, p.seqlen_q, p.heads, p.batch, size) && can_map(x.k, p.seqlen_k, p.kv_heads, p.batch, size) &&
+           can_map(x.v, p.seqlen_k, p.kv_heads, p.batch, size) &&
+           (!x.dout || can_map(x.dout, p.seqlen_q, p.heads, p.batch, size));
+}
+
+void set_maps(KernelParams& params, const KernelConfig& config, const Problem& p, const Operands& x) {
+    const Band band{p.diagonal + (p.top_left ? 0 : p.seqlen_k - p.seqlen_q), p.window_left, p.window_right};
+    const std::int64_t first_k = std::min<std::int64_t>(band.first_key(0), p.seqlen_k);
+    const std::int64_t end_k = p.seqlen_q > 0 ? band.end_key(p.seqlen_q - 1, p.seqlen_k) : 0;
+    params.first_key = static_cast<int>(first_k);
+    params.k_map = map_of(x.k, p.dtype, p.head_dim, first_k, end_k, p.kv_heads, p.batch, config.Bc);
+    params.v_map = map_of(x.v, p.dtype, p.head_dim_v, first_k, end_k, p.kv_heads, p.batch, config.Bc);
+    // In forward a query that sees no key harms only itself; in backward it would harm dK and dV.
+    const bool backward = static_cast<bool>(x.dout);
+    const std::int64_t first_q = backward ? std::min<std::int64_t>(band.first_query(0), p.seqlen_q) : 0;
+    const std::int64_t end_q = !backward ? p.seqlen_q : p.seqlen_k > 0 ? band.end_query(p.seqlen_k - 1, p.seqlen_q) : 0;
+    params.first_query = static_cast<int>(first_q);
+    params.q_map = map_of(x.q, p.dtype, p.head_dim, first_q, end_q, p.heads, p.batch, config.Br);
+    if (backward) params.dout_map = map_of(x.dout, p.dtype, p.head_dim_v, first_q, end_q, p.heads, p.batch, config.Br);
+}
+
+}  // namespace flashtile::gpu

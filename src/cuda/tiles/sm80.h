@@ -1,0 +1,117 @@
+// sm80.h: tiles of the mma.sync kernels, which serve every GPU since Ampere. Measured where a line says so
+// (docs/performance.md, "CUDA"), otherwise what shared memory and registers allow.
+#pragma once
+
+#include "cuda/tiles/tile.h"
+
+namespace flashtile::gpu::sm80 {
+
+// fp16 and bf16, nothing but a band.
+inline constexpr Tile kForward[] = {
+    {64, 128, 64, 4, 2, 2, "32 queries a warp halve what it reads of K and V; two blocks hide each other's waits"},
+    {128, 128, 64, 4, 2, 2, "as for d = 64; 232 registers of O and S a lane are just what there is"},
+    {128, 128, 32, 4, 2, 2, "shared memory under 208 KB a multiprocessor"},
+    {128, 64, 32, 4, 2, 2, "shared memory of 100 KB a multiprocessor"},
+    {256, 128, 64, 8, 2, 1, "O alone takes 128 registers a lane at 16 queries a warp"},
+    {256, 128, 32, 8, 2, 1, "shared memory under 204 KB a block"},
+    {256, 64, 32, 4, 2, 1, "shared memory under 136 KB a block"},
+    {512, 64, 32, 4, 2, 1, "the widest Q and K"},
+    {512, 64, 16, 4, 2, 1, "shared memory under 167 KB a block"},
+    {512, 32, 16, 2, 2, 1, "shared memory under 117 KB a block"},
+};
+
+// Packed batches: their lengths and offsets take registers too.
+inline constexpr Tile kForwardPacked[] = {
+    {64, 128, 64, 4, 2, 2, "as for dense batches"},
+    {128, 128, 32, 4, 2, 2, "128x64 would spill 104 bytes"},
+    {128, 64, 32, 4, 2, 2, "shared memory of 100 KB a multiprocessor"},
+    {256, 128, 64, 8, 2, 1, "as for dense batches"},
+    {256, 128, 32, 8, 2, 1, "shared memory under 204 KB a block"},
+    {256, 64, 32, 4, 2, 1, "shared memory under 136 KB a block"},
+    {512, 64, 32, 4, 2, 1, "the widest Q and K"},
+    {512, 64, 16, 4, 2, 1, "shared memory under 167 KB a block"},
+    {512, 32, 16, 2, 2, 1, "shared memory under 117 KB a block"},
+};
+
+// With options that need registers of their own: 16 queries a warp.
+inline constexpr Tile kForwardWithOptions[] = {
+    {128, 64, 64, 4, 2, 2, "options take registers"},
+    {128, 64, 32, 4, 2, 2, "shared memory under 105 KB a block"},
+    {256, 64, 32, 4, 2, 1, "options take registers"},
+    {512, 64, 32, 4, 2, 1, "the widest Q and K"},
+    {512, 64, 16, 4, 2, 1, "shared memory under 167 KB a block"},
+    {512, 32, 16, 2, 2, 1, "shared memory under 117 KB a block"},
+};
+
+inline constexpr Tile kForwardFp32[] = {
+    {64, 64, 16, 4, 2, 2, "FMAs on fragments; 64x32 would spill 36 bytes"},
+    {128, 64, 16, 4, 2, 1, "twice as wide"},
+    {256, 64, 16, 4, 2, 1, "twice as wide again"},
+    {256, 32, 16, 2, 2, 1, "shared memory under 134 KB a block"},
+    {512, 32, 16, 2, 2, 1, "the widest Q and K"},
+    {512, 32, 16, 2, 1, 1, "shared memory under 166 KB a block"},
+    {512, 16, 16, 1, 1, 1, "shared memory under 120 KB a block"},
+};
+
+inline constexpr Tile kBackward[] = {
+    {64, 128, 128, 8, 2, 1, "dK, dV and S of 128 keys in the registers of 8 warps"},
+    {64, 64, 64, 8, 2, 1, "shared memory under 184 KB a block"},
+    {128, 64, 128, 8, 2, 1, "dK and dV alone take 128 registers a lane"},
+    {128, 64, 64, 8, 2, 1, "shared memory under 178 KB a block"},
+    {128, 32, 64, 4, 2, 1, "shared memory under 124 KB a block"},
+    {128, 32, 32, 4, 2, 1, "shared memory under 80 KB a block"},
+    {256, 64, 64, 8, 2, 1, "twice as wide"},
+    {256, 32, 64, 4, 2, 1, "shared memory under 224 KB a block"},
+    {256, 32, 32, 4, 1, 1, "shared memory under 146 KB a block"},
+};
+
+// Packed batches and options.
+inline constexpr Tile kBackwardWithOptions[] = {
+    {64, 64, 128, 8, 2, 1, "128x128 would spill 36 bytes"},
+    {64, 64, 64, 8, 2, 1, "shared memory under 116 KB a block"},
+    {128, 64, 128, 8, 2, 1, "as without options"},
+    {128, 64, 64, 8, 2, 1, "shared memory under 178 KB a block"},
+    {128, 32, 64, 4, 2, 1, "shared memory under 124 KB a block"},
+    {128, 32, 32, 4, 2, 1, "shared memory under 80 KB a block"},
+    {256, 64, 64, 8, 2, 1, "as without options"},
+    {256, 32, 64, 4, 2, 1, "shared memory under 224 KB a block"},
+    {256, 32, 32, 4, 1, 1, "shared memory under 146 KB a block"},
+};
+
+// Softcap keeps its derivative beside S and dP.
+inline constexpr Tile kBackwardSoftcap[] = {
+    {64, 64, 128, 8, 2, 1, "as for other options"},
+    {128, 64, 64, 8, 2, 1, "64x128 would spill 224 bytes"},
+    {128, 32, 64, 4, 2, 1, "shared memory under 124 KB a block"},
+    {128, 32, 32, 4, 2, 1, "shared memory under 80 KB a block"},
+    {256, 64, 64, 8, 2, 1, "twice as wide"},
+    {256, 32, 64, 4, 2, 1, "shared memory under 224 KB a block"},
+    {256, 32, 32, 4, 1, 1, "shared memory under 146 KB a block"},
+};
+
+inline constexpr Tile kBackwardFp32[] = {
+    {64, 32, 64, 4, 2, 1, "FMAs on fragments"},
+    {128, 32, 32, 4, 2, 1, "twice as wide"},
+    {128, 32, 32, 4, 1, 1, "shared memory under 112 KB a block"},
+    {256, 32, 32, 4, 2, 1, "twice as wide again"},
+    {256, 32, 32, 4, 1, 1, "shared memory under 212 KB a block"},
+};
+
+// dbias: a tile of it, and one block each of K, V, Q and dO at a time.
+inline constexpr Tile kBackwardBias[] = {
+    {128, 64, 64, 8, 1, 1, "S, dP and the sum of one tile"},
+    {128, 32, 32, 4, 1, 1, "shared memory under 90 KB a block"},
+    {256, 64, 64, 8, 1, 1, "twice as wide"},
+    {256, 32, 32, 4, 1, 1, "shared memory under 155 KB a block"},
+};
+
+inline constexpr Tile kBackwardBiasFp32[] = {
+    {128, 32, 32, 4, 1, 1, "FMAs on fragments"},
+    {256, 32, 32, 4, 1, 1, "twice as wide"},
+};
+
+// Columns of O that the registers of a thread block hold.
+inline constexpr int kMostValueColumns = 256;
+inline constexpr int kMostValueColumnsFp32 = 128;
+
+}  // namespace flashtile::gpu::sm80

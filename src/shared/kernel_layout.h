@@ -1,0 +1,99 @@
+// kernel_layout.h: how a KernelConfig lies in shared memory, so that the host asks for exactly what the kernel uses.
+// Included by the host compiler and by NVRTC; includes nothing but kernel_config.h.
+#pragma once
+
+#include "shared/kernel_config.h"
+
+namespace flashtile {
+inline namespace FLASHTILE_TARGET {
+
+constexpr int size_of(Element element) {
+    return element == Element::fp32 ? 4 : 2;
+}
+
+constexpr int round_up(int n, int multiple) {
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+// Columns as the tensor cores see them, the rest zero. In backward two warps may share a row of the result, 16 columns
+// each at least.
+constexpr int padded(const KernelConfig& c, int columns) {
+    return round_up(columns, c.kernel == Kernel::forward || c.kernel == Kernel::forward_sm90 ? 16 : 32);
+}
+
+// Elements from one row of a tile to the next. A row takes an odd number of 16-byte pieces, so that the same piece of
+// eight successive rows lies in eight different groups of four banks: ldmatrix then meets no bank conflict, at every
+// width and with addresses that are a base plus a constant.
+constexpr int pitch(const KernelConfig& c, int columns) {
+    const int pieces = padded(c, columns) * size_of(c.element) / 16;
+    return (pieces | 1) * 16 / size_of(c.element);
+}
+
+constexpr int tile_bytes(const KernelConfig& c, int rows, int columns) {
+    return rows * pitch(c, columns) * size_of(c.element);
+}
+
+constexpr int larger(int a, int b) {
+    return a > b ? a : b;
+}
+
+// Q (later O), then the stages of K and V.
+constexpr int forward_shared_bytes(const KernelConfig& c) {
+    return tile_bytes(c, c.Br, larger(c.head_dim, c.head_dim_v)) +
+           c.stages * (tile_bytes(c, c.Bc, c.head_dim) + tile_bytes(c, c.Bc, c.head_dim_v));
+}
+
+// On Hopper tiles lie as the copy engine's 128-byte swizzle leaves them: chunks of 64 columns, each of rows of 128
+// bytes.
+constexpr int kChunk = 64;
+constexpr int chunk_columns(int columns) {
+    return round_up(columns, kChunk);
+}
+constexpr int kMostBarriers = 128;  // bytes of them
+
+// Hopper's forward: the next tile's Q has a place of its own where there is one.
+constexpr int query_stages(const KernelConfig& c) {
+    return larger(c.head_dim, c.head_dim_v) <= 128 ? 2 : 1;
+}
+
+// The stages of Q (later O), of K and V, barriers; and what aligning the start to 1024 bytes may take.
+constexpr int forward_sm90_shared_bytes(const KernelConfig& c) {
+    const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
+    return 2 * (query_stages(c) * c.Br * larger(d, dv) + c.stages * c.Bc * (d + dv)) + kMostBarriers + 1024;
+}
+
+// What backward keeps of a row beside Q and dO: LSE in log2 and in natural units, D.
+constexpr int kRowStatistics = 3;
+
+// K, V, the stages of Q, dO and the rows' statistics, then P and dS, then a bit for each key that is seen.
+constexpr int backward_shared_bytes(const KernelConfig& c) {
+    return tile_bytes(c, c.Bc, c.head_dim) + tile_bytes(c, c.Bc, c.head_dim_v) +
+           c.stages *
+               (tile_bytes(c, c.Br, c.head_dim) + tile_bytes(c, c.Br, c.head_dim_v) + kRowStatistics * c.Br * 4) +
+           2 * tile_bytes(c, c.Br, c.Bc) + 2 * round_up(c.Bc, 32) / 8;
+}
+
+// K, V, the stages of Q and dO, two tiles of dS, the statistics of the stages, barriers.
+constexpr int backward_sm90_shared_bytes(const KernelConfig& c) {
+    const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
+    return 2 * ((c.Bc + c.stages * c.Br) * (d + dv) + 2 * c.Br * c.Bc) + c.stages * 2 * c.Br * 4 + kMostBarriers + 1024;
+}
+
+constexpr int shared_bytes(const KernelConfig& c) {
+    switch (c.kernel) {
+        case Kernel::forward:
+            return forward_shared_bytes(c);
+        case Kernel::forward_sm90:
+            return forward_sm90_shared_bytes(c);
+        case Kernel::backward_sm90:
+            return backward_sm90_shared_bytes(c);
+        case Kernel::backward:
+        case Kernel::backward_bias:
+            return backward_shared_bytes(c);
+        default:
+            return 0;
+    }
+}
+
+}  // namespace FLASHTILE_TARGET
+}  // namespace flashtile

@@ -1,0 +1,19 @@
+// target.cpp: see target.h.
+#include "conformance/target.h"
+
+#include "gpu/gpu.h"
+
+namespace flashtile::conformance {
+
+std::string name(const Target& target) {
+    return target.on_gpu() ? "cuda" : flashtile::name(target.which);
+}
+
+std::string why_not(const Target& target) {
+    const std::string cannot = "this machine cannot run " + name(target);
+    if (!target.on_gpu()) return available(target.which) ? "" : cannot;
+    const std::string reason = gpu::why_not(target.where.id);
+    return reason.empty() ? "" : cannot + ": " + reason;
+}
+
+}  // namespace flashtile::conformance

@@ -1,0 +1,29 @@
+// target.h: where a case runs: on an instruction set of the CPU, or on a GPU.
+#pragma once
+
+#include <flashtile/flashtile.hpp>
+#include <string>
+
+namespace flashtile::conformance {
+
+struct Target {
+    Target(isa on_cpu) : which(on_cpu) {}
+
+    device where = cpu;
+    isa which = isa::automatic;
+
+    bool on_gpu() const { return where.type == FLASHTILE_CUDA; }
+};
+
+inline Target cuda_target() {
+    Target target = isa::automatic;
+    target.where = v0::cuda();  // not the namespace of the backend
+    return target;
+}
+
+std::string name(const Target& target);  // "avx2", "cuda"
+
+// Why this machine cannot run it, or "".
+std::string why_not(const Target& target);
+
+}  // namespace flashtile::conformance

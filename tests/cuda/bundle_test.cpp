@@ -1,0 +1,79 @@
+// bundle_test.cpp: a bundle gives back what was put in, or says what is wrong with it; it never gives anything else.
+#include "cuda/jit/bundle.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "temporary_folder.h"
+
+namespace flashtile::gpu {
+namespace {
+
+const std::vector<BundledKernel> kernels = {
+    {std::string(64, 'a'), "sm_80", "flashtile::KernelConfig{.head_dim = 64}", std::string("first\0image", 11)},
+    {std::string(64, 'b'), "sm_90a", "flashtile::KernelConfig{.head_dim = 128}", std::string(3000, 'x')},
+    {std::string(64, 'c'), "sm_80", "flashtile::KernelConfig{}", ""},
+};
+
+struct BundleTest : testing::Test {
+    TemporaryFolder folder;
+    std::string path = folder / "kernels.ftb";
+
+    void SetUp() override { write_bundle(path, kernels); }
+
+    // The status of opening the file and asking for each kernel; whatever is answered must be right.
+    flashtile_status status() const {
+        try {
+            const Bundle bundle(path);
+            for (const BundledKernel& kernel : kernels)
+                EXPECT_EQ(bundle.find(kernel.key).value_or(kernel.image), kernel.image);
+        } catch (const Error& error) {
+            EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
+            return error.status();
+        }
+        return FLASHTILE_OK;
+    }
+};
+
+TEST_F(BundleTest, GivesBackWhatWasPutIn) {
+    const Bundle bundle(path);
+    for (const BundledKernel& kernel : kernels) EXPECT_EQ(bundle.find(kernel.key), kernel.image);
+    EXPECT_EQ(bundle.find(std::string(64, 'd')), std::nullopt);
+    EXPECT_EQ(bundle.kernels(), 3u);
+    EXPECT_EQ(bundle.targets(), (std::vector<std::string>{"sm_80", "sm_90a"}));
+}
+
+TEST_F(BundleTest, IsRefusedHoweverItIsCutShort) {
+    const std::string whole = read_file(path);
+    for (std::size_t bytes = 0; bytes < whole.size(); bytes += bytes < 1000 ? 1 : 97) {
+        write_file(path, whole.substr(0, bytes));
+        ASSERT_EQ(status(), FLASHTILE_INVALID_ARGUMENT) << bytes;
+    }
+}
+
+TEST_F(BundleTest, IsRefusedForAnyFlippedBit) {
+    const std::string whole = read_file(path);
+    const std::size_t images = whole.find("first");
+    for (std::size_t n = 0; n < whole.size(); n += n < 1000 ? 1 : 97) {
+        std::string damaged = whole;
+        damaged[n] ^= 1 << n % 8;
+        write_file(path, damaged);
+        ASSERT_EQ(status(), n < images ? FLASHTILE_INVALID_ARGUMENT : FLASHTILE_DEVICE_ERROR) << n;
+    }
+}
+
+TEST_F(BundleTest, StaysAsItWasOpenedThoughItsFileIsReplaced) {
+    const Bundle bundle(path);
+    write_bundle(path, {});
+    EXPECT_EQ(bundle.find(kernels[1].key), kernels[1].image);
+    EXPECT_EQ(Bundle(path).kernels(), 0u);
+}
+
+TEST_F(BundleTest, WhatIsNoFileIsRefused) {
+    EXPECT_THROW(Bundle(folder / "none.ftb"), Error);
+    EXPECT_THROW(Bundle(folder.path()), Error);
+    EXPECT_THROW(write_bundle(folder / "no" / "folder.ftb", kernels), Error);
+}
+
+}  // namespace
+}  // namespace flashtile::gpu

@@ -1,0 +1,150 @@
+// fake_driver.cpp: a driver for tests on machines without a GPU. It counts, refuses images that are not whole, and
+// runs nothing. FAKE_DRIVER_DEVICES (2), FAKE_DRIVER_ARCHITECTURE (80) and FAKE_DRIVER_VERSION (13000) shape it;
+// FAKE_DRIVER_INIT is what cuInit returns. With FAKE_DRIVER_CAPTURING it behaves as while a stream is captured: a
+// module is loaded in the relaxed mode only.
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include "cuda/driver_types.h"
+#include "fake_image.h"
+
+#define FAKE extern "C" __attribute__((visibility("default")))
+
+using namespace flashtile::gpu;
+
+namespace {
+
+int setting(const char* name, int standard) {
+    const char* value = std::getenv(name);
+    return value != nullptr ? std::atoi(value) : standard;
+}
+
+int devices() {
+    return setting("FAKE_DRIVER_DEVICES", 2);
+}
+
+std::atomic<int> loads{0}, contexts{0}, launches{0}, shared_memory{0};
+thread_local CUcontext current = nullptr, below = nullptr;  // one level of the stack is enough here
+thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+}  // namespace
+
+// For the tests.
+FAKE int fake_loads() {
+    return loads;
+}
+FAKE int fake_contexts() {
+    return contexts;
+}
+FAKE int fake_launches() {
+    return launches;
+}
+FAKE int fake_shared_memory() {
+    return shared_memory;
+}
+FAKE int fake_capture_mode() {
+    return mode;
+}
+
+FAKE CUresult cuInit(unsigned) {
+    return static_cast<CUresult>(setting("FAKE_DRIVER_INIT", 0));
+}
+FAKE CUresult cuDriverGetVersion(int* version) {
+    *version = setting("FAKE_DRIVER_VERSION", 13000);
+    return CUDA_SUCCESS;
+}
+FAKE CUresult cuGetErrorName(CUresult result, const char** name) {
+    *name = result == CUDA_ERROR_INVALID_IMAGE ? "FAKE_INVALID_IMAGE" : "FAKE_ERROR";
+    return CUDA_SUCCESS;
+}
+FAKE CUresult cuGetErrorString(CUresult, const char** text) {
+    *text = "the fake driver's reason";
+    return CUDA_SUCCESS;
+}
+
+FAKE CUresult cuDeviceGetCount(int* count) {
+    *count = devices();
+    return CUDA_SUCCESS;
+}
+FAKE CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+    *device = 100 + ordinal;  // a handle need not be the ordinal
+    return ordinal < devices() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+FAKE CUresult cuDeviceGetName(char* name, int size, CUdevice device) {
+    std::strncpy(name, ("Fake " + std::to_string(device - 100)).c_str(), static_cast<std::size_t>(size));
+    return CUDA_SUCCESS;
+}
+FAKE CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
+    switch (which) {  // by their numbers in the CUDA documentation; an A100's, but for the architecture
+        case 16:      // MULTIPROCESSOR_COUNT
+            *value = 108;
+            return CUDA_SUCCESS;
+        case 38:  // L2_CACHE_SIZE
+            *value = 41943040;
+            return CUDA_SUCCESS;
+        case 75:  // COMPUTE_CAPABILITY_MAJOR
+            *value = setting("FAKE_DRIVER_ARCHITECTURE", 80) / 10;
+            return CUDA_SUCCESS;
+        case 76:  // COMPUTE_CAPABILITY_MINOR
+            *value = setting("FAKE_DRIVER_ARCHITECTURE", 80) % 10;
+            return CUDA_SUCCESS;
+        case 81:  // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+            *value = 167936;
+            return CUDA_SUCCESS;
+        case 97:  // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+            *value = 166912;
+            return CUDA_SUCCESS;
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+FAKE CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+    ++contexts;
+    *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(16 * device));
+    return CUDA_SUCCESS;
+}
+
+FAKE CUresult cuCtxGetCurrent(CUcontext* context) {
+    *context = current;
+    return CUDA_SUCCESS;
+}
+FAKE CUresult cuCtxPushCurrent_v2(CUcontext context) {
+    below = current;
+    current = context;
+    return CUDA_SUCCESS;
+}
+FAKE CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+    *context = current;
+    current = below;
+    below = nullptr;
+    return CUDA_SUCCESS;
+}
+
+FAKE CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* exchanged) {
+    std::swap(mode, *exchanged);
+    return CUDA_SUCCESS;
+}
+
+FAKE CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
+    if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (setting("FAKE_DRIVER_CAPTURING", 0) != 0 && mode != CU_STREAM_CAPTURE_MODE_RELAXED)
+        return static_cast<CUresult>(900);  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+    if (!fake::is_image(static_cast<const char*>(image))) return CUDA_ERROR_INVALID_IMAGE;
+    *module = reinterpret_cast<CUmodule>(static_cast<std::uintptr_t>(++loads));
+    return CUDA_SUCCESS;
+}
+FAKE CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
+    if (std::strcmp(name, "flashtile_kernel") != 0) return CUDA_ERROR_NOT_FOUND;
+    *function = reinterpret_cast<CUfunction>(module);
+    return CUDA_SUCCESS;
+}
+FAKE CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute which, int value) {
+    if (which == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) shared_memory = value;
+    return CUDA_SUCCESS;
+}
+FAKE CUresult cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                             CUstream, void**, void**) {
+    ++launches;
+    return function != nullptr && current != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

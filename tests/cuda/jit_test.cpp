@@ -1,0 +1,281 @@
+// jit_test.cpp: from a config to a loaded kernel, in processes of their own, with a fake driver and a fake compiler
+// that count. Each test starts with an empty cache.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "cuda/jit/bundle.h"
+#include "cuda/jit/compile.h"
+#include "fake_image.h"
+#include "flashtile/flashtile.h"
+#include "temporary_folder.h"
+
+namespace flashtile::gpu {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Jit : testing::Test {
+    TemporaryFolder folder;
+    std::map<std::string, std::string> environment = {
+        {"FLASHTILE_CUDA_DRIVER", FAKE_DRIVER}, {"FLASHTILE_NVRTC", FAKE_NVRTC}, {"FLASHTILE_CACHE", cache()},
+        {"FAKE_NVRTC_LOG", folder / "log"},     {"FLASHTILE_BUNDLE", ""},        {"FLASHTILE_KERNEL_SOURCES", ""},
+    };
+
+    fs::path cache() const { return folder / "cache"; }
+    std::ptrdiff_t compiles() const { return std::ranges::count(read_file(folder / "log"), '\n'); }
+    std::size_t entries() const {
+        return static_cast<std::size_t>(std::distance(fs::directory_iterator(cache()), fs::directory_iterator()));
+    }
+
+    std::string command(const std::string& arguments) const {
+        std::string text = "env";
+        for (const auto& [name, value] : environment) text += " " + name + "=\"" + value + "\"";
+        return text + " " CLIENT " " + arguments;
+    }
+    std::FILE* start(const std::string& arguments) const {
+        return ::popen((command(arguments) + " 2>&1").c_str(), "r");
+    }
+    std::FILE* start_in_terminal(const std::string& arguments) const {
+        return ::popen(("script -qec '" + command(arguments) + "' /dev/null").c_str(), "r");
+    }
+    std::FILE* start(int configs, int threads, int devices) const {
+        return start("kernels " + std::to_string(configs) + " " + std::to_string(threads) + " " +
+                     std::to_string(devices));
+    }
+    static std::string finish(std::FILE* running) {
+        std::string text;
+        char part[4096];
+        for (std::size_t bytes; (bytes = std::fread(part, 1, sizeof part, running)) > 0;) text.append(part, bytes);
+        const int status = ::pclose(running);
+        EXPECT_EQ(status, 0) << text;
+        return text;
+    }
+    std::string run(const std::string& arguments) const { return finish(start(arguments)); }
+    std::string run(int configs, int threads = 1, int devices = 1) const {
+        return finish(start(configs, threads, devices));
+    }
+};
+
+TEST_F(Jit, CompilesOnceAndThenComesFromTheDisk) {
+    EXPECT_EQ(run(3), "loads 3 contexts 1 shared 50000 mode 0 functions 3\n");
+    EXPECT_EQ(compiles(), 3);
+    EXPECT_EQ(run(3), "loads 3 contexts 1 shared 50000 mode 0 functions 3\n");
+    EXPECT_EQ(compiles(), 3);
+    EXPECT_EQ(entries(), 3u);
+}
+
+TEST_F(Jit, ManyThreadsAndDevicesCompileOnceAndLoadOnceADevice) {
+    environment["FAKE_NVRTC_MILLISECONDS"] = "100";
+    EXPECT_EQ(run(3, 16, 2), "loads 6 contexts 2 shared 50000 mode 0 functions 6\n");
+    EXPECT_EQ(compiles(), 3);
+}
+
+TEST_F(Jit, TwoProcessesMayRace) {
+    environment["FAKE_NVRTC_MILLISECONDS"] = "50";
+    std::vector<std::FILE*> running;
+    for (int n = 0; n < 4; ++n) running.push_back(start(4, 4, 2));
+    for (std::FILE* each : running) EXPECT_EQ(finish(each), "loads 8 contexts 2 shared 50000 mode 0 functions 8\n");
+    EXPECT_EQ(entries(), 4u);
+    const auto before = compiles();
+    EXPECT_GE(before, 4);
+    run(4);
+    EXPECT_EQ(compiles(), before);
+}
+
+TEST_F(Jit, ADamagedEntryIsCompiledAnew) {
+    run(1);
+    const fs::path entry = fs::directory_iterator(cache())->path();
+    fs::resize_file(entry, fs::file_size(entry) / 2);
+    EXPECT_EQ(run(1), "loads 1 contexts 1 shared 50000 mode 0 functions 1\n");
+    EXPECT_EQ(compiles(), 2);
+    run(1);
+    EXPECT_EQ(compiles(), 2);
+}
+
+TEST_F(Jit, WithoutAPlaceOnDiskKernelsAreKeptInMemory) {
+    write_file(cache(), "no folder");
+    // The second device gets the first one's image.
+    EXPECT_EQ(run(2, 1, 2), "loads 4 contexts 2 shared 50000 mode 0 functions 4\n");
+    EXPECT_EQ(compiles(), 2);
+}
+
+TEST_F(Jit, ACompilersVersionAndTheGpusArchitectureAreKeptApart) {
+    run(1);
+    environment["FAKE_NVRTC_VERSION"] = "131";
+    run(1);
+    EXPECT_EQ(compiles(), 2);
+    environment["FAKE_DRIVER_ARCHITECTURE"] = "90";
+    run(1);
+    EXPECT_EQ(compiles(), 3);
+    EXPECT_NE(read_file(folder / "log").find("--gpu-architecture=sm_90a"), std::string::npos);
+}
+
+TEST_F(Jit, ACompilerOlderThanTheGpuMakesPtx) {
+    environment["FAKE_DRIVER_ARCHITECTURE"] = "120";
+    environment["FAKE_NVRTC_NEWEST"] = "90";
+    EXPECT_EQ(run(1), "loads 1 contexts 1 shared 50000 mode 0 functions 1\n");
+    EXPECT_NE(read_file(folder / "log").find("--gpu-architecture=compute_90 "), std::string::npos);
+}
+
+TEST_F(Jit, LoadsWhileAStreamIsCaptured) {
+    environment["FAKE_DRIVER_CAPTURING"] = "1";
+    EXPECT_EQ(run(1), "loads 1 contexts 1 shared 50000 mode 0 functions 1\n");
+}
+
+TEST_F(Jit, AFailedCompileIsAnErrorWithTheLogAndTheConfig) {
+    environment["FAKE_NVRTC_FAIL"] = "kernel.h(7): error: the reason";
+    const std::string text = run(1, 8);
+    EXPECT_TRUE(text.starts_with("error 4 NVRTC 13.0 (")) << text;
+    EXPECT_NE(text.find("kernel.h(7): error: the reason"), std::string::npos) << text;
+    EXPECT_NE(text.find("flashtile::KernelConfig{.kernel = flashtile::Kernel::forward, "), std::string::npos) << text;
+    EXPECT_NE(text.find("--gpu-architecture=sm_80"), std::string::npos) << text;
+    environment.erase("FAKE_NVRTC_FAIL");
+    EXPECT_EQ(run(1), "loads 1 contexts 1 shared 50000 mode 0 functions 1\n") << "the failure was kept";
+}
+
+TEST_F(Jit, WithoutADriverTheErrorSaysWhatIsMissing) {
+    environment["FLASHTILE_CUDA_DRIVER"] = "/nowhere/libcuda.so.1";
+    const std::string text = run(1);
+    EXPECT_TRUE(text.starts_with("error 2 no CUDA driver: looked for /nowhere/libcuda.so.1")) << text;
+    EXPECT_NE(text.find("Install NVIDIA's driver, 525 or newer"), std::string::npos) << text;
+}
+
+TEST_F(Jit, ADriverThatIsTooOldOrHasNoGpuSaysSo) {
+    environment["FAKE_DRIVER_VERSION"] = "11080";
+    EXPECT_NE(run(1).find("serves CUDA 11.8; needed is CUDA 12.0"), std::string::npos);
+    environment.erase("FAKE_DRIVER_VERSION");
+    environment["FAKE_DRIVER_INIT"] = "100";
+    EXPECT_NE(run(1).find("cuInit says the fake driver's reason (100)"), std::string::npos);
+    environment.erase("FAKE_DRIVER_INIT");
+    environment["FAKE_DRIVER_DEVICES"] = "1";
+    EXPECT_TRUE(run(1, 1, 2).starts_with("error 1 device_id is 1, allowed is an ordinal of one of the 1 CUDA devices"));
+}
+
+TEST_F(Jit, WithoutACompilerTheErrorSaysWhatToInstallAndWhereItLooked) {
+    environment["FLASHTILE_NVRTC"] = folder / "none";
+    const std::string text = run(1);
+    EXPECT_TRUE(text.starts_with("error 2 no NVRTC")) << text;
+    EXPECT_NE(text.find("pip install nvidia-cuda-nvrtc"), std::string::npos) << text;
+    EXPECT_NE(text.find("Looked in " + (folder / "none").string() + " (FLASHTILE_NVRTC)"), std::string::npos) << text;
+    environment["FLASHTILE_NVRTC"] = FAKE_DRIVER;  // a library, but another
+    EXPECT_NE(run(1).find("lacks nvrtcVersion"), std::string::npos);
+    environment["FLASHTILE_NVRTC"] = FAKE_NVRTC;
+    environment["FAKE_NVRTC_VERSION"] = "118";
+    EXPECT_NE(run(1).find("is NVRTC 11.8; the kernels are C++20, which NVRTC knows since 12.0"), std::string::npos);
+}
+
+TEST_F(Jit, ALongCompileIsMentionedOnATerminalOnly) {
+    environment["FAKE_NVRTC_MILLISECONDS"] = "1100";
+    EXPECT_EQ(run(1), "loads 1 contexts 1 shared 50000 mode 0 functions 1\n");
+    if (std::system("command -v script >/dev/null") != 0) GTEST_SKIP() << "script(1) is not installed";
+    environment["FAKE_NVRTC_VERSION"] = "131";  // to compile again
+    const std::string said = finish(start_in_terminal("kernels 1 1 1"));
+    EXPECT_NE(said.find("flashtile: compiled a kernel for sm_80 in 1."), std::string::npos) << said;
+}
+
+// The config that the client asks for first, as the fake compiler would have compiled it.
+BundledKernel bundled(int architecture) {
+    const Program program = program_for({.head_dim = 16, .Br = 64, .Bc = 64, .warps = 4}, architecture);
+    return {key_of(program), target_name(architecture), "the client's", fake::image_of("from the bundle")};
+}
+
+TEST_F(Jit, ABundleNeedsNoCompiler) {
+    const std::string path = folder / "kernels.ftb";
+    write_bundle(path, {bundled(80)});
+    environment["FLASHTILE_BUNDLE"] = path;
+    environment["FLASHTILE_NVRTC"] = folder / "none";
+    EXPECT_EQ(run(1), "loads 1 contexts 1 shared 50000 mode 0 functions 1\n");
+    const std::string text = run(2);
+    EXPECT_NE(text.find("the bundle " + path + " has 1 kernels, not this one"), std::string::npos) << text;
+    EXPECT_NE(text.find(".head_dim = 32,"), std::string::npos) << text;
+    environment["FLASHTILE_NVRTC"] = FAKE_NVRTC;
+    EXPECT_EQ(run(2), "loads 2 contexts 1 shared 50000 mode 0 functions 2\n");
+    EXPECT_EQ(compiles(), 1);
+}
+
+TEST_F(Jit, ABundleForAnotherGpuIsPassedBy) {
+    write_bundle(folder / "kernels.ftb", {bundled(90)});
+    environment["FLASHTILE_BUNDLE"] = folder / "kernels.ftb";
+    EXPECT_EQ(run(1), "loads 1 contexts 1 shared 50000 mode 0 functions 1\n");
+    EXPECT_EQ(compiles(), 1);
+}
+
+TEST_F(Jit, AWrongBundleIsAnErrorEveryTime) {
+    write_file(folder / "kernels.ftb", "something else");
+    environment["FLASHTILE_BUNDLE"] = folder / "kernels.ftb";
+    EXPECT_TRUE(run(2).starts_with("error 1 the bundle " + (folder / "kernels.ftb").string() + ": is not a bundle"));
+    EXPECT_EQ(compiles(), 0);
+}
+
+TEST_F(Jit, ACallGoesFromTheCInterfaceToItsLaunch) {
+    EXPECT_EQ(run("forward"), "loads 1 contexts 1 launches 2\n");
+    EXPECT_EQ(compiles(), 1);
+}
+
+TEST_F(Jit, ABundleServesTheCallsItWasMadeFor) {
+    const std::string path = folder / "kernels.ftb";
+    // Forward with and without LSE; backward has three kernels.
+    EXPECT_EQ(run("bundle " + path + " 80 " + std::to_string(FLASHTILE_WITH_CAUSAL) + " 1"), "5 of 5 kernels\n");
+    const auto made = compiles();
+    EXPECT_EQ(made, 5);
+    EXPECT_EQ(run("load " + path), "loads 1 contexts 1 launches 2\n");
+    environment["FLASHTILE_BUNDLE"] = path;
+    environment["FLASHTILE_NVRTC"] = folder / "none";
+    EXPECT_EQ(run("forward"), "loads 1 contexts 1 launches 2\n");
+    EXPECT_EQ(compiles(), made);
+    EXPECT_FALSE(fs::exists(cache()));
+}
+
+TEST_F(Jit, ABundleOfOtherOptionsServesThemOnly) {
+    const std::string path = folder / "kernels.ftb";
+    EXPECT_EQ(run("bundle " + path + " 80 0 0"), "2 of 2 kernels\n");
+    environment["FLASHTILE_NVRTC"] = folder / "none";
+    EXPECT_NE(run("load " + path).find("has 2 kernels, not this one"), std::string::npos);
+}
+
+TEST_F(Jit, ABundleIsRefusedBeforeAnythingIsCompiled) {
+    const std::string path = folder / "kernels.ftb";
+    EXPECT_TRUE(run("bundle " + path + " 81 0 0").starts_with("error 1 architecture is 81, allowed is one of 80, 86"));
+    EXPECT_TRUE(run("bundle /nowhere/kernels.ftb 80 0 0").starts_with("error 1 path is /nowhere/kernels.ftb"));
+    EXPECT_TRUE(run("bundle " + path + " 80 " + std::to_string(FLASHTILE_WITH_BIAS_GRADIENT) + " 1")
+                    .starts_with("error 1 options hold BIAS_GRADIENT"));
+    environment["FAKE_NVRTC_NEWEST"] = "90";
+    EXPECT_NE(run("bundle " + path + " 100 0 0").find("makes no machine code for sm_100"), std::string::npos);
+    EXPECT_EQ(compiles(), 0);
+    environment["FAKE_NVRTC_FAIL"] = "the reason";
+    EXPECT_NE(run("bundle " + path + " 80 0 0").find("the reason"), std::string::npos);
+    EXPECT_FALSE(fs::exists(path));
+}
+
+TEST_F(Jit, InfoSaysWhatIsThereAndWhatIsNot) {
+    const auto has = [](const std::string& text, const std::string& part) {
+        EXPECT_NE(text.find(part), std::string::npos) << part << "\nis not in\n" << text;
+    };
+    run(2);
+    const std::string all = run("info");
+    has(all, "\"driver\": {\"found\": true, \"path\": \"" FAKE_DRIVER "\", \"cuda\": \"13.0\"}");
+    has(all,
+        "{\"ordinal\": 1, \"name\": \"Fake 1\", \"target\": \"sm_80\", \"multiprocessors\": 108, "
+        "\"shared_memory_per_block\": 166912, \"shared_memory_per_multiprocessor\": 167936, "
+        "\"l2_bytes\": 41943040}");
+    has(all, "\"nvrtc\": {\"found\": true, \"path\": \"" FAKE_NVRTC "\", \"version\": \"13.0\"");
+    has(all, "\"sm_89\", \"sm_90a\"");
+    has(all, "\"cache\": {\"folder\": \"" + cache().string() + "\", \"kernels\": 2, ");
+    environment = {{"FLASHTILE_CUDA_DRIVER", "/no\\\\where"},
+                   {"FLASHTILE_NVRTC", "/nowhere"},
+                   {"FLASHTILE_CACHE", "/proc/none"},
+                   {"FLASHTILE_BUNDLE", "/nowhere.ftb"}};
+    const std::string none = run("info");
+    has(none, "\"driver\": {\"found\": false, \"why_not\": \"no CUDA driver: looked for /no\\\\where");
+    has(none, "\"devices\": [], ");
+    has(none, "\"looked\": [\"/nowhere (FLASHTILE_NVRTC)\"]");
+    has(none, "\"bundles\": [{\"why_not\": \"the bundle /nowhere.ftb: No such file or directory");
+}
+
+}  // namespace
+}  // namespace flashtile::gpu

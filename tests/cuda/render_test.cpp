@@ -1,0 +1,130 @@
+// render_test.cpp: the text of a kernel's translation unit, what it includes, and the key it is kept under.
+#include "cuda/jit/render.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+
+#include "core/error.h"
+#include "cuda/jit/compile.h"
+#include "cuda/jit/kernel_sources.h"
+#include "temporary_folder.h"
+
+namespace flashtile::gpu {
+namespace {
+
+#define TEXT_OF(...) #__VA_ARGS__
+#define AS_TEXT(...) TEXT_OF(__VA_ARGS__)
+
+// Every field with another value than its default, so that the text of each is seen. The compiler reads these words as
+// C++, and the test holds to_string against the same words as text.
+// clang-format off
+#define CONFIG flashtile::KernelConfig{.kernel = flashtile::Kernel::backward, .element = flashtile::Element::fp16, .head_dim = 96, .head_dim_v = 128, .value_slices = 3, .Br = 64, .Bc = 32, .warps = 8, .stages = 2, .warps_s = 3, .warps_dkv = 4, .warps_dq = 5, .blocks_per_sm = 6, .vector_bytes = 16, .lse = true, .band = true, .packed = true, .seqused = true, .scale_first = true, .softcap = true, .alibi = true, .bias = flashtile::BiasElement::same, .mask = true, .dropout = true, .deterministic = true, .lazy_rescale = true}
+// clang-format on
+
+TEST(Render, TheConfigIsTheCppThatMakesIt) {
+    EXPECT_EQ(to_string(CONFIG), AS_TEXT(CONFIG));
+    EXPECT_NE(to_string(KernelConfig{}).find(".bias = flashtile::BiasElement::none, .mask = false"), std::string::npos);
+}
+
+TEST(Render, EveryKernelNamesItsFileAndFunction) {
+    const std::pair<Kernel, const char*> expected[] = {{Kernel::forward, "forward_sm80"},
+                                                       {Kernel::backward_prepare, "backward_prepare"},
+                                                       {Kernel::backward, "backward_sm80"},
+                                                       {Kernel::backward_finish, "backward_finish"},
+                                                       {Kernel::backward_bias, "backward_bias_sm80"}};
+    for (const auto& [kernel, name] : expected) {
+        const std::string text = render({.kernel = kernel});
+        EXPECT_TRUE(text.starts_with("#include \"cuda/kernels/" + std::string(name) + ".h\"\n")) << text;
+        EXPECT_NE(text.find("flashtile::" + std::string(name) + "<config>(params);"), std::string::npos) << text;
+        EXPECT_NE(text.find("flashtile_kernel(const __grid_constant__ flashtile::KernelParams params)"),
+                  std::string::npos);
+    }
+}
+
+TEST(KernelSources, AreTheFilesOfTheTree) {
+    std::set<std::string> embedded;
+    for (const EmbeddedSource& source : embedded_sources()) {
+        EXPECT_TRUE(source.text == read_file(std::filesystem::path(SOURCES) / source.name))
+            << source.name << " has changed since this was built";
+        embedded.emplace(source.name);
+    }
+    std::set<std::string> there;
+    for (const char* folder : {"shared", "cuda/kernels"})
+        for (const auto& entry : std::filesystem::recursive_directory_iterator(std::filesystem::path(SOURCES) / folder))
+            if (entry.path().extension() == ".h")
+                there.insert(std::filesystem::relative(entry.path(), SOURCES).string());
+    EXPECT_EQ(embedded, there);
+}
+
+// A tree of one's own: a diamond of includes, one name in a comment, one file that nothing includes.
+struct Tree {
+    TemporaryFolder folder;
+    Environment environment{"FLASHTILE_KERNEL_SOURCES", folder.path()};
+
+    Tree() {
+        write_file(folder / "cuda/kernels/forward_sm80.h",
+                   "#include \"a.h\"\n#include \"b.h\"\n// #include \"no.h\"\n");
+        write_file(folder / "a.h", "#include \"c.h\"\nint a;\n");
+        write_file(folder / "b.h", "#include \"c.h\"\nint b;\n");
+        write_file(folder / "c.h", "int c;\n");
+        write_file(folder / "apart.h", "int apart;\n");
+    }
+};
+
+TEST(KernelSources, AreWhatIsIncludedAndNothingElse) {
+    const Tree tree;
+    std::vector<std::string> names;
+    for (const SourceFile& file : with_includes("cuda/kernels/forward_sm80.h")) names.push_back(file.name);
+    EXPECT_EQ(names, (std::vector<std::string>{"cuda/kernels/forward_sm80.h", "a.h", "c.h", "b.h"}));
+}
+
+TEST(KernelSources, AMissingOneIsNamedWithItsIncluder) {
+    const Tree tree;
+    std::filesystem::remove(tree.folder / "c.h");
+    try {
+        with_includes("cuda/kernels/forward_sm80.h");
+        FAIL() << "no error";
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("c.h, which a.h includes,"), std::string::npos) << error.what();
+    }
+}
+
+TEST(Key, ChangesWithEveryInputAndWithNothingElse) {
+    const Tree tree;
+    const KernelConfig config{.head_dim = 64, .warps = 4};
+    std::set<std::string> keys;
+    const auto expect_new = [&](const std::string& key) { EXPECT_TRUE(keys.insert(key).second) << keys.size(); };
+    expect_new(key_of(program_for(config, 80)));
+    expect_new(key_of(program_for(config, 80), 13000));
+    expect_new(key_of(program_for(config, 80), 13010));
+    expect_new(key_of(program_for(config, 86)));
+    expect_new(key_of(program_for(config, 86, 80)));  // PTX for sm_80, instead of machine code for it
+    expect_new(key_of(program_for({.head_dim = 64, .warps = 8}, 80)));
+    Program program = program_for(config, 80);
+    program.options.emplace_back("-G");
+    expect_new(key_of(program));
+
+    write_file(tree.folder / "apart.h", "int changed;\n");
+    EXPECT_FALSE(keys.insert(key_of(program_for(config, 80))).second);
+    write_file(tree.folder / "c.h", "int d;\n");
+    expect_new(key_of(program_for(config, 80)));
+    // The same bytes, but the border between two of them is elsewhere.
+    program.options = {"-DA", "-DB"};
+    expect_new(key_of(program));
+    program.options = {"-DA-DB"};
+    expect_new(key_of(program));
+}
+
+TEST(Program, AsksForMachineCodeWhereTheCompilerKnowsTheGpu) {
+    const Tree tree;
+    EXPECT_EQ(program_for({}, 90, 90).options.front(), "--gpu-architecture=sm_90a");
+    EXPECT_EQ(program_for({}, 86, 120).options.front(), "--gpu-architecture=sm_86");
+    EXPECT_FALSE(program_for({}, 86, 120).ptx);
+    EXPECT_EQ(program_for({}, 120, 90).options.front(), "--gpu-architecture=compute_90");
+    EXPECT_TRUE(program_for({}, 120, 90).ptx);
+}
+
+}  // namespace
+}  // namespace flashtile::gpu

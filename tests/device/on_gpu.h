@@ -1,0 +1,22 @@
+// on_gpu.h: a test that needs a GPU; skipped, and reported so, where there is none.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "conformance/target.h"
+#include "gpu/gpu.h"
+
+namespace flashtile::device_tests {
+
+class OnGpu : public testing::Test {
+protected:
+    void SetUp() override {
+        if (const std::string reason = why_not(conformance::cuda_target()); !reason.empty()) GTEST_SKIP() << reason;
+    }
+};
+
+inline const device kGpu = conformance::cuda_target().where;
+
+}  // namespace flashtile::device_tests
