@@ -16,23 +16,13 @@
 #include "commands.h"
 #include "conformance/case_list.h"
 #include "conformance/judge.h"
+#include "shape_options.h"
 
 namespace flashtile::cli {
 namespace {
 
 using conformance::Case;
 using conformance::Verdict;
-
-// Where a size is 0 it will follow another: kv_heads heads, seqlen_k seqlen_q, head_dim_v head_dim.
-Case usual_problem() {
-    Case c;
-    c.name = "given";
-    c.heads = 2;
-    c.seqlen_q = 128;
-    c.head_dim = 64;
-    c.kv_heads = c.seqlen_k = c.head_dim_v = 0;
-    return c;
-}
 
 struct VerifyArguments {
     AttentionOptions attention;
@@ -41,7 +31,8 @@ struct VerifyArguments {
     bool json = false;
 
     // The problem of the flags, where neither --random nor --case is given.
-    Case problem = usual_problem();
+    ShapeOptions shape;
+    Case problem;  // all but its sizes
     std::string alibi;
     std::string bias;
     std::string mask;
@@ -76,9 +67,16 @@ Case problem_of(const VerifyArguments& a) {
     const options o = a.attention.to_options();
     Case c = a.problem;
     if (!a.attention.dtype.empty()) c.type = parse_dtype(a.attention.dtype);
-    if (c.kv_heads == 0) c.kv_heads = c.heads;
-    if (c.seqlen_k == 0) c.seqlen_k = c.seqlen_q;
-    if (c.head_dim_v == 0) c.head_dim_v = c.head_dim;
+    ShapeOptions shape = a.shape;
+    shape.complete();
+    c.name = "given";
+    c.batch = shape.batch;
+    c.heads = shape.heads;
+    c.kv_heads = shape.kv_heads;
+    c.seqlen_q = shape.seqlen_q;
+    c.seqlen_k = shape.seqlen_k;
+    c.head_dim = shape.head_dim;
+    c.head_dim_v = shape.head_dim_v;
     if (c.lengths_k.empty()) c.lengths_k = c.lengths_q;
     if (c.lengths_k.size() != c.lengths_q.size())
         throw CLI::ValidationError(
@@ -228,20 +226,8 @@ int verify(const VerifyArguments& arguments, const CLI::App& command) {
 
 void add_problem_flags(CLI::App& command, VerifyArguments& a) {
     const std::string group = "A problem";
+    a.shape.add_to(command, group);
     Case& c = a.problem;
-    command.add_option("--batch", c.batch, "Sequences")->check(CLI::NonNegativeNumber)->group(group);
-    command.add_option("--heads", c.heads, "Query heads")->check(CLI::PositiveNumber)->group(group);
-    command.add_option("--kv-heads", c.kv_heads, "Key heads (default: as query heads)")
-        ->check(CLI::PositiveNumber)
-        ->group(group);
-    command.add_option("--seqlen-q", c.seqlen_q, "Queries")->check(CLI::NonNegativeNumber)->group(group);
-    command.add_option("--seqlen-k", c.seqlen_k, "Keys (default: as queries)")
-        ->check(CLI::PositiveNumber)
-        ->group(group);
-    command.add_option("--head-dim", c.head_dim, "Columns of q and k")->check(CLI::PositiveNumber)->group(group);
-    command.add_option("--head-dim-v", c.head_dim_v, "Columns of v (default: as q)")
-        ->check(CLI::PositiveNumber)
-        ->group(group);
     command.add_option("--lengths-q", c.lengths_q, "Packed sequences' queries, as 5,128,33")
         ->delimiter(',')
         ->check(CLI::NonNegativeNumber)

@@ -3,6 +3,9 @@
 #include "cuda/device_facts.h"
 
 #include <array>
+#include <cctype>
+
+#include "core/error.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -17,6 +20,13 @@ DeviceFacts facts(const char* name, int architecture, int multiprocessors, int l
             .l2_bytes = l2_mib * 1024 * 1024};
 }
 
+std::string plain(std::string_view name) {
+    std::string text;
+    for (const char c : name)
+        if (c != ' ') text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return text;
+}
+
 }  // namespace
 
 std::span<const DeviceFacts> known_devices() {
@@ -28,6 +38,15 @@ std::span<const DeviceFacts> known_devices() {
         facts("RTX 5090", 120, 170, 96),
     };
     return list;
+}
+
+const DeviceFacts& known_device(std::string_view name) {
+    std::string allowed;
+    for (const DeviceFacts& facts : known_devices()) {
+        if (plain(facts.name) == plain(name)) return facts;
+        allowed += (allowed.empty() ? "" : ", ") + facts.name;
+    }
+    throw Error(FLASHTILE_INVALID_ARGUMENT, "device_name is '" + std::string(name) + "', allowed is one of " + allowed);
 }
 
 }  // namespace flashtile::gpu

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace flashtile::gpu {
 
@@ -21,5 +22,8 @@ struct DeviceFacts {
 
 // GPUs by name, for `flashtile info --plan` and for tests.
 std::span<const DeviceFacts> known_devices();
+
+// One of them; case and spaces do not count. Throws INVALID_ARGUMENT with the list.
+const DeviceFacts& known_device(std::string_view name);
 
 }  // namespace flashtile::gpu

@@ -28,6 +28,7 @@ public:
         magnitudes();
         memory();
         long_sequences();
+        full_grids();
         return std::move(cases_);
     }
 
@@ -118,18 +119,10 @@ private:
                 c.threads = 1 + static_cast<int>(n % 3);
             }
         // dk and dv are sums over eight thousand queries.
-        Case& large_group = add("heads/large_group");
-        size(large_group, 250, 3, 32, 16);
-        large_group.kv_heads = 1;
-        large_group.type = fp32;
-        // More than the 65535 blocks that a GPU's grid has in all dimensions but one.
-        for (const bool sequences : {false, true}) {
-            Case& c = add(sequences ? "heads/70000_sequences" : "heads/70000");
-            size(c, 2, 3, sequences ? 1 : 70000, 4);
-            c.batch = sequences ? 70000 : 1;
-            c.type = bf16;
-            c.threads = 2;
-        }
+        Case& c = add("heads/large_group");
+        size(c, 250, 3, 32, 16);
+        c.kv_heads = 1;
+        c.type = fp32;
     }
 
     struct Option {
@@ -442,6 +435,17 @@ private:
             size(f, 2003, 9, 2, 64);
             f.type = type;
             f.threads = 3;
+        }
+    }
+
+    // More heads, or more sequences, than the 65535 blocks that a GPU's grid has in all dimensions but one.
+    void full_grids() {
+        for (const bool sequences : {false, true}) {
+            Case& c = add(sequences ? "heads/70000_sequences" : "heads/70000");
+            size(c, 2, 3, sequences ? 1 : 70000, 4);
+            c.batch = sequences ? 70000 : 1;
+            c.type = bf16;
+            c.threads = 2;
         }
     }
 

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <map>
 
 #include "cuda/jit/bundle.h"
@@ -236,6 +238,15 @@ TEST_F(Jit, ABundleOfOtherOptionsServesThemOnly) {
     EXPECT_EQ(run("bundle " + path + " 80 0 0"), "2 of 2 kernels\n");
     environment["FLASHTILE_NVRTC"] = folder / "none";
     EXPECT_NE(run("load " + path).find("has 2 kernels, not this one"), std::string::npos);
+}
+
+TEST_F(Jit, ABundleForHopperHoldsItsOwnKernels) {
+    const std::string path = folder / "kernels.ftb";
+    run("bundle " + path + " 90 0 1");
+    std::ifstream file(path, std::ios::binary);
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    for (const char* kernel : {"Kernel::forward_sm90", "Kernel::backward_sm90"})
+        EXPECT_NE(text.find(kernel), std::string::npos) << kernel;
 }
 
 TEST_F(Jit, ABundleIsRefusedBeforeAnythingIsCompiled) {
