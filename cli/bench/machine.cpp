@@ -62,7 +62,7 @@ const char* compiler() {
 }  // namespace
 
 std::string cpu_model() {
-    const std::string model = cpuinfo("model name");
+    std::string model = cpuinfo("model name");
     if (!model.empty()) return model;
     utsname system{};
     uname(&system);

@@ -161,7 +161,8 @@ Operand lse_operand(const Checked& t) {
 std::array<std::int64_t, 4> broadcast_shape(const Checked& t, const std::array<std::int64_t, 4>& full) {
     if (t->rank > 4) fail(t.name() + ".rank", text(t->rank), "at most 4");
     std::array<std::int64_t, 4> shape = {1, 1, 1, 1};
-    for (int n = 0; n < t->rank; ++n) shape[static_cast<std::size_t>(4 - t->rank + n)] = t.shape(n);
+    auto* const last = shape.data() + 4 - t->rank;
+    for (int n = 0; n < t->rank; ++n) last[n] = t.shape(n);
     for (std::size_t n = 0; n < 4; ++n)
         if (shape[n] != 1 && shape[n] != full[n])
             fail(t.name() + ".shape", shape_text(*t),

@@ -479,7 +479,7 @@ private:
     Tile tile_;
     int64_t d_, dv_, d_wide_, dv_wide_;
     Scalar *q_panel_, *do_panel_, *q_rows_, *do_rows_, *k_columns_;
-    Scalar *p_rows_, *ds_rows_, *ds_pairs_;
+    Scalar *p_rows_ = nullptr, *ds_rows_ = nullptr, *ds_pairs_ = nullptr;  // of two-byte types alone
     float *p_, *ds_, *dk_, *dv_acc_;
     uint8_t* visible_;
     Operand2d<Math> k_block_{};

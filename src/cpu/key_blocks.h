@@ -84,8 +84,8 @@ private:
         next_ = {first, end, first, {buffer.k, k_step_, 1}, {buffer.v, 1, v_step_}};
         if constexpr (Math::kPack == 1)
             if (head.k.dtype == DType::fp32 && lies_close(head.k, d_) && lies_close(head.v, dv_) && first < end) {
-                next_.k = rows_operand<Math>(head.k, first, end, d_, nullptr);
-                next_.v = columns_operand<Math>(head.v, first, end, dv_, nullptr, nullptr);
+                next_.k = rows_operand<Math>(head.k, first, end, d_, buffer.k);
+                next_.v = columns_operand<Math>(head.v, first, end, dv_, nullptr, buffer.v);
                 next_.copied = end;
             }
     }
