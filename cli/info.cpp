@@ -81,12 +81,14 @@ void print_cuda(const nlohmann::ordered_json& cuda) {
     const auto& driver = cuda["driver"];
     fmt::print("CUDA driver       {}\n",
                found_or_why(driver, fmt::format("{}, serves CUDA {}", text(driver, "path"), text(driver, "cuda"))));
-    for (const auto& device : cuda["devices"])
+    for (const auto& device : cuda["devices"]) {
         fmt::print("device            cuda:{}: {}, {}, {} multiprocessors, {} of shared memory a block, {} of L2\n",
                    device["ordinal"].get<int>(), text(device, "name"), text(device, "target"),
                    device["multiprocessors"].get<int>(),
                    format_bytes(device["shared_memory_per_block"].get<std::uint64_t>()),
                    format_bytes(device["l2_bytes"].get<std::uint64_t>()));
+        if (!text(device, "note").empty()) fmt::print("                  {}\n", text(device, "note"));
+    }
     const auto& nvrtc = cuda["nvrtc"];
     fmt::print("NVRTC             {}\n",
                found_or_why(nvrtc, fmt::format("{}, version {}", text(nvrtc, "path"), text(nvrtc, "version"))));

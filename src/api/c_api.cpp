@@ -15,7 +15,6 @@
 #include "cuda/jit/images.h"
 #include "cuda/plan_report.h"
 #include "flashtile/flashtile.h"
-#include "shared/philox.h"
 
 namespace {
 
@@ -48,23 +47,6 @@ T& require(T* pointer, const char* name) {
     if (pointer == nullptr)
         throw Error(FLASHTILE_INVALID_ARGUMENT, std::string(name) + " is NULL, allowed is a pointer");
     return *pointer;
-}
-
-void write_dropout_mask(const Problem& p, const Operands& x) {
-    if (p.seqlen_q == 0 || p.seqlen_k == 0) return;  // the other sizes need not be what memory could hold
-    const std::uint64_t seed = x.seed_ptr != nullptr ? *x.seed_ptr : x.seed;
-    const std::uint64_t offset = x.offset_ptr != nullptr ? *x.offset_ptr : x.offset;
-    for (std::int64_t b = 0; b < p.batch; ++b)
-        for (std::int64_t h = 0; h < p.heads; ++h) {
-            const auto dropout =
-                Dropout::make(seed, offset, static_cast<unsigned>(b), static_cast<unsigned>(h), p.dropout_threshold);
-            for (std::int64_t i = 0; i < p.seqlen_q; ++i) {
-                auto* row = static_cast<std::uint8_t*>(x.mask.data) + b * x.mask.stride_batch + h * x.mask.stride_head +
-                            i * x.mask.stride_row;
-                for (std::int64_t j = 0; j < p.seqlen_k; ++j)
-                    row[j] = dropout.keeps(static_cast<unsigned>(i), static_cast<unsigned>(j));
-            }
-        }
 }
 
 }  // namespace
@@ -108,7 +90,7 @@ flashtile_status flashtile_backward_workspace(const flashtile_options* options, 
 flashtile_status flashtile_dropout_mask(const flashtile_options* options, const flashtile_tensor* keep) {
     return guarded([&] {
         const api::Call call = api::validate_dropout_mask(options, keep);
-        write_dropout_mask(call.problem, call.operands);
+        backend_for(call.execution.device_type).dropout_mask(call.problem, call.operands, call.execution);
     });
 }
 

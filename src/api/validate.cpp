@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "api/overlap.h"
+#include "core/backend.h"
 #include "core/error.h"
 
 namespace flashtile::api {
@@ -231,6 +232,9 @@ public:
                           o_.check_values != 0};
     }
 
+    // There may be no memory behind the tensors.
+    void nothing_is_read() { reads_ = false; }
+
     void inputs(const flashtile_inputs* given) {
         const flashtile_inputs defaults = FLASHTILE_INPUTS_INIT;
         const flashtile_inputs in = read(given, defaults, "inputs", true);
@@ -298,10 +302,7 @@ public:
             used.check_shape({p.batch}, "(batch)");
             used.check_innermost();
             x.seqused_k = {used->data, false};
-            for (std::int64_t b = 0; on_cpu() && b < p.batch; ++b)
-                if (x.seqused_k[b] < 0 || x.seqused_k[b] > longest_k(b))
-                    fail("seqused_k[" + text(b) + "]", text(x.seqused_k[b]),
-                         "0 to the sequence's " + text(longest_k(b)));
+            if (values_count()) check_used(readable(x.seqused_k, p.batch));
             add_input(used);
         }
 
@@ -411,9 +412,9 @@ public:
         Problem& p = call.problem;
         p.batch = keep.shape(0), p.heads = keep.shape(1), p.seqlen_q = keep.shape(2), p.seqlen_k = keep.shape(3);
         dropout_limits(p.batch, p.heads, p.seqlen_q, p.seqlen_k);
-        if (keep->device_type != FLASHTILE_CPU)
-            throw Error(FLASHTILE_UNSUPPORTED,
-                        "keep lies on device_type " + text(keep->device_type) + ", supported is the CPU");
+        p.kv_heads = p.heads;
+        call.execution.device_type = keep->device_type;
+        call.execution.device_id = keep->device_id;
         add_output(keep);
         check_overlap();
         call.operands.mask = broadcast_operand(keep);
@@ -422,10 +423,24 @@ public:
 private:
     bool on_cpu() const { return call.execution.device_type == FLASHTILE_CPU; }
 
-    // Dense: the shared length; packed: the sequence's own (on the CPU, where it can be read).
-    std::int64_t longest_k(std::int64_t b) const {
-        const Lengths& cu = call.operands.cu_seqlens_k;
-        return call.problem.packed ? cu[b + 1] - cu[b] : call.problem.seqlen_k;
+    // Values in device memory are checked only where that is asked for: it synchronises.
+    bool values_count() const { return reads_ && (on_cpu() || o_.check_values != 0); }
+
+    // The lengths themselves, or a copy of them that the host can read.
+    Lengths readable(const Lengths& lengths, std::int64_t count) {
+        if (on_cpu()) return lengths;
+        std::vector<std::byte>& copy = copies_.emplace_back(static_cast<std::size_t>(count) * (lengths.wide ? 8 : 4));
+        backend_for(call.execution.device_type).read(copy.data(), lengths.data, copy.size(), call.execution);
+        return {copy.data(), lengths.wide};
+    }
+
+    void check_used(const Lengths& used) const {
+        const Problem& p = call.problem;
+        for (std::int64_t b = 0; b < p.batch; ++b) {
+            const std::int64_t longest = p.packed ? cu_k_[b + 1] - cu_k_[b] : p.seqlen_k;
+            if (used[b] < 0 || used[b] > longest)
+                fail("seqused_k[" + text(b) + "]", text(used[b]), "0 to the sequence's " + text(longest));
+        }
     }
 
     void sequences(const flashtile_inputs& in) {
@@ -447,9 +462,11 @@ private:
         call.operands.cu_seqlens_k = {cu_k->data, cu_k.dtype() == DType::int64};
         p.seqlen_q = longest(in.max_seqlen_q, "max_seqlen_q");
         p.seqlen_k = longest(in.max_seqlen_k, "max_seqlen_k");
-        if (in_host_memory(cu_q)) {
-            check_lengths(call.operands.cu_seqlens_q, cu_q.name(), p.total_q, p.seqlen_q, "max_seqlen_q");
-            check_lengths(call.operands.cu_seqlens_k, cu_k.name(), p.total_k, p.seqlen_k, "max_seqlen_k");
+        if (values_count()) {
+            cu_k_ = readable(call.operands.cu_seqlens_k, p.batch + 1);
+            check_lengths(readable(call.operands.cu_seqlens_q, p.batch + 1), cu_q.name(), p.total_q, p.seqlen_q,
+                          "max_seqlen_q");
+            check_lengths(cu_k_, cu_k.name(), p.total_k, p.seqlen_k, "max_seqlen_k");
         }
         add_input(cu_q), add_input(cu_k);
     }
@@ -463,8 +480,6 @@ private:
             fail("batch x heads x the longer seqlen (each at least 1)",
                  text(batch) + " x " + text(p.heads) + " x " + text(seqlen), "at most 2^47");
     }
-
-    static bool in_host_memory(const Checked& t) { return t->device_type == FLASHTILE_CPU; }
 
     static std::int64_t longest(std::int64_t given, const char* name) {
         if (given < 0) fail(name, text(given), "the longest sequence's length (packed batches need it)");
@@ -551,6 +566,9 @@ private:
     const flashtile_tensor* q_ = nullptr;
     const flashtile_tensor* bias_ = nullptr;
     std::vector<Checked> inputs_, outputs_;
+    std::vector<std::vector<std::byte>> copies_;
+    bool reads_ = true;
+    Lengths cu_k_;  // cu_seqlens_k where the host can read it
 };
 
 }  // namespace
@@ -576,6 +594,7 @@ Call validate_backward(const flashtile_options* options, const flashtile_inputs*
 Call validate_plan(const flashtile_options* options, const flashtile_inputs* inputs) {
     Validator validator;
     validator.options(options);
+    validator.nothing_is_read();
     validator.inputs(inputs);
     if (validator.call.execution.device_type != FLASHTILE_CUDA)
         fail("q's device_type", text(validator.call.execution.device_type), text(FLASHTILE_CUDA) + " (CUDA)");

@@ -2,6 +2,7 @@
 // nothing about shapes, and it reports what it cannot do before it writes anything.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 
@@ -22,6 +23,12 @@ public:
     // Each returns what ran, for flashtile_last_run().
     virtual std::string forward(const Problem&, const Operands&, const Execution&) const = 0;
     virtual std::string backward(const Problem&, const Operands&, const Execution&) const = 0;
+
+    // Writes the dropout mask of a problem that has nothing but sizes to operands.mask.
+    virtual void dropout_mask(const Problem&, const Operands&, const Execution&) const = 0;
+
+    // Copies from where operands lie to host memory, once the work before is done; for values that must be checked.
+    virtual void read(void* to, const void* from, std::size_t bytes, const Execution&) const = 0;
 };
 
 // The ordered list of backends that this library was built with.

@@ -12,6 +12,7 @@
 #include "cpu/features.h"
 #include "cpu/schedule.h"
 #include "cpu/threads.h"
+#include "shared/philox.h"
 
 namespace flashtile::cpu {
 namespace {
@@ -184,6 +185,27 @@ public:
         each(queries, kernels.backward_finish);
         if (x.dbias) each(Schedule(x.bias_batch, x.bias_heads, x.bias_rows, {}, kernels.panel), kernels.backward_bias);
         return ran(kernels, "backward", plan.threads);
+    }
+
+    void dropout_mask(const Problem& p, const Operands& x, const Execution&) const override {
+        if (p.seqlen_q == 0 || p.seqlen_k == 0) return;  // the other sizes need not be what memory could hold
+        const std::uint64_t seed = x.seed_ptr != nullptr ? *x.seed_ptr : x.seed;
+        const std::uint64_t offset = x.offset_ptr != nullptr ? *x.offset_ptr : x.offset;
+        for (std::int64_t b = 0; b < p.batch; ++b)
+            for (std::int64_t h = 0; h < p.heads; ++h) {
+                const auto dropout = Dropout::make(seed, offset, static_cast<unsigned>(b), static_cast<unsigned>(h),
+                                                   p.dropout_threshold);
+                for (std::int64_t i = 0; i < p.seqlen_q; ++i) {
+                    auto* row = static_cast<std::uint8_t*>(x.mask.data) + b * x.mask.stride_batch +
+                                h * x.mask.stride_head + i * x.mask.stride_row;
+                    for (std::int64_t j = 0; j < p.seqlen_k; ++j)
+                        row[j] = dropout.keeps(static_cast<unsigned>(i), static_cast<unsigned>(j));
+                }
+            }
+    }
+
+    void read(void* to, const void* from, std::size_t bytes, const Execution&) const override {
+        std::memcpy(to, from, bytes);
     }
 };
 

@@ -89,6 +89,27 @@ public:
             launch(*kernel, params, gpu, stream_of(execution));
         return hopper ? "cuda backward_sm90" : "cuda backward_sm80";
     }
+
+    void dropout_mask(const Problem& p, const Operands& x, const Execution& execution) const override {
+        const Device& gpu = device(execution.device_id);
+        const PlannedKernel plan = plan_dropout_mask(p, gpu.facts());
+        if (plan.blocks == 0) return;
+        const ContextScope scope(gpu);
+        launch(plan, params_of(p, x), gpu, stream_of(execution));
+    }
+
+    void read(void* to, const void* from, std::size_t bytes, const Execution& execution) const override {
+        const ContextScope scope(device(execution.device_id));
+        const CUstream stream = stream_of(execution);
+        CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+        driver().check(driver().cuStreamIsCapturing(stream, &capturing), "asking whether a stream is captured");
+        if (capturing != CU_STREAM_CAPTURE_STATUS_NONE)
+            throw Error(FLASHTILE_INVALID_ARGUMENT,
+                        "check_values is 1 while the stream is captured, allowed is 0: a capture cannot wait");
+        constexpr const char* kWhat = "reading lengths for check_values";
+        driver().check(driver().cuMemcpyDtoHAsync(to, reinterpret_cast<CUdeviceptr>(from), bytes, stream), kWhat);
+        driver().check(driver().cuStreamSynchronize(stream), kWhat);
+    }
 };
 
 }  // namespace

@@ -44,6 +44,7 @@ Members devices_info() {
                      .add("shared_memory_per_block", facts.shared_memory_per_block)
                      .add("shared_memory_per_multiprocessor", facts.shared_memory_per_multiprocessor)
                      .add("l2_bytes", facts.l2_bytes)
+                     .add("note", ptx_note(facts.architecture))
                      .in("{}"));
     }
     return list;

@@ -169,7 +169,7 @@ std::string_view why_not_backward_sm90(const KernelConfig& c, const Problem& p, 
     const int d = chunk_columns(c.head_dim);
     if (d > 128) return "a head dimension over 128";
     if (d != chunk_columns(c.head_dim_v)) return "head_dim and head_dim_v of different widths";
-    if (d != padded(c, c.head_dim)) return "a head_dim that is padded past the columns of dQ";
+    if (d != padded(c, c.head_dim)) return "a head_dim that does not fill chunks of 64 columns";
     return "";
 }
 
@@ -191,6 +191,8 @@ const char* name_of(Kernel kernel) {
             return "backward_finish";
         case Kernel::backward_bias:
             return "backward_bias_sm80";
+        case Kernel::dropout_mask:
+            return "dropout_mask";
     }
     return "unknown";
 }
@@ -358,6 +360,15 @@ BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceF
     plan.turn = take(static_cast<std::size_t>(p.heads * plan.units) * sizeof(std::uint32_t));
     plan.workspace = next;
     return plan;
+}
+
+PlannedKernel plan_dropout_mask(const Problem& p, const DeviceFacts& device) {
+    check_sizes(p, device);
+    KernelConfig c;
+    c.kernel = Kernel::dropout_mask;
+    c.Br = 16;
+    c.warps = 8;
+    return {c, 0, query_blocks(p, c.Br), "16 queries a block"};
 }
 
 std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device) {

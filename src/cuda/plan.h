@@ -55,6 +55,8 @@ struct BackwardPlan {
 ForwardPlan plan_forward(const Problem& problem, const Access& access, const DeviceFacts& device);
 BackwardPlan plan_backward(const Problem& problem, const Access& access, const DeviceFacts& device);
 
+PlannedKernel plan_dropout_mask(const Problem& problem, const DeviceFacts& device);
+
 // All the configs that a problem needs at whatever lengths, forward and backward, as `flashtile compile` makes them.
 std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device);
 

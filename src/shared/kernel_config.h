@@ -19,6 +19,7 @@ enum class Kernel : int {
     backward_sm90,     // the same: wgmma and TMA
     backward_finish,   // dQ to q's type
     backward_bias,     // dbias, by a pass of its own in a fixed order
+    dropout_mask,      // which probabilities are kept, on its own
 };
 
 enum class Element : int { fp32, fp16, bf16 };

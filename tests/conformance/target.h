@@ -17,7 +17,7 @@ struct Target {
 
 inline Target cuda_target() {
     Target target = isa::automatic;
-    target.where = v0::cuda();  // not the namespace of the backend
+    target.where = cuda();
     return target;
 }
 

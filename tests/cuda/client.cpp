@@ -1,10 +1,18 @@
 // client.cpp: a process that uses CUDA, for jit_test.cpp: what a process remembers (driver, compiler, kernels) must be
 // new for every test.
-//   cuda_client kernels CONFIGS THREADS DEVICES   asks for so many configs, from so many threads each, on so many
-//   devices cuda_client forward                           calls flashtile_forward twice, causal, bf16, head dimension
-//   64 cuda_client bundle PATH ARCHITECTURE OPTIONS BACKWARD    compiles a bundle for bf16, head dimension 64
-//   cuda_client load PATH                         loads that bundle, then as forward
-//   cuda_client info                              prints flashtile_cuda_info
+//
+//   cuda_client kernels CONFIGS THREADS DEVICES          so many configs, from so many threads each, on so many devices
+//
+//   cuda_client forward                                  flashtile_forward twice, causal, bf16, head dimension 64
+//
+//   cuda_client lengths FIRST SECOND END USED            forward of two packed sequences with check_values
+//
+//   cuda_client bundle PATH ARCHITECTURE OPTIONS BACKWARD  compiles a bundle for bf16, head dimension 64
+//
+//   cuda_client load PATH                                loads that bundle, then as forward
+//
+//   cuda_client info                                     prints flashtile_cuda_info
+//
 // Prints what the fakes counted, or "error STATUS MESSAGE".
 #include <dlfcn.h>
 
@@ -71,6 +79,27 @@ void forward_twice() {
                 ask_fake("fake_launches"));
 }
 
+// Two packed sequences with check_values. The fake driver's device memory is the host's.
+void check_lengths(std::int64_t first, std::int64_t second, std::int64_t end, std::int32_t used) {
+    const std::int64_t cu[] = {first, second, end};
+    const std::int32_t seqused[] = {used, 0};
+    const device where{FLASHTILE_CUDA, 1};
+    const auto tensor = [&](std::uintptr_t address) {
+        return view(reinterpret_cast<void*>(address << 32), bf16, {100, 3, 64}, where);
+    };
+    options o;
+    o.cu_seqlens_q = o.cu_seqlens_k = view(cu, int64, {3}, where);
+    o.max_seqlen_q = o.max_seqlen_k = 100;
+    o.seqused_k = view(seqused, int32, {2}, where);
+    o.check_values = true;
+    try {
+        forward(o, tensor(1), tensor(2), tensor(3), tensor(4));
+    } catch (const error& caught) {
+        std::printf("error %d %s\n", static_cast<int>(caught.code()), caught.what());
+    }
+    std::printf("launches %d\n", ask_fake("fake_launches"));
+}
+
 void make_bundle(const std::string& path, int architecture, unsigned options, int backward) {
     flashtile_bundle_item item = FLASHTILE_BUNDLE_ITEM_INIT;
     item.architecture = architecture;
@@ -96,6 +125,8 @@ int main(int, char** argv) {
             make_bundle(argv[2], std::atoi(argv[3]), static_cast<unsigned>(std::atoi(argv[4])), std::atoi(argv[5]));
         if (what == "load") load_bundle(argv[2]);
         if (what == "load" || what == "forward") forward_twice();
+        if (what == "lengths")
+            check_lengths(std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]), std::atoi(argv[5]));
         if (what == "info") std::printf("%s\n", cuda_info().c_str());
     } catch (const error& caught) {
         std::printf("error %d %s\n", static_cast<int>(caught.code()), caught.what());

@@ -126,6 +126,16 @@ FAKE CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* exchanged) 
     return CUDA_SUCCESS;
 }
 
+FAKE CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
+    *status =
+        setting("FAKE_DRIVER_CAPTURING", 0) != 0 ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+}
+FAKE CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes, CUstream) {
+    std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+    return current != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 FAKE CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
     if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     if (setting("FAKE_DRIVER_CAPTURING", 0) != 0 && mode != CU_STREAM_CAPTURE_MODE_RELAXED)

@@ -124,6 +124,16 @@ TEST_F(Jit, ACompilerOlderThanTheGpuMakesPtx) {
     EXPECT_NE(read_file(folder / "log").find("--gpu-architecture=compute_90 "), std::string::npos);
 }
 
+// sm_103 is newer than sm_100, which runs there, and older than sm_120, which does not.
+TEST_F(Jit, ACompilerThatSkipsTheGpuMakesPtxForTheNearestOlderOne) {
+    environment["FAKE_DRIVER_ARCHITECTURE"] = "103";
+    EXPECT_EQ(run(1), "loads 1 contexts 1 shared 50000 mode 0 functions 1\n");
+    EXPECT_NE(read_file(folder / "log").find("--gpu-architecture=compute_100 "), std::string::npos);
+    EXPECT_NE(run("info").find("does not know sm_103: kernels are compiled to PTX for compute_100"), std::string::npos);
+    environment["FAKE_DRIVER_ARCHITECTURE"] = "100";
+    EXPECT_EQ(run("info").find("PTX"), std::string::npos);
+}
+
 TEST_F(Jit, LoadsWhileAStreamIsCaptured) {
     environment["FAKE_DRIVER_CAPTURING"] = "1";
     EXPECT_EQ(run(1), "loads 1 contexts 1 shared 50000 mode 0 functions 1\n");
@@ -219,6 +229,18 @@ TEST_F(Jit, ACallGoesFromTheCInterfaceToItsLaunch) {
     EXPECT_EQ(compiles(), 1);
 }
 
+TEST_F(Jit, LengthsOnTheDeviceAreCheckedWhereThatIsAskedFor) {
+    EXPECT_EQ(run("lengths 0 60 100 60"), "launches 1\n");
+    EXPECT_EQ(run("lengths 0 60 50 100"),
+              "error 1 cu_seqlens_q[2] is 50, allowed is no less than the entry before, 60\nlaunches 0\n");
+    EXPECT_EQ(run("lengths 0 60 101 0"),
+              "error 1 cu_seqlens_q[2] is 101, allowed is at most the total, 100\nlaunches 0\n");
+    EXPECT_EQ(run("lengths 0 60 100 61"),
+              "error 1 seqused_k[0] is 61, allowed is 0 to the sequence's 60\nlaunches 0\n");
+    environment["FAKE_DRIVER_CAPTURING"] = "1";
+    EXPECT_TRUE(run("lengths 0 60 100 60").starts_with("error 1 check_values is 1 while the stream is captured"));
+}
+
 TEST_F(Jit, ABundleServesTheCallsItWasMadeFor) {
     const std::string path = folder / "kernels.ftb";
     // Forward with and without LSE; backward has three kernels.
@@ -273,7 +295,7 @@ TEST_F(Jit, InfoSaysWhatIsThereAndWhatIsNot) {
     has(all,
         "{\"ordinal\": 1, \"name\": \"Fake 1\", \"target\": \"sm_80\", \"multiprocessors\": 108, "
         "\"shared_memory_per_block\": 166912, \"shared_memory_per_multiprocessor\": 167936, "
-        "\"l2_bytes\": 41943040}");
+        "\"l2_bytes\": 41943040, \"note\": \"\"}");
     has(all, "\"nvrtc\": {\"found\": true, \"path\": \"" FAKE_NVRTC "\", \"version\": \"13.0\"");
     has(all, "\"sm_89\", \"sm_90a\"");
     has(all, "\"cache\": {\"folder\": \"" + cache().string() + "\", \"kernels\": 2, ");

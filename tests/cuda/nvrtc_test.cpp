@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "cuda/jit/compile.h"
+#include "cuda/plan.h"
+
 namespace flashtile::gpu {
 namespace {
 
@@ -34,6 +37,16 @@ TEST_F(NvrtcTest, MakesPtx) {
     const Nvrtc::Result result = nvrtc().compile(program);
     ASSERT_TRUE(result.ok) << result.log;
     EXPECT_NE(result.image.find(".target sm_80"), std::string::npos);
+}
+
+// No variant of `make check-kernels` holds it: it has none.
+TEST_F(NvrtcTest, CompilesTheDropoutMask) {
+    Problem p;
+    p.batch = p.heads = p.seqlen_q = p.seqlen_k = 1;
+    for (const int architecture : {80, 90, 120}) {
+        const std::string log = compile(plan_dropout_mask(p, known_device("A100-80")).config, architecture, true).log;
+        EXPECT_NE(log.find(" 0 bytes spill stores"), std::string::npos) << log;
+    }
 }
 
 TEST_F(NvrtcTest, SaysWhatIsWrong) {

@@ -13,9 +13,13 @@ namespace {
 
 using conformance::GuardedTensor;
 
-std::vector<double> mask_of(double p, std::uint64_t seed, std::uint64_t offset, std::vector<std::int64_t> shape) {
-    GuardedTensor keep(boolean, std::move(shape), {.heads_before_rows = true, .row_gap = 3});
+std::vector<double> mask_of(double p, std::uint64_t seed, std::uint64_t offset, std::vector<std::int64_t> shape,
+                            device where = cpu) {
+    GuardedTensor keep(boolean, std::move(shape), {.heads_before_rows = true, .row_gap = 3},
+                       conformance::Guard::nan_bands, where);
+    keep.upload();
     dropout_mask({.dropout = p, .seed = seed, .offset = offset}, keep.view());
+    keep.download();
     EXPECT_TRUE(keep.poison_intact());
     return keep.values();
 }
@@ -32,11 +36,16 @@ TEST(Dropout, PhiloxKnownAnswers) {  // Random123's kat_vectors, philox4x32 with
            {{0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}});
 }
 
-TEST(Dropout, MaskIsTheOracles) {
+class DropoutMask : public OnTarget {};
+
+INSTANTIATE_TEST_SUITE_P(, DropoutMask,
+                         testing::Values(conformance::Target(isa::automatic), conformance::cuda_target()), target_name);
+
+TEST_P(DropoutMask, IsTheOracles) {
     for (const double p : {0.1, 0.5, 0.75}) {
         constexpr std::uint64_t seed = 0x0123456789ABCDEF, offset = 0xFEDCBA9876543210;
-        const std::int64_t batch = 3, heads = 5, rows = 37, cols = 83;
-        const auto mask = mask_of(p, seed, offset, {batch, heads, rows, cols});
+        const std::int64_t batch = 3, heads = 5, rows = 37, cols = 283;
+        const auto mask = mask_of(p, seed, offset, {batch, heads, rows, cols}, where());
         std::size_t n = 0;
         for (std::int64_t b = 0; b < batch; ++b)
             for (std::int64_t h = 0; h < heads; ++h)

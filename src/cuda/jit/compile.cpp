@@ -46,9 +46,18 @@ std::string key_of(const Program& program, int compiler_version) {
     return sum.finish();
 }
 
+std::string ptx_note(int architecture) {
+    if (!why_no_nvrtc().empty()) return "";
+    const int nearest = nvrtc().nearest(architecture);
+    if (nearest == 0 || nearest == architecture) return "";
+    return "NVRTC " + version_text(nvrtc().version()) + " does not know " + target_name(architecture) +
+           ": kernels are compiled to PTX for compute_" + std::to_string(nearest) +
+           ", which the driver finishes; a newer NVRTC makes better code";
+}
+
 Compiled compile(const KernelConfig& config, int architecture, bool report) {
     const Nvrtc& compiler = nvrtc();
-    Program program = program_for(config, architecture, compiler.architectures().back());
+    Program program = program_for(config, architecture, compiler.nearest(architecture));
     if (report) program.options.emplace_back("--ptxas-options=-v");
     Nvrtc::Result result = compiler.compile(program);
     if (!result.ok) {

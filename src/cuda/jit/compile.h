@@ -7,7 +7,7 @@
 namespace flashtile::gpu {
 
 // The program that is compiled for a config: rendered source, what it includes, options. `newest` is the newest
-// architecture that the compiler knows, or 0 for one that knows every architecture.
+// architecture up to this one that the compiler knows, or 0 for one that knows every architecture.
 Program program_for(const KernelConfig& config, int architecture, int newest = 0);
 
 // Names the program's outcome: the SHA-256 of every byte that goes in, and of the compiler's version. No path, no time.
@@ -21,6 +21,9 @@ struct Compiled {
 
 // Throws DEVICE_ERROR with the config and the whole log. `report` has ptxas say in the log what the kernel uses.
 Compiled compile(const KernelConfig& config, int architecture, bool report = false);
+
+// Where NVRTC is older than the GPU, so that the driver must finish what it makes: that, in words; else "".
+std::string ptx_note(int architecture);
 
 // "sm_80", "sm_90a": the target whose machine code the kernels of an architecture are.
 std::string target_name(int architecture);

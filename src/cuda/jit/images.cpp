@@ -36,7 +36,14 @@ State& state() {
     return *once;
 }
 
+void say_once(const std::string& note) {
+    static std::once_flag said;
+    if (!note.empty() && ::isatty(STDERR_FILENO) == 1)
+        std::call_once(said, [&] { std::fprintf(stderr, "flashtile: %s\n", note.c_str()); });
+}
+
 std::string compile_and_say(const KernelConfig& config, int architecture) {
+    say_once(ptx_note(architecture));
     const auto start = std::chrono::steady_clock::now();
     std::string image = compile(config, architecture).image;
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
@@ -57,7 +64,7 @@ std::string no_way(const KernelConfig& config, int architecture) {
 std::string cached_or_compiled(const KernelConfig& config, int architecture) {
     const Nvrtc& compiler = nvrtc();
     const std::string key =
-        key_of(program_for(config, architecture, compiler.architectures().back()), compiler.version());
+        key_of(program_for(config, architecture, compiler.nearest(architecture)), compiler.version());
     {
         const std::lock_guard lock(state().mutex);
         if (const auto found = state().memory.find(key); found != state().memory.end()) return found->second;

@@ -127,6 +127,13 @@ NvrtcOpening& opening() {
 
 }  // namespace
 
+int Nvrtc::nearest(int architecture) const {
+    int best = 0;
+    for (const int known : architectures_)
+        if (known <= architecture) best = known;
+    return best;
+}
+
 Nvrtc::Result Nvrtc::compile(const Program& program) const {
     const Functions& f = *functions_;
     std::vector<const char*> names, texts, options;

@@ -30,6 +30,9 @@ public:
     int version() const { return version_; }                                  // 1000 * major + 10 * minor
     const std::vector<int>& architectures() const { return architectures_; }  // 10 * major + minor, ascending
 
+    // The newest of them that is no newer than a GPU's; 0: none. PTX for it runs there.
+    int nearest(int architecture) const;
+
     struct Result {
         bool ok = false;
         std::string image;

@@ -29,6 +29,8 @@ Place place_of(Kernel kernel) {
             return {"backward_finish", "backward_finish.h", "backward_finish"};
         case Kernel::backward_bias:
             return {"backward_bias", "backward_bias_sm80.h", "backward_bias_sm80"};
+        case Kernel::dropout_mask:
+            return {"dropout_mask", "dropout_mask.h", "dropout_mask"};
     }
     return {};
 }

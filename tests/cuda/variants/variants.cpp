@@ -128,8 +128,8 @@ std::vector<Row> rows() {
         for (Row& row : pairwise(choices, planned)) list.push_back(std::move(row));
     };
     add({});
-    add({lengths, bias, mask, loads});  // what Hopper's forward kernel serves
-    add({softcap, alibi, dropout});     // and its backward kernel
+    add({lengths, bias, mask, batch_invariant, loads});  // what Hopper's forward kernel serves
+    add({softcap, alibi, dropout});                      // and its backward kernel
     return list;
 }
 
