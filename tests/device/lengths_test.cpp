@@ -117,7 +117,11 @@ TEST_F(LyingLengths, AreFoundWhereAskedFor) {
                 ADD_FAILURE() << "was not found";
             } catch (const error& e) {
                 EXPECT_EQ(e.code(), status::invalid_argument);
-                EXPECT_NE(std::strstr(e.what(), lie.argument), nullptr) << e.what();
+                // a sequence that came out too long may also be called longer than max_seqlen_q or max_seqlen_k
+                const std::string longest = std::string("max_seqlen_") + lie.argument[std::strlen(lie.argument) - 1];
+                EXPECT_TRUE(std::strstr(e.what(), lie.argument) != nullptr ||
+                            std::strstr(e.what(), longest.c_str()) != nullptr)
+                    << e.what();
             }
             data.download();
             EXPECT_TRUE(data.out.poison_intact(std::vector<bool>(data.out.size(), false)));
