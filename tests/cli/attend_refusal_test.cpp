@@ -74,7 +74,7 @@ TEST_F(Refused, Flags) {
     expect_refused({"--dtype=fp8"}, "--dtype: fp8 not in {bf16,fp16,fp32}");
     expect_refused({"--threads=-1"}, "--threads: Value -1 not in range 0 to 4096");
     expect_refused({"--isa=mmx"}, "--isa: mmx not in");
-    expect_refused({"--device=cuda"}, "--device: cuda not in {cpu}");
+    expect_refused({"--device=tpu"}, "--device: tpu not in {cpu,cuda}");
 }
 
 TEST_F(Refused, Inputs) {
