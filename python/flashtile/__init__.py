@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from . import flash_attn, transformers
     from ._attention import attention
     from .flash_attn import install_as_flash_attn
-    from ._sdpa import register_flash_attention_impl, scaled_dot_product_attention, sdpa
+    from ._flash_implementation import register_flash_attention_impl
+    from ._sdpa import scaled_dot_product_attention, sdpa
 
 __version__ = _text("version")
 __all__ = ["attention", "describe", "flash_attn", "info", "install_as_flash_attn", "register_flash_attention_impl",
            "scaled_dot_product_attention", "sdpa", "transformers"]
 
 _HOMES = {"attention": "_attention", "install_as_flash_attn": "flash_attn", "sdpa": "_sdpa",
-          "scaled_dot_product_attention": "_sdpa", "register_flash_attention_impl": "_sdpa"}
+          "scaled_dot_product_attention": "_sdpa", "register_flash_attention_impl": "_flash_implementation"}
 
 
 def __getattr__(name: str) -> Any:

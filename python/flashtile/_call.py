@@ -46,7 +46,7 @@ def explain(tensor: object, name: str) -> NoReturn:
     if tensor.device.type not in DEVICES:
         raise TypeError(f"{name} lies on {tensor.device}, allowed are cpu and cuda")
     if tensor.dtype not in DTYPES:
-        raise TypeError(f"{name}.dtype is {tensor.dtype}, allowed are {', '.join(map(str, DTYPES))}")
+        raise TypeError(f"{name}.dtype is {tensor.dtype}, which flashtile does not have")
     raise ValueError(f"{name} has {tensor.dim()} dimensions, allowed are at most {MAX_RANK}")
 
 
@@ -99,7 +99,7 @@ class Call:
                 explain(tensor, name)
             pointers.append(base + place)
         seed = offset = stream = 0
-        if rng is not None:
+        if rng is not None and dropout:
             seed = rng.data_ptr()
             offset = seed + 8
         threads = 0

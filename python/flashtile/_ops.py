@@ -6,7 +6,7 @@ does not, and going round the dispatcher saves 10 to 20 microseconds of it: `att
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, NoReturn, Optional
 
 import torch
 from torch import Tensor
@@ -79,7 +79,9 @@ def _(q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, *rest):
 
 def innermost(tensor: Tensor) -> Tensor:
     """The tensor itself where its innermost dimension is contiguous, as the library wants it, else a copy."""
-    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] <= 1 else tensor.contiguous()
+    if tensor.stride(-1) == 1 or tensor.shape[-1] <= 1:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)  # .contiguous() leaves strides of 0 to an empty tensor
 
 
 def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
@@ -94,8 +96,10 @@ def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[
         return (None,) * len(ctx.needs_input_grad)
     dout = torch.zeros_like(out) if dout is None else innermost(dout)
     dlse = None if dlse is None else innermost(dlse)
-    # Where gradients of gradients are asked for, the operator says that it has none.
-    call = _backward if not torch.is_grad_enabled() and eager(dout, out) else backward_op
+    if eager(dout, out) and not torch.is_grad_enabled():
+        call = _backward
+    else:  # traced, or gradients of gradients are asked for: the operator says that it has none
+        call = _TransformedBackward.apply if _transformed() else backward_op
     need_dbias = ctx.needs_input_grad[4]
     dq, dk, dv, dbias = call(*inputs, *ctx.options, rng, out, lse, dout, dlse, need_dbias)
     none = (None,) * (len(ctx.options) + _TENSORS - 4)
@@ -113,6 +117,30 @@ class _Attend(torch.autograd.Function):
     backward = staticmethod(_differentiate)
 
 
+class _TransformedBackward(torch.autograd.Function):
+    """backward_op for torch.func's transforms, which an operator's own autograd does not know."""
+
+    generate_vmap_rule = True
+    forward = staticmethod(backward_op)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> NoReturn:
+        raise NotImplementedError("flashtile has no gradients of gradients")
+
+
+class _Transformed(torch.autograd.Function):
+    """forward_op for torch.func's transforms."""
+
+    generate_vmap_rule = True
+    forward = staticmethod(forward_op)
+    setup_context = staticmethod(_remember)
+    backward = staticmethod(_differentiate)
+
+
 def eager(*tensors: Tensor | None) -> bool:
     """True where plain tensors are computed with, and nothing watches: no tracer, transform, mode or subclass."""
     if torch.compiler.is_compiling():
@@ -122,10 +150,14 @@ def eager(*tensors: Tensor | None) -> bool:
     return all(tensor is None or type(tensor) in (Tensor, torch.nn.Parameter) for tensor in tensors)
 
 
+def _transformed() -> bool:
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+
+
 def attend(*arguments: Any) -> tuple[Tensor, Tensor]:
     """(out, lse), differentiable in q, k, v and bias, of forward_op's arguments."""
     if not eager(*arguments[:_TENSORS]):
-        return forward_op(*arguments)
+        return (_Transformed.apply if _transformed() else forward_op)(*arguments)
     q, k, v, _, bias = arguments[:5]
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad
                                     or (bias is not None and bias.requires_grad)):
