@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, Optional
 
 import torch
@@ -17,14 +19,33 @@ NAME = "flashtile"
 
 
 def register() -> None:
-    """Registers the attention and its masks under "flashtile". Needs transformers 4.53 or newer."""
+    """Registers the attention and its masks under "flashtile". Made for transformers 5; tested with 5.23."""
     from transformers import AttentionInterface
+    from transformers import modeling_flash_attention_utils as flash_utils
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
     AttentionInterface.register(NAME, attention_forward)
     # Masks as for PyTorch's attention: boolean, or none where causal or full attention says it all. Without a mask
     # registered under the same name, models would silently get none.
     AttentionMaskInterface.register(NAME, sdpa_mask)
+    flash_utils._lazy_imports = _importing(flash_utils._lazy_imports)
+
+
+def _importing(others: Callable) -> Callable:
+    """transformers takes every name with "flash" in it for a build of flash-attn, and imports its functions at model
+    construction. Under our name it gets ours; the attention itself is called by the interface above."""
+    if getattr(others, "knows_flashtile", False):
+        return others
+
+    @functools.wraps(others)
+    def lazy_imports(implementation: Optional[str], *args: Any, **kwargs: Any) -> tuple:
+        if implementation != NAME:
+            return others(implementation, *args, **kwargs)
+        from .flash_attn import bert_padding, flash_attn_func, flash_attn_varlen_func
+        return flash_attn_func, flash_attn_varlen_func, None, bert_padding.pad_input, bert_padding.unpad_input
+
+    lazy_imports.knows_flashtile = True  # type: ignore[attr-defined]
+    return lazy_imports
 
 
 def attention_forward(
