@@ -8,7 +8,7 @@ stage = @printf '\n== %s  %s\n' "$$(date +%T)" '$(1)'
 build = cmake --preset $(1) && cmake --build --preset $(or $(2),$(1))
 
 .PHONY: help build test demo check install format clean \
-	check-format check-clang check-tidy check-asan check-tsan check-fuzz check-aarch64 setup-check
+	check-format check-clang check-tidy check-asan check-tsan check-fuzz check-aarch64 check-kernels setup-check
 
 help:
 	@echo 'make build    build/flashtile and the shared library build/libflashtile.so'
@@ -38,7 +38,7 @@ demo:
 install: build
 	cmake --install build --prefix $(PREFIX)
 
-check: check-format check-clang check-tidy check-asan check-tsan check-fuzz check-aarch64
+check: check-format check-clang check-kernels check-tidy check-asan check-tsan check-fuzz check-aarch64
 	$(call stage,check is through)
 
 setup-check:
@@ -51,6 +51,12 @@ check-format: setup-check
 check-clang: setup-check
 	$(call stage,clang build)
 	$(call build,clang)
+
+# Needs NVIDIA's run-time compiler (a Python package) and no GPU.
+check-kernels: setup-check
+	$(call stage,CUDA kernels for every architecture)
+	cmake --preset release && cmake --build --preset release --target flashtile_compile_variants
+	VIRTUAL_ENV=$(CURDIR)/.venv build/flashtile_compile_variants tests/cuda/variants/explained.txt
 
 # Reads the compile commands of the clang build.
 check-tidy: check-clang

@@ -15,6 +15,7 @@
 #include "available_memory.h"
 #include "bench/machine.h"
 #include "commands.h"
+#include "plan.h"
 
 namespace flashtile::cli {
 namespace {
@@ -22,7 +23,9 @@ namespace {
 constexpr const char* examples = R"(Examples:
   flashtile info                           devices, instruction sets and defaults
   FLASHTILE_ISA=avx2 flashtile info        what the environment makes of them
-  flashtile info --json                    the same for programs)";
+  flashtile info --json                    the same for programs
+  flashtile info --plan --device-name=H200 --seqlen-q=8192 --causal
+                                           which CUDA kernels a problem gets there, and why)";
 
 // Of all the features that the CPU names, those that attention could use.
 constexpr auto interesting = std::to_array<std::string_view>(
@@ -125,13 +128,19 @@ void add_info(CLI::App& app, int& exit_code) {
     command->footer(examples);
     auto json = std::make_shared<bool>(false);
     command->add_flag("--json", *json, "Print JSON");
-    command->callback([json, &exit_code] {
+    auto plan = std::make_shared<PlanArguments>();
+    add_plan_flags(*command, *plan);
+    command->callback([json, plan, &exit_code] {
+        exit_code = exit_ok;
+        if (plan->wanted) {
+            print_plan(*plan, *json);
+            return;
+        }
         const auto info = gather();
         if (*json)
             fmt::print("{}\n", info.dump(2));
         else
             print(info);
-        exit_code = exit_ok;
     });
 }
 

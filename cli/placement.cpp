@@ -37,7 +37,8 @@ tensor Placement::output(const tensor& host) {
 
 tensor Placement::place(const tensor& host, std::vector<Copy>& among) {
     if (!on_gpu_) return host;
-    const Copy& copy = among.emplace_back(host, gpu::Buffer(memory_of(host).size()));
+    among.push_back({host, gpu::Buffer(memory_of(host).size())});
+    const Copy& copy = among.back();
     flashtile_tensor on_gpu = host.raw();
     on_gpu.data = copy.buffer.data();
     on_gpu.device_type = FLASHTILE_CUDA;

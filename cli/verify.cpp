@@ -16,6 +16,7 @@
 #include "commands.h"
 #include "conformance/case_list.h"
 #include "conformance/judge.h"
+#include "shape_options.h"
 
 namespace flashtile::cli {
 namespace {
@@ -30,13 +31,7 @@ struct VerifyArguments {
     bool json = false;
 
     // The problem of the flags, where neither --random nor --case is given.
-    std::int64_t batch = 1;
-    std::int64_t heads = 2;
-    std::int64_t kv_heads = 0;
-    std::int64_t seqlen_q = 128;
-    std::int64_t seqlen_k = 0;
-    std::int64_t head_dim = 64;
-    std::int64_t head_dim_v = 0;
+    ShapeOptions shape;
     std::vector<std::int64_t> lengths_q;
     std::vector<std::int64_t> lengths_k;
     std::vector<std::int64_t> used_k;
@@ -78,13 +73,15 @@ Case problem_of(const VerifyArguments& a) {
     Case c;
     c.name = "given";
     if (!a.attention.dtype.empty()) c.type = parse_dtype(a.attention.dtype);
-    c.batch = a.batch;
-    c.heads = a.heads;
-    c.kv_heads = a.kv_heads != 0 ? a.kv_heads : a.heads;
-    c.seqlen_q = a.seqlen_q;
-    c.seqlen_k = a.seqlen_k != 0 ? a.seqlen_k : a.seqlen_q;
-    c.head_dim = a.head_dim;
-    c.head_dim_v = a.head_dim_v != 0 ? a.head_dim_v : a.head_dim;
+    ShapeOptions shape = a.shape;
+    shape.complete();
+    c.batch = shape.batch;
+    c.heads = shape.heads;
+    c.kv_heads = shape.kv_heads;
+    c.seqlen_q = shape.seqlen_q;
+    c.seqlen_k = shape.seqlen_k;
+    c.head_dim = shape.head_dim;
+    c.head_dim_v = shape.head_dim_v;
     c.lengths_q = a.lengths_q;
     c.lengths_k = a.lengths_k.empty() ? a.lengths_q : a.lengths_k;
     c.used_k = a.used_k;
@@ -239,19 +236,7 @@ int verify(const VerifyArguments& arguments, const CLI::App& command) {
 
 void add_problem_flags(CLI::App& command, VerifyArguments& a) {
     const std::string group = "A problem";
-    command.add_option("--batch", a.batch, "Sequences")->check(CLI::NonNegativeNumber)->group(group);
-    command.add_option("--heads", a.heads, "Query heads")->check(CLI::PositiveNumber)->group(group);
-    command.add_option("--kv-heads", a.kv_heads, "Key heads (default: as query heads)")
-        ->check(CLI::PositiveNumber)
-        ->group(group);
-    command.add_option("--seqlen-q", a.seqlen_q, "Queries")->check(CLI::NonNegativeNumber)->group(group);
-    command.add_option("--seqlen-k", a.seqlen_k, "Keys (default: as queries)")
-        ->check(CLI::PositiveNumber)
-        ->group(group);
-    command.add_option("--head-dim", a.head_dim, "Columns of q and k")->check(CLI::PositiveNumber)->group(group);
-    command.add_option("--head-dim-v", a.head_dim_v, "Columns of v (default: as q)")
-        ->check(CLI::PositiveNumber)
-        ->group(group);
+    a.shape.add_to(command, group);
     command.add_option("--lengths-q", a.lengths_q, "Packed sequences' queries, as 5,128,33")
         ->delimiter(',')
         ->check(CLI::NonNegativeNumber)

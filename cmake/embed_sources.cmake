@@ -1,4 +1,4 @@
-# Turns the kernel sources into a C++ file that defines flashtile::cuda::embedded_sources(), a table of each file's name
+# Turns the kernel sources into a C++ file that defines flashtile::gpu::embedded_sources(), a table of each file's name
 # as it is included and its text.
 #   cmake -DROOT=src -DOUTPUT=embedded_sources.cpp -P embed_sources.cmake -- FILE...
 set(entries "")
@@ -21,6 +21,6 @@ endforeach()
 file(
   WRITE "${OUTPUT}"
   "// Made by cmake/embed_sources.cmake.\n#include \"cuda/jit/kernel_sources.h\"\n\n"
-  "namespace flashtile::cuda {\nnamespace {\n\n"
+  "namespace flashtile::gpu {\nnamespace {\n\n"
   "constexpr EmbeddedSource sources[] = {\n${entries}};\n\n}  // namespace\n\n"
-  "std::span<const EmbeddedSource> embedded_sources() {\n    return sources;\n}\n\n}  // namespace flashtile::cuda\n")
+  "std::span<const EmbeddedSource> embedded_sources() {\n    return sources;\n}\n\n}  // namespace flashtile::gpu\n")

@@ -354,6 +354,17 @@ inline std::string cuda_info() {
     return flashtile_cuda_info();
 }
 
+// Which CUDA kernels a problem gets, and why, as JSON: flashtile.h. Without a device name: q's GPU.
+inline std::string plan_report(const options& o, const tensor& q, const tensor& k, const tensor& v,
+                               const std::optional<std::string>& device_name = {}, bool registers = false) {
+    const auto c_opts = detail::c_options(o);
+    const auto inputs = detail::c_inputs(o, q, k, v);
+    const char* json = nullptr;
+    detail::check(flashtile_plan_report(&c_opts, &inputs, device_name ? device_name->c_str() : nullptr,
+                                        registers ? 1 : 0, &json));
+    return json;
+}
+
 // Kernels compiled ahead of time: flashtile.h.
 inline void load_bundle(const std::string& path) {
     detail::check(flashtile_load_bundle(path.c_str()));

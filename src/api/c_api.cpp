@@ -10,8 +10,10 @@
 #include "cpu/features.h"
 #include "cpu/threads.h"
 #include "cuda/compile_bundle.h"
+#include "cuda/device.h"
 #include "cuda/info.h"
 #include "cuda/jit/images.h"
+#include "cuda/plan_report.h"
 #include "flashtile/flashtile.h"
 #include "shared/philox.h"
 
@@ -22,6 +24,7 @@ using namespace flashtile;
 thread_local std::string last_error;
 thread_local std::string last_run;
 thread_local std::string last_cuda_info;
+thread_local std::string last_plan_report;
 
 template <class F>
 flashtile_status guarded(F body) noexcept {
@@ -179,12 +182,28 @@ flashtile_status flashtile_set_executor(const flashtile_executor* executor) {
 }
 
 const char* flashtile_cuda_info(void) {
-    const flashtile_status status = guarded([] { last_cuda_info = cuda::info_json(); });
+    const flashtile_status status = guarded([] { last_cuda_info = gpu::info_json(); });
     return status == FLASHTILE_OK ? last_cuda_info.c_str() : "{}";
 }
 
+flashtile_status flashtile_plan_report(const flashtile_options* options, const flashtile_inputs* inputs,
+                                       const char* device_name, int32_t registers, const char** json) {
+    return guarded([&] {
+        require(json, "json");
+        const api::Call call = api::validate_plan(options, inputs);
+        gpu::Access access = gpu::access_of(call.problem, call.operands);
+        access.lse = true;
+        access.dbias = static_cast<bool>(call.operands.bias);
+        last_plan_report = gpu::plan_report(
+            call.problem, access,
+            device_name != nullptr ? gpu::known_device(device_name) : gpu::facts_of(call.execution.device_id),
+            registers != 0);
+        *json = last_plan_report.c_str();
+    });
+}
+
 flashtile_status flashtile_load_bundle(const char* path) {
-    return guarded([&] { cuda::load_bundle(&require(path, "path")); });
+    return guarded([&] { gpu::load_bundle(&require(path, "path")); });
 }
 
 flashtile_status flashtile_compile_bundle(const char* path, const flashtile_bundle_item* items, size_t count,
@@ -194,7 +213,7 @@ flashtile_status flashtile_compile_bundle(const char* path, const flashtile_bund
         if (count != 0 && require(items, "items").size != sizeof *items)
             throw Error(FLASHTILE_INVALID_ARGUMENT, "items->size is " + std::to_string(items->size) + ", allowed is " +
                                                         std::to_string(sizeof *items));
-        cuda::compile_bundle(path, {items, count}, [&](std::size_t done, std::size_t total) {
+        gpu::compile_bundle(path, {items, count}, [&](std::size_t done, std::size_t total) {
             if (progress != nullptr) progress(context, done, total);
         });
     });

@@ -554,6 +554,15 @@ Call validate_backward(const flashtile_options* options, const flashtile_inputs*
     return validator.call;
 }
 
+Call validate_plan(const flashtile_options* options, const flashtile_inputs* inputs) {
+    Validator validator;
+    validator.options(options);
+    validator.inputs(inputs);
+    if (validator.call.execution.device_type != FLASHTILE_CUDA)
+        fail("q's device_type", text(validator.call.execution.device_type), text(FLASHTILE_CUDA) + " (CUDA)");
+    return validator.call;
+}
+
 Call validate_dropout_mask(const flashtile_options* options, const flashtile_tensor* keep) {
     Validator validator;
     validator.options(options);

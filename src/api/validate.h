@@ -17,6 +17,9 @@ Call validate_forward(const flashtile_options* options, const flashtile_inputs* 
 Call validate_backward(const flashtile_options* options, const flashtile_inputs* inputs,
                        const flashtile_gradients* gradients);
 
+// For flashtile_plan_report, which runs nothing: the inputs alone, on CUDA.
+Call validate_plan(const flashtile_options* options, const flashtile_inputs* inputs);
+
 // For flashtile_dropout_mask: the problem's sizes come from the mask itself, which is left in operands.mask.
 Call validate_dropout_mask(const flashtile_options* options, const flashtile_tensor* keep);
 

@@ -9,7 +9,7 @@
 namespace flashtile {
 
 std::span<const Backend* const> backends() {
-    static const std::array<const Backend*, 2> list = {&cpu::backend(), &cuda::backend()};
+    static const std::array<const Backend*, 2> list = {&cpu::backend(), &gpu::backend()};
     return list;
 }
 

@@ -9,7 +9,7 @@
 #include "cuda/plan.h"
 #include "cuda/tensor_map.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 CUstream stream_of(const Execution& execution) {
@@ -79,13 +79,15 @@ public:
         params.unit_rows = plan.backward.config.Br;
         params.units = plan.units;
         params.ws_lse = workspace.at<float>(plan.lse);
-        params.ws_lse_rest = workspace.at<float>(plan.lse_rest);
+        params.ws_lse_natural = workspace.at<float>(plan.lse_natural);
         params.ws_D = workspace.at<float>(plan.D);
         params.ws_dq = workspace.at<float>(plan.dq);
         params.ws_turn = workspace.at<unsigned>(plan.turn);
+        const bool hopper = plan.backward.config.kernel == Kernel::backward_sm90;
+        if (hopper) set_maps(params, plan.backward.config, p, x);
         for (const PlannedKernel* kernel : {&plan.prepare, &plan.backward, &plan.finish, &plan.bias})
             launch(*kernel, params, gpu, stream_of(execution));
-        return "cuda backward_sm80";
+        return hopper ? "cuda backward_sm90" : "cuda backward_sm80";
     }
 };
 
@@ -96,4 +98,4 @@ const Backend& backend() {
     return instance;
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

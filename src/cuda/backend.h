@@ -3,8 +3,8 @@
 
 #include "core/backend.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 const Backend& backend();
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

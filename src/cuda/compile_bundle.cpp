@@ -20,7 +20,7 @@
 #include "cuda/jit/render.h"
 #include "cuda/plan.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 struct Job {
@@ -59,7 +59,7 @@ void check(const flashtile_bundle_item& item) {
         refuse("options hold BIAS_GRADIENT, allowed is that with BIAS or BIAS_FP32");
 }
 
-// A problem that needs the item's kernels. Its sizes are of no importance to a kernel.
+// A problem that needs the item's kernels.
 Problem problem_of(const flashtile_bundle_item& item) {
     const auto with = [&](flashtile_bundle_option option) { return (item.options & option) != 0; };
     Problem p;
@@ -85,7 +85,7 @@ Problem problem_of(const flashtile_bundle_item& item) {
 void add_jobs(const flashtile_bundle_item& item, std::vector<Job>& jobs) {
     check(item);
     const Problem problem = problem_of(item);
-    Access access = access_of(problem, Operands{});  // of contiguous tensors
+    Access access = contiguous_access(problem);
     access.seqused = (item.options & FLASHTILE_WITH_SEQUSED) != 0;
     access.dbias = (item.options & FLASHTILE_WITH_BIAS_GRADIENT) != 0;
     for (const DeviceFacts& device : devices_of(item.architecture))
@@ -150,4 +150,4 @@ void compile_bundle(const std::string& path, std::span<const flashtile_bundle_it
     write_bundle(path, kernels);
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

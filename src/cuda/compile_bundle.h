@@ -8,7 +8,7 @@
 
 #include "flashtile/flashtile.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 // Compiles what the items need and writes it as one bundle. progress(done, total) is called after each kernel, from one
 // thread at a time. Throws INVALID_ARGUMENT for an item or a path that cannot be, UNSUPPORTED without an NVRTC that
@@ -16,4 +16,4 @@ namespace flashtile::cuda {
 void compile_bundle(const std::string& path, std::span<const flashtile_bundle_item> items,
                     const std::function<void(std::size_t, std::size_t)>& progress);
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 int count_devices() {
@@ -94,4 +94,4 @@ ContextScope::~ContextScope() {
     if (pushed_) driver().cuCtxPopCurrent(&popped);
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

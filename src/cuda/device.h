@@ -4,7 +4,7 @@
 #include "cuda/device_facts.h"
 #include "cuda/driver.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 class Device {
 public:
@@ -41,4 +41,4 @@ private:
     bool pushed_ = false;
 };
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -3,8 +3,11 @@
 #include "cuda/device_facts.h"
 
 #include <array>
+#include <cctype>
 
-namespace flashtile::cuda {
+#include "core/error.h"
+
+namespace flashtile::gpu {
 namespace {
 
 DeviceFacts facts(const char* name, int architecture, int multiprocessors, int l2_mib) {
@@ -15,6 +18,13 @@ DeviceFacts facts(const char* name, int architecture, int multiprocessors, int l
             .shared_memory_per_block = (shared_kib - 1) * 1024,
             .shared_memory_per_multiprocessor = shared_kib * 1024,
             .l2_bytes = l2_mib * 1024 * 1024};
+}
+
+std::string plain(std::string_view name) {
+    std::string text;
+    for (const char c : name)
+        if (c != ' ') text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return text;
 }
 
 }  // namespace
@@ -30,4 +40,13 @@ std::span<const DeviceFacts> known_devices() {
     return list;
 }
 
-}  // namespace flashtile::cuda
+const DeviceFacts& known_device(std::string_view name) {
+    std::string allowed;
+    for (const DeviceFacts& facts : known_devices()) {
+        if (plain(facts.name) == plain(name)) return facts;
+        allowed += (allowed.empty() ? "" : ", ") + facts.name;
+    }
+    throw Error(FLASHTILE_INVALID_ARGUMENT, "device_name is '" + std::string(name) + "', allowed is one of " + allowed);
+}
+
+}  // namespace flashtile::gpu

@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 struct DeviceFacts {
     std::string name;
@@ -22,4 +23,7 @@ struct DeviceFacts {
 // GPUs by name, for `flashtile info --plan` and for tests.
 std::span<const DeviceFacts> known_devices();
 
-}  // namespace flashtile::cuda
+// One of them; case and spaces do not count. Throws INVALID_ARGUMENT with the list.
+const DeviceFacts& known_device(std::string_view name);
+
+}  // namespace flashtile::gpu

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 struct Opened {
@@ -87,4 +87,4 @@ std::string why_no_driver() {
     return opened().why_not;
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -7,7 +7,7 @@
 
 #include "cuda/driver_types.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 // The functions that are used, by their names in the driver without the version.
 struct Driver {
@@ -36,4 +36,4 @@ std::string why_no_driver();
 // "12.8" for 12080, as the driver and NVRTC count.
 std::string version_text(int version);
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 using CUdevice = int;
 using CUdeviceptr = unsigned long long;
@@ -144,4 +144,4 @@ enum CUtensorMapL2promotion : int {
 };
 enum CUtensorMapFloatOOBfill : int { CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0 };
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -1,66 +1,17 @@
-// info.cpp: see info.h. The library has no JSON library, and this is all that it writes.
+// info.cpp: see info.h.
 #include "cuda/info.h"
 
 #include <filesystem>
-#include <string_view>
 #include <vector>
 
 #include "core/error.h"
 #include "cuda/device.h"
 #include "cuda/jit/compile.h"
 #include "cuda/jit/images.h"
+#include "cuda/json.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
-
-std::string json(std::string_view text) {
-    std::string quoted = "\"";
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (c == '"' || c == '\\')
-            quoted += {'\\', c};
-        else if (byte < 0x20)
-            quoted += std::string("\\u00") + "0123456789abcdef"[byte / 16] + "0123456789abcdef"[byte % 16];
-        else
-            quoted += c;
-    }
-    return quoted + "\"";
-}
-std::string json(const std::string& text) {
-    return json(std::string_view(text));
-}
-std::string json(const char* text) {
-    return json(std::string_view(text));
-}
-std::string json(bool value) {
-    return value ? "true" : "false";
-}
-std::string json(std::uint64_t value) {
-    return std::to_string(value);
-}
-std::string json(int value) {
-    return std::to_string(value);
-}
-
-// A JSON object or list, one member after another.
-class Members {
-public:
-    template <class Value>
-    Members& add(const char* name, const Value& value) {
-        return raw(json(name) + ": " + json(value));
-    }
-    Members& add(const char* name, const Members& list, const char* brackets) {
-        return raw(json(name) + ": " + list.in(brackets));
-    }
-    Members& raw(const std::string& member) {
-        text_ += (text_.empty() ? "" : ", ") + member;
-        return *this;
-    }
-    std::string in(const char* brackets) const { return brackets[0] + text_ + brackets[1]; }
-
-private:
-    std::string text_;
-};
 
 template <class List>
 Members list_of(const List& values) {
@@ -153,4 +104,4 @@ std::string info_json() {
         .in("{}");
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -3,10 +3,10 @@
 
 #include <string>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 // JSON: the driver, the devices, NVRTC, the cache, the bundles; and of what is missing, why and where it was looked
 // for. Makes no context on any device.
 std::string info_json();
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

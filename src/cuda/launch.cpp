@@ -4,7 +4,7 @@
 #include "cuda/jit/kernels.h"
 #include "cuda/jit/render.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 constexpr double kLog2e = 1.4426950408889634;
@@ -53,6 +53,8 @@ KernelParams params_of(const Problem& p, const Operands& x) {
     k.bias_cols = x.bias_cols;
     k.scale = p.scale;
     k.scale_log2 = static_cast<float>(static_cast<double>(p.scale) * kLog2e);
+    k.natural_unit =
+        k.scale_log2 != 0.0f ? static_cast<double>(p.scale) / static_cast<double>(k.scale_log2) : 1.0 / kLog2e;
     k.softcap = p.softcap;
     k.top_left = p.top_left ? 1 : 0;
     k.diagonal = p.diagonal;
@@ -80,4 +82,4 @@ void launch(const PlannedKernel& kernel, const KernelParams& params, const Devic
     if (result != CUDA_SUCCESS) driver().check(result, "launching the kernel of " + to_string(kernel.config));
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

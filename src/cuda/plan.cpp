@@ -7,6 +7,7 @@
 #include <limits>
 #include <span>
 #include <sstream>
+#include <string_view>
 
 #include "core/error.h"
 #include "cuda/tensor_map.h"
@@ -14,14 +15,16 @@
 #include "cuda/tiles/sm90.h"
 #include "shared/kernel_layout.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
-// A configuration must leave this much of a block's shared memory to the system.
+// What the system takes of a multiprocessor's shared memory for each block beside what the block may opt in to.
 constexpr int kReservedSharedMemory = 1024;
 constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostRows = std::numeric_limits<std::int32_t>::max() - 1024;
 constexpr std::int64_t kWidestBackward = 256;
+constexpr std::int64_t kShort = 2048, kLong = 4096;         // queries and keys at which sm90's tiles change
+constexpr std::int64_t kMostUnits = std::int64_t{1} << 40;  // no size of the workspace overflows
 
 Element element_of(DType dtype) {
     return dtype == DType::fp32 ? Element::fp32 : dtype == DType::fp16 ? Element::fp16 : Element::bf16;
@@ -89,6 +92,10 @@ int warps_down(int rows, std::initializer_list<int> columns, int warps) {
 
 bool place_warps(KernelConfig& c) {
     if (c.kernel == Kernel::forward_sm90) return true;
+    if (c.kernel == Kernel::backward_sm90) {
+        c.warps_dq = c.Br == 64 ? 4 : 8;
+        return true;
+    }
     if (c.kernel == Kernel::forward) return c.Br % (c.warps * 16) == 0;
     const int d = padded(c, c.head_dim), dv = padded(c, c.head_dim_v);
     c.warps_s = warps_down(c.Br, {c.Bc}, c.warps);
@@ -100,7 +107,6 @@ bool place_warps(KernelConfig& c) {
 // Fills the tile in from the first row of the table that serves, with at most `most_queries` in it.
 PlannedKernel choose(KernelConfig c, std::span<const Tile> table, int widest, const DeviceFacts& device,
                      int most_queries = std::numeric_limits<int>::max()) {
-    const int available = device.shared_memory_per_block - kReservedSharedMemory;
     for (const Tile& tile : table) {
         if (tile.widest < widest || tile.Br > most_queries) continue;
         c.Br = tile.Br;
@@ -110,7 +116,7 @@ PlannedKernel choose(KernelConfig c, std::span<const Tile> table, int widest, co
         c.blocks_per_sm = tile.blocks_per_sm;
         if (!place_warps(c)) continue;
         const int bytes = shared_bytes(c);
-        if (bytes > available) continue;
+        if (bytes > device.shared_memory_per_block) continue;
         // blocks that must share a multiprocessor must also share its memory
         if (tile.blocks_per_sm * (bytes + kReservedSharedMemory) > device.shared_memory_per_multiprocessor) continue;
         return {c, bytes, 0, tile.why};
@@ -118,7 +124,7 @@ PlannedKernel choose(KernelConfig c, std::span<const Tile> table, int widest, co
     unsupported("head_dim is " + std::to_string(c.head_dim) + " and head_dim_v " + std::to_string(c.head_dim_v) +
                 ", and " + device.name + " has " + std::to_string(device.shared_memory_per_block) +
                 " bytes of shared memory a block: too little for this " +
-                (c.kernel == Kernel::forward ? "forward" : "backward") +
+                (c.kernel == Kernel::forward || c.kernel == Kernel::forward_sm90 ? "forward" : "backward") +
                 " pass; smaller head dimensions or the CPU do");
 }
 
@@ -137,12 +143,37 @@ std::int64_t query_blocks(const Problem& p, int Br) {
     return checked_blocks(blocks_of(p.seqlen_q, Br) * p.heads * p.batch);
 }
 
-// What Hopper's forward kernel does not cover falls back to the general one.
-bool serves_sm90(const KernelConfig& c, const Access& access, const DeviceFacts& device) {
-    return device.architecture == 90 && c.element != Element::fp32 && std::max(c.head_dim, c.head_dim_v) <= 256 &&
-           access.tensor_maps && access.vector_bytes == 16 && !c.packed && !c.seqused && !c.mask &&
-           c.bias == BiasElement::none;
+// The first thing that keeps a problem from Hopper's kernels, and so for the general ones; "": nothing does.
+std::string_view why_not_sm90(const KernelConfig& c, const Problem& p, const Access& access,
+                              const DeviceFacts& device) {
+    if (device.architecture != 90) return "the GPU is not of compute capability 9.0";
+    if (c.element == Element::fp32) return "wgmma would round fp32 to TF32";
+    if (std::max(c.head_dim, c.head_dim_v) > 256) return "a head dimension over 256";
+    if (!access.tensor_maps || access.vector_bytes != 16)
+        return "the copy engine wants addresses and strides in multiples of 16 bytes, and no broadcast";
+    if (c.packed) return "packed batches: a tile would reach into the next sequence";
+    if (c.seqused) return "seqused";
+    if (p.batch_invariant) return "batch_invariant: packed batches must get the same tiles";
+    if (c.mask) return "a boolean mask";
+    if (c.bias != BiasElement::none) return "a bias";
+    return "";
 }
+
+std::string_view why_not_backward_sm90(const KernelConfig& c, const Problem& p, const Access& access,
+                                       const DeviceFacts& device) {
+    if (const std::string_view why = why_not_sm90(c, p, access, device); !why.empty()) return why;
+    if (c.softcap) return "softcap";
+    if (c.alibi) return "ALiBi";
+    if (c.scale_first) return "a scale that is not positive";
+    if (c.dropout) return "dropout";
+    const int d = chunk_columns(c.head_dim);
+    if (d > 128) return "a head dimension over 128";
+    if (d != chunk_columns(c.head_dim_v)) return "head_dim and head_dim_v of different widths";
+    if (d != padded(c, c.head_dim)) return "a head_dim that is padded past the columns of dQ";
+    return "";
+}
+
+}  // namespace
 
 const char* name_of(Kernel kernel) {
     switch (kernel) {
@@ -154,6 +185,8 @@ const char* name_of(Kernel kernel) {
             return "backward_prepare";
         case Kernel::backward:
             return "backward_sm80";
+        case Kernel::backward_sm90:
+            return "backward_sm90";
         case Kernel::backward_finish:
             return "backward_finish";
         case Kernel::backward_bias:
@@ -162,9 +195,17 @@ const char* name_of(Kernel kernel) {
     return "unknown";
 }
 
+namespace {
+
 // Bytes that an address or a stride is a multiple of, at most 16.
 int alignment_of(std::uint64_t bytes) {
     return bytes == 0 ? 16 : 1 << std::min(4, std::countr_zero(bytes));
+}
+
+// With every bit that is set in the bytes of a row of q and k, or of v.
+std::uint64_t row_bytes(const Problem& p) {
+    const auto size = static_cast<std::uint64_t>(size_of(p.dtype));
+    return static_cast<std::uint64_t>(p.head_dim) * size | static_cast<std::uint64_t>(p.head_dim_v) * size;
 }
 
 }  // namespace
@@ -172,7 +213,7 @@ int alignment_of(std::uint64_t bytes) {
 Access access_of(const Problem& p, const Operands& x) {
     Access access;
     const auto size = static_cast<std::uint64_t>(size_of(p.dtype));
-    std::uint64_t all = static_cast<std::uint64_t>(p.head_dim) * size | static_cast<std::uint64_t>(p.head_dim_v) * size;
+    std::uint64_t all = row_bytes(p);
     const auto see = [&](const Operand& t, std::int64_t rows, std::int64_t heads) {
         if (!t) return;
         all |= reinterpret_cast<std::uintptr_t>(t.data);
@@ -198,6 +239,13 @@ Access access_of(const Problem& p, const Operands& x) {
     return access;
 }
 
+Access contiguous_access(const Problem& p) {
+    Access access;
+    access.vector_bytes = alignment_of(row_bytes(p));
+    access.tensor_maps = access.vector_bytes == 16;
+    return access;
+}
+
 ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFacts& device) {
     check_sizes(p, device);
     KernelConfig c = common(p, access);
@@ -205,10 +253,19 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
     c.lse = access.lse;
     c.lazy_rescale = !p.batch_invariant;
     const bool fp32 = c.element == Element::fp32;
-    if (serves_sm90(c, access, device)) {
+    const std::string_view why_not = why_not_sm90(c, p, access, device);
+    if (why_not.empty()) {
         c.kernel = Kernel::forward_sm90;
-        ForwardPlan plan{choose(c, sm90::kForward, std::max(c.head_dim, c.head_dim_v), device)};
-        plan.forward.blocks = query_blocks(p, plan.forward.config.Br);
+        const auto table = [&]() -> std::span<const Tile> {
+            if (p.seqlen_q < kShort) return sm90::kForwardShort;
+            return p.seqlen_k >= kLong && !c.band ? std::span<const Tile>(sm90::kForwardLong) : sm90::kForward;
+        }();
+        ForwardPlan plan{choose(c, table, std::max(c.head_dim, c.head_dim_v), device)};
+        // Persistent, one thread block a multiprocessor, where tiles are unequal or short; long equal ones gain
+        // nothing.
+        const std::int64_t tiles = query_blocks(p, plan.forward.config.Br);
+        const bool persistent = c.band || p.seqlen_k < kLong;
+        plan.forward.blocks = persistent ? std::min<std::int64_t>(tiles, device.multiprocessors) : tiles;
         return plan;
     }
     const int most = fp32 ? sm80::kMostValueColumnsFp32 : sm80::kMostValueColumns;
@@ -222,11 +279,12 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
     const auto table = [&]() -> std::span<const Tile> {
         if (fp32) return sm80::kForwardFp32;
         if (c.scale_first || c.dropout) return sm80::kForwardWithOptions;
-        if (c.packed || c.seqused) return sm80::kForwardPacked;
+        if (c.packed || c.seqused || p.batch_invariant) return sm80::kForwardPacked;
         return sm80::kForward;
     }();
     ForwardPlan plan{choose(c, table, std::max(c.head_dim, c.head_dim_v), device)};
     plan.forward.blocks = checked_blocks(query_blocks(p, plan.forward.config.Br) * c.value_slices);
+    plan.forward.why_not_sm90 = why_not;
     return plan;
 }
 
@@ -245,10 +303,15 @@ BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceF
     const auto table = [&]() -> std::span<const Tile> {
         if (fp32) return sm80::kBackwardFp32;
         if (c.softcap) return sm80::kBackwardSoftcap;
-        if (c.scale_first || c.dropout || c.packed || c.seqused) return sm80::kBackwardWithOptions;
+        if (c.scale_first || c.dropout || c.packed || c.seqused || p.batch_invariant) return sm80::kBackwardWithOptions;
         return sm80::kBackward;
     }();
-    plan.backward = choose(c, table, widest, device);
+    constexpr int kConsumerWarps = 8;
+    const std::string_view why_not = why_not_backward_sm90(c, p, access, device);
+    const bool hopper = why_not.empty();
+    if (hopper) c.kernel = Kernel::backward_sm90;
+    plan.backward = choose(c, hopper ? std::span<const Tile>(sm90::kBackward) : table, widest, device);
+    plan.backward.why_not_sm90 = why_not;
     const KernelConfig& main = plan.backward.config;
     plan.backward.blocks = checked_blocks(blocks_of(p.seqlen_k, main.Bc) * p.kv_heads * p.batch);
 
@@ -258,6 +321,7 @@ BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceF
     around.scale_first = around.deterministic = false;
     around.bias = BiasElement::none;
     around.blocks_per_sm = 1;
+    if (hopper) around.warps = kConsumerWarps;
     around.kernel = Kernel::backward_prepare;
     plan.prepare = {around, 0, query_blocks(p, main.Br), "a unit of Br queries a block"};
     around.kernel = Kernel::backward_finish;
@@ -276,6 +340,10 @@ BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceF
     }
 
     plan.units = (p.packed ? p.total_q : p.batch * p.seqlen_q) / main.Br + p.batch;
+    if (plan.units > kMostUnits / p.heads)
+        unsupported("the problem's backward pass takes " + std::to_string(plan.units) + " units of " +
+                    std::to_string(main.Br) + " queries for each of " + std::to_string(p.heads) +
+                    " heads, supported is at most " + std::to_string(kMostUnits) + " in all");
     const auto rows = static_cast<std::size_t>(p.heads * plan.units * main.Br);
     std::size_t next = 0;
     const auto take = [&](std::size_t bytes) {
@@ -284,7 +352,7 @@ BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceF
         return at;
     };
     plan.lse = take(rows * sizeof(float));
-    plan.lse_rest = take(rows * sizeof(float));
+    plan.lse_natural = take(rows * sizeof(float));
     plan.D = take(rows * sizeof(float));
     plan.dq = take(rows * static_cast<std::size_t>(padded(main, main.head_dim)) * sizeof(float));
     plan.turn = take(static_cast<std::size_t>(p.heads * plan.units) * sizeof(std::uint32_t));
@@ -292,8 +360,13 @@ BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceF
     return plan;
 }
 
-std::vector<KernelConfig> configs_for(const Problem& problem, const Access& access, const DeviceFacts& device) {
-    std::vector<KernelConfig> configs = {plan_forward(problem, access, device).forward.config};
+std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device) {
+    std::vector<KernelConfig> configs;
+    for (problem.seqlen_q = 1; problem.seqlen_q <= kShort; problem.seqlen_q += kShort - 1)
+        for (problem.seqlen_k = 1; problem.seqlen_k <= kLong; problem.seqlen_k += kLong - 1) {
+            const KernelConfig config = plan_forward(problem, access, device).forward.config;
+            if (std::ranges::find(configs, config) == configs.end()) configs.push_back(config);
+        }
     if (problem.head_dim > kWidestBackward || problem.head_dim_v > kWidestBackward) return configs;
     const BackwardPlan backward = plan_backward(problem, access, device);
     for (const PlannedKernel* kernel : {&backward.prepare, &backward.backward, &backward.finish})
@@ -317,4 +390,4 @@ std::string describe(const PlannedKernel& kernel) {
     return text.str();
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

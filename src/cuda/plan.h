@@ -4,13 +4,14 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/problem.h"
 #include "cuda/device_facts.h"
 #include "shared/kernel_config.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 // What operands allow beside what the Problem says.
 struct Access {
@@ -26,12 +27,16 @@ struct Access {
 
 Access access_of(const Problem& problem, const Operands& operands);
 
+// That of contiguous tensors.
+Access contiguous_access(const Problem& problem);
+
 // One kernel of a plan.
 struct PlannedKernel {
     KernelConfig config;
-    int shared_memory = 0;    // dynamic, bytes
-    std::int64_t blocks = 0;  // thread blocks; 0: nothing to do
-    const char* why = "";     // the tile table's reason
+    int shared_memory = 0;               // dynamic, bytes
+    std::int64_t blocks = 0;             // thread blocks; 0: nothing to do
+    const char* why = "";                // the tile table's reason
+    std::string_view why_not_sm90 = {};  // of forward and backward: why not the kernel for Hopper; empty where it is
 };
 
 struct ForwardPlan {
@@ -43,17 +48,19 @@ struct BackwardPlan {
     std::int64_t units = 0;                         // of Br queries, of a head, over all sequences
 
     // Bytes of the workspace and where its parts start.
-    std::size_t lse = 0, lse_rest = 0, D = 0, dq = 0, turn = 0, workspace = 0;
+    std::size_t lse = 0, lse_natural = 0, D = 0, dq = 0, turn = 0, workspace = 0;
 };
 
 // Throws UNSUPPORTED where no kernel serves the problem on this GPU, naming what would.
 ForwardPlan plan_forward(const Problem& problem, const Access& access, const DeviceFacts& device);
 BackwardPlan plan_backward(const Problem& problem, const Access& access, const DeviceFacts& device);
 
-// All the configs that a problem needs, forward and backward, as `flashtile compile` makes them.
-std::vector<KernelConfig> configs_for(const Problem& problem, const Access& access, const DeviceFacts& device);
+// All the configs that a problem needs at whatever lengths, forward and backward, as `flashtile compile` makes them.
+std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device);
+
+const char* name_of(Kernel kernel);
 
 // "forward_sm80 bf16 d=128 dv=128, 128x64 tile, 4 warps, ...": a line for people.
 std::string describe(const PlannedKernel& kernel);
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -7,7 +7,7 @@
 #include "cuda/driver.h"
 #include "shared/kernel_layout.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 constexpr std::int64_t kAlignment = 16;
@@ -56,17 +56,24 @@ bool can_map(const Problem& p, const Operands& x) {
     const std::int64_t size = size_of(p.dtype);
     return p.head_dim * size % kAlignment == 0 && p.head_dim_v * size % kAlignment == 0 &&
            can_map(x.q, p.seqlen_q, p.heads, p.batch, size) && can_map(x.k, p.seqlen_k, p.kv_heads, p.batch, size) &&
-           can_map(x.v, p.seqlen_k, p.kv_heads, p.batch, size);
+           can_map(x.v, p.seqlen_k, p.kv_heads, p.batch, size) &&
+           (!x.dout || can_map(x.dout, p.seqlen_q, p.heads, p.batch, size));
 }
 
 void set_maps(KernelParams& params, const KernelConfig& config, const Problem& p, const Operands& x) {
     const Band band{p.diagonal + (p.top_left ? 0 : p.seqlen_k - p.seqlen_q), p.window_left, p.window_right};
-    const std::int64_t first = std::min<std::int64_t>(band.first_key(0), p.seqlen_k);
-    const std::int64_t end = p.seqlen_q > 0 ? band.end_key(p.seqlen_q - 1, p.seqlen_k) : 0;
-    params.first_key = static_cast<int>(first);
-    params.q_map = map_of(x.q, p.dtype, p.head_dim, 0, p.seqlen_q, p.heads, p.batch, config.Br);
-    params.k_map = map_of(x.k, p.dtype, p.head_dim, first, end, p.kv_heads, p.batch, config.Bc);
-    params.v_map = map_of(x.v, p.dtype, p.head_dim_v, first, end, p.kv_heads, p.batch, config.Bc);
+    const std::int64_t first_k = std::min<std::int64_t>(band.first_key(0), p.seqlen_k);
+    const std::int64_t end_k = p.seqlen_q > 0 ? band.end_key(p.seqlen_q - 1, p.seqlen_k) : 0;
+    params.first_key = static_cast<int>(first_k);
+    params.k_map = map_of(x.k, p.dtype, p.head_dim, first_k, end_k, p.kv_heads, p.batch, config.Bc);
+    params.v_map = map_of(x.v, p.dtype, p.head_dim_v, first_k, end_k, p.kv_heads, p.batch, config.Bc);
+    // In forward a query that sees no key harms only itself; in backward it would harm dK and dV.
+    const bool backward = static_cast<bool>(x.dout);
+    const std::int64_t first_q = backward ? std::min<std::int64_t>(band.first_query(0), p.seqlen_q) : 0;
+    const std::int64_t end_q = !backward ? p.seqlen_q : p.seqlen_k > 0 ? band.end_query(p.seqlen_k - 1, p.seqlen_q) : 0;
+    params.first_query = static_cast<int>(first_q);
+    params.q_map = map_of(x.q, p.dtype, p.head_dim, first_q, end_q, p.heads, p.batch, config.Br);
+    if (backward) params.dout_map = map_of(x.dout, p.dtype, p.head_dim_v, first_q, end_q, p.heads, p.batch, config.Br);
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

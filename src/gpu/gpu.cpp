@@ -7,10 +7,6 @@
 
 namespace flashtile::gpu {
 
-using cuda::ContextScope;
-using cuda::device;
-using cuda::driver;
-
 std::string why_not(int ordinal) try {
     static_cast<void>(device(ordinal));
     return "";
@@ -83,7 +79,7 @@ void Buffer::repeat(std::size_t period) {
 
 Stream::Stream(int ordinal) : ordinal_(ordinal) {
     const ContextScope current(device(ordinal));
-    driver().check(driver().cuStreamCreate(&handle_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
+    driver().check(driver().cuStreamCreate(&handle_, CU_STREAM_NON_BLOCKING), "making a stream");
 }
 
 Stream::~Stream() {
@@ -100,13 +96,13 @@ void Stream::upload(const Buffer& to, std::span<const std::byte> from) const {
     if (from.size() > to.size()) throw std::out_of_range("Stream::upload");
     const ContextScope current(device(ordinal_));
     driver().check(
-        driver().cuMemcpyHtoDAsync(reinterpret_cast<cuda::CUdeviceptr>(to.data()), from.data(), from.size(), handle_),
+        driver().cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(to.data()), from.data(), from.size(), handle_),
         "copying to the GPU in a stream");
 }
 
 Event::Event(int ordinal) : ordinal_(ordinal) {
     const ContextScope current(device(ordinal));
-    driver().check(driver().cuEventCreate(&handle_, cuda::CU_EVENT_DEFAULT), "making an event");
+    driver().check(driver().cuEventCreate(&handle_, CU_EVENT_DEFAULT), "making an event");
 }
 
 Event::~Event() {
@@ -133,7 +129,7 @@ float Event::milliseconds_since(const Event& earlier) const {
 
 Graph::Graph(const Stream& stream, const std::function<void()>& work) : ordinal_(stream.ordinal()) {
     const ContextScope current(device(ordinal_));
-    driver().check(driver().cuStreamBeginCapture(stream.handle(), cuda::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+    driver().check(driver().cuStreamBeginCapture(stream.handle(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                    "beginning a capture");
     std::exception_ptr failed;
     try {
@@ -141,10 +137,10 @@ Graph::Graph(const Stream& stream, const std::function<void()>& work) : ordinal_
     } catch (...) {
         failed = std::current_exception();
     }
-    cuda::CUgraph graph = nullptr;
-    const cuda::CUresult ended = driver().cuStreamEndCapture(stream.handle(), &graph);
-    cuda::CUresult made = ended;
-    if (!failed && ended == cuda::CUDA_SUCCESS) made = driver().cuGraphInstantiateWithFlags(&handle_, graph, 0);
+    CUgraph graph = nullptr;
+    const CUresult ended = driver().cuStreamEndCapture(stream.handle(), &graph);
+    CUresult made = ended;
+    if (!failed && ended == CUDA_SUCCESS) made = driver().cuGraphInstantiateWithFlags(&handle_, graph, 0);
     if (graph != nullptr) driver().cuGraphDestroy(graph);
     if (failed) std::rethrow_exception(failed);
     driver().check(made, "capturing a graph");

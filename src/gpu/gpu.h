@@ -40,7 +40,7 @@ public:
     void repeat(std::size_t period);
 
 private:
-    cuda::CUdeviceptr address_ = 0;
+    CUdeviceptr address_ = 0;
     std::size_t size_ = 0;
     int ordinal_ = 0;
 };
@@ -53,14 +53,14 @@ public:
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
 
-    cuda::CUstream handle() const { return handle_; }
+    CUstream handle() const { return handle_; }
     int ordinal() const { return ordinal_; }
     void synchronize() const;
     // Submits a copy from memory that must stay until the stream has come that far.
     void upload(const Buffer& to, std::span<const std::byte> from) const;
 
 private:
-    cuda::CUstream handle_ = nullptr;
+    CUstream handle_ = nullptr;
     int ordinal_;
 };
 
@@ -77,7 +77,7 @@ public:
     float milliseconds_since(const Event& earlier) const;  // both have happened
 
 private:
-    cuda::CUevent handle_ = nullptr;
+    CUevent handle_ = nullptr;
     int ordinal_;
 };
 
@@ -92,7 +92,7 @@ public:
     void launch(const Stream& stream) const;
 
 private:
-    cuda::CUgraphExec handle_ = nullptr;
+    CUgraphExec handle_ = nullptr;
     int ordinal_;
 };
 

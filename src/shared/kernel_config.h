@@ -15,7 +15,8 @@ enum class Kernel : int {
     forward,           // mma.sync, every GPU since Ampere
     forward_sm90,      // wgmma and TMA, Hopper
     backward_prepare,  // D, LSE in log2 units, dQ = 0
-    backward,          // dK, dV, and dQ in fp32
+    backward,          // dK, dV, and dQ in fp32: mma.sync
+    backward_sm90,     // the same: wgmma and TMA
     backward_finish,   // dQ to q's type
     backward_bias,     // dbias, by a pass of its own in a fixed order
 };

@@ -51,13 +51,18 @@ constexpr int chunk_columns(int columns) {
 }
 constexpr int kMostBarriers = 128;  // bytes of them
 
-// Q (later O), the stages of K and V, barriers; and what aligning the start to 1024 bytes may take.
-constexpr int forward_sm90_shared_bytes(const KernelConfig& c) {
-    const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
-    return 2 * (c.Br * larger(d, dv) + c.stages * c.Bc * (d + dv)) + kMostBarriers + 1024;
+// Hopper's forward: the next tile's Q has a place of its own where there is one.
+constexpr int query_stages(const KernelConfig& c) {
+    return larger(c.head_dim, c.head_dim_v) <= 128 ? 2 : 1;
 }
 
-// What backward keeps of a row beside Q and dO: LSE, the rest of LSE, D.
+// The stages of Q (later O), of K and V, barriers; and what aligning the start to 1024 bytes may take.
+constexpr int forward_sm90_shared_bytes(const KernelConfig& c) {
+    const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
+    return 2 * (query_stages(c) * c.Br * larger(d, dv) + c.stages * c.Bc * (d + dv)) + kMostBarriers + 1024;
+}
+
+// What backward keeps of a row beside Q and dO: LSE in log2 and in natural units, D.
 constexpr int kRowStatistics = 3;
 
 // K, V, the stages of Q, dO and the rows' statistics, then P and dS, then a bit for each key that is seen.
@@ -68,12 +73,20 @@ constexpr int backward_shared_bytes(const KernelConfig& c) {
            2 * tile_bytes(c, c.Br, c.Bc) + 2 * round_up(c.Bc, 32) / 8;
 }
 
+// K, V, the stages of Q and dO, two tiles of dS, the statistics of the stages, barriers.
+constexpr int backward_sm90_shared_bytes(const KernelConfig& c) {
+    const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
+    return 2 * ((c.Bc + c.stages * c.Br) * (d + dv) + 2 * c.Br * c.Bc) + c.stages * 2 * c.Br * 4 + kMostBarriers + 1024;
+}
+
 constexpr int shared_bytes(const KernelConfig& c) {
     switch (c.kernel) {
         case Kernel::forward:
             return forward_shared_bytes(c);
         case Kernel::forward_sm90:
             return forward_sm90_shared_bytes(c);
+        case Kernel::backward_sm90:
+            return backward_sm90_shared_bytes(c);
         case Kernel::backward:
         case Kernel::backward_bias:
             return backward_shared_bytes(c);

@@ -30,8 +30,10 @@ struct alignas(64) TensorMap {
 };
 
 struct KernelParams {
-    TensorMap q_map, k_map, v_map;  // (columns, rows, heads, batch); the kernels of Hopper
-    int first_key;                  // row 0 of k_map and v_map
+    // (columns, rows, heads, batch); the kernels of Hopper
+    TensorMap q_map, k_map, v_map, dout_map;
+    int first_key;    // row 0 of k_map and v_map
+    int first_query;  // row 0 of q_map and dout_map
 
     DeviceTensor q, k, v, out, lse, slopes, bias, mask;
     DeviceTensor dout, dq, dk, dv, dlse, dbias;
@@ -44,6 +46,7 @@ struct KernelParams {
     Index head_dim_v;
     Index bias_batch, bias_heads, bias_rows, bias_cols;  // the shape that dbias sums to
 
+    double natural_unit;  // scale / scale_log2, as it was rounded: from log2 units to natural ones
     float scale;
     float scale_log2;  // scale * log2(e)
     float softcap;
@@ -59,8 +62,8 @@ struct KernelParams {
     // Backward's workspace. Rows are counted in units of unit_rows (the main kernel's Br), every sequence starting at a
     // unit of its own: row i of sequence b, head h lies at (h * units + first unit of b) * unit_rows + i.
     int unit_rows;
-    float* ws_lse;       // log2 units; +inf where a row sees no key or does not exist
-    float* ws_lse_rest;  // what rounding LSE to fp32 left out
+    float* ws_lse;  // log2 units; +inf where a row sees no key or does not exist
+    float* ws_lse_natural;
     float* ws_D;
     float* ws_dq;       // fp32, unit by unit in the order of the accumulator fragments
     unsigned* ws_turn;  // (head, unit): whose turn it is to add to dQ

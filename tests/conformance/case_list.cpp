@@ -27,6 +27,7 @@ public:
         magnitudes();
         memory();
         long_sequences();
+        full_grids();
         return std::move(cases_);
     }
 
@@ -116,14 +117,6 @@ private:
                 c.type = type_of(n++);
                 c.threads = 1 + static_cast<int>(n % 3);
             }
-        // More than the 65535 blocks that a GPU's grid has in all dimensions but one.
-        for (const bool sequences : {false, true}) {
-            Case& c = add(sequences ? "heads/70000_sequences" : "heads/70000");
-            size(c, 2, 3, sequences ? 1 : 70000, 4);
-            c.batch = sequences ? 70000 : 1;
-            c.type = bf16;
-            c.threads = 2;
-        }
     }
 
     struct Option {
@@ -419,6 +412,17 @@ private:
             size(f, 2003, 9, 2, 64);
             f.type = type;
             f.threads = 3;
+        }
+    }
+
+    // More heads, or more sequences, than the 65535 blocks that a GPU's grid has in all dimensions but one.
+    void full_grids() {
+        for (const bool sequences : {false, true}) {
+            Case& c = add(sequences ? "heads/70000_sequences" : "heads/70000");
+            size(c, 2, 3, sequences ? 1 : 70000, 4);
+            c.batch = sequences ? 70000 : 1;
+            c.type = bf16;
+            c.threads = 2;
         }
     }
 

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "temporary_folder.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 const std::vector<BundledKernel> kernels = {
@@ -76,4 +76,4 @@ TEST_F(BundleTest, WhatIsNoFileIsRefused) {
 }
 
 }  // namespace
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -33,7 +33,7 @@ int ask_fake(const char* function) {
 
 void ask_for_kernels(int configs, int threads, int devices) {
     std::mutex mutex;
-    std::set<const cuda::LoadedKernel*> kernels;
+    std::set<const gpu::LoadedKernel*> kernels;
     int mode = 0;  // what a thread's capture mode was left at
     std::string error;
     std::vector<std::jthread> running;
@@ -41,10 +41,10 @@ void ask_for_kernels(int configs, int threads, int devices) {
         running.emplace_back([&, thread] {
             for (int config = 0; config < configs; ++config)
                 for (int n = 0; n < devices; ++n) try {
-                        const cuda::Device& device = cuda::device((thread + n) % devices);  // both at the same time
-                        const cuda::ContextScope scope(device);
+                        const gpu::Device& device = gpu::device((thread + n) % devices);  // both at the same time
+                        const gpu::ContextScope scope(device);
                         const KernelConfig wanted{.head_dim = 16 * (config + 1), .Br = 64, .Bc = 64, .warps = 4};
-                        const cuda::LoadedKernel& kernel = cuda::kernel_for(wanted, device, 50000);
+                        const gpu::LoadedKernel& kernel = gpu::kernel_for(wanted, device, 50000);
                         const std::lock_guard lock(mutex);
                         kernels.insert(&kernel);
                         mode = std::max(mode, ask_fake("fake_capture_mode"));

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 struct DeviceTest : testing::Test {
@@ -105,4 +105,4 @@ TEST_F(DeviceTest, AFailureNamesWhatWasDoneAndTheDriversReason) {
 }
 
 }  // namespace
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

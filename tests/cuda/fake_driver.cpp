@@ -11,7 +11,7 @@
 
 #define FAKE extern "C" __attribute__((visibility("default")))
 
-using namespace flashtile::cuda;
+using namespace flashtile::gpu;
 
 namespace {
 

@@ -2,7 +2,7 @@
 // so that fake_driver.cpp's own take their place.
 #include "cuda/driver_types.h"
 
-using namespace flashtile::cuda;
+using namespace flashtile::gpu;
 
 #define FLASHTILE_DRIVER_FUNCTION(name, version, ...)                                             \
     extern "C" __attribute__((visibility("default"), weak)) CUresult name##version(__VA_ARGS__) { \

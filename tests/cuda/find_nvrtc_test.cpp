@@ -7,7 +7,7 @@
 
 #include "temporary_folder.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 struct FindNvrtc : testing::Test {
@@ -81,4 +81,4 @@ TEST_F(FindNvrtc, TheUsersOwnPackagesAndToolkits) {
 }
 
 }  // namespace
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

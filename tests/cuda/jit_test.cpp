@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <map>
 
 #include "cuda/jit/bundle.h"
@@ -14,7 +16,7 @@
 #include "flashtile/flashtile.h"
 #include "temporary_folder.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 namespace fs = std::filesystem;
@@ -238,6 +240,15 @@ TEST_F(Jit, ABundleOfOtherOptionsServesThemOnly) {
     EXPECT_NE(run("load " + path).find("has 2 kernels, not this one"), std::string::npos);
 }
 
+TEST_F(Jit, ABundleForHopperHoldsItsOwnKernels) {
+    const std::string path = folder / "kernels.ftb";
+    run("bundle " + path + " 90 0 1");
+    std::ifstream file(path, std::ios::binary);
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    for (const char* kernel : {"Kernel::forward_sm90", "Kernel::backward_sm90"})
+        EXPECT_NE(text.find(kernel), std::string::npos) << kernel;
+}
+
 TEST_F(Jit, ABundleIsRefusedBeforeAnythingIsCompiled) {
     const std::string path = folder / "kernels.ftb";
     EXPECT_TRUE(run("bundle " + path + " 81 0 0").starts_with("error 1 architecture is 81, allowed is one of 80, 86"));
@@ -278,4 +289,4 @@ TEST_F(Jit, InfoSaysWhatIsThereAndWhatIsNot) {
 }
 
 }  // namespace
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

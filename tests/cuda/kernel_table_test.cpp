@@ -7,7 +7,7 @@
 #include <set>
 #include <thread>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 KernelKey key(int n) {
@@ -84,4 +84,4 @@ TEST(KernelTable, MayBeReadWhileItGrows) {
 }
 
 }  // namespace
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

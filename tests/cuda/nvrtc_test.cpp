@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 struct NvrtcTest : testing::Test {
@@ -45,4 +45,4 @@ TEST_F(NvrtcTest, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -11,7 +11,7 @@
 #include "cuda/jit/kernel_sources.h"
 #include "temporary_folder.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 #define TEXT_OF(...) #__VA_ARGS__
@@ -127,4 +127,4 @@ TEST(Program, AsksForMachineCodeWhereTheCompilerKnowsTheGpu) {
 }
 
 }  // namespace
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

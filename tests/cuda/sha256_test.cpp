@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 TEST(Sha256, PublishedExamples) {
@@ -37,4 +37,4 @@ TEST(Sha256, PiecesGiveTheSumOfTheWhole) {
 }
 
 }  // namespace
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

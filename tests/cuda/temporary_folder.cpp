@@ -6,7 +6,7 @@
 #include <sstream>
 #include <stdexcept>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 namespace fs = std::filesystem;
 
@@ -48,4 +48,4 @@ Environment::~Environment() {
         ::unsetenv(name_);
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

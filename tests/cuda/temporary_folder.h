@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 class TemporaryFolder {
 public:
@@ -36,4 +36,4 @@ private:
     std::optional<std::string> before_;
 };
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

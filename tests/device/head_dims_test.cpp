@@ -55,7 +55,7 @@ TEST_F(HeadDims, WideForward) {
         for (const dtype type : kTypes) {
             if (!share.has(n++)) continue;
             const conformance::Verdict verdict = judge(d, d, type);
-            if (cuda::device(0).facts().shared_memory_per_block >= kEnough) {
+            if (gpu::device(0).facts().shared_memory_per_block >= kEnough) {
                 EXPECT_FALSE(verdict.comparisons.empty()) << verdict.refused;
             }
         }

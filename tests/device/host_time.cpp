@@ -60,15 +60,15 @@ public:
         const std::string ptx =
             ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry empty(.param .align 8 .b8 p[" +
             std::to_string(sizeof params_) + "])\n{ ret; }\n";
-        const cuda::ContextScope current(cuda::device(0));
-        const auto& driver = cuda::driver();
-        cuda::CUmodule module = nullptr;
+        const gpu::ContextScope current(gpu::device(0));
+        const auto& driver = gpu::driver();
+        gpu::CUmodule module = nullptr;
         driver.check(driver.cuModuleLoadData(&module, ptx.c_str()), "loading the empty kernel");
         driver.check(driver.cuModuleGetFunction(&function_, module, "empty"), "finding the empty kernel");
     }
     void launch() {
-        const cuda::ContextScope current(cuda::device(0));
-        const auto& driver = cuda::driver();
+        const gpu::ContextScope current(gpu::device(0));
+        const auto& driver = gpu::driver();
         void* arguments[] = {&params_};
         driver.check(driver.cuLaunchKernel(function_, 1, 1, 1, 128, 1, 1, 0, stream_.handle(), arguments, nullptr),
                      "launching the empty kernel");
@@ -76,7 +76,7 @@ public:
 
 private:
     const Stream& stream_;
-    cuda::CUfunction function_ = nullptr;
+    gpu::CUfunction function_ = nullptr;
     KernelParams params_{};
 };
 

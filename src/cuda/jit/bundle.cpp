@@ -13,7 +13,7 @@
 #include "cuda/jit/sha256.h"
 #include "cuda/jit/whole_file.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 constexpr const char* kMagic = "flashtile bundle 1";
@@ -87,4 +87,4 @@ void write_bundle(const std::string& path, const std::vector<BundledKernel>& ker
         throw Error(FLASHTILE_INVALID_ARGUMENT, "path is " + path + ", which cannot be written: " + reason);
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -11,7 +11,7 @@
 
 #include "cuda/jit/descriptor.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 struct BundledKernel {
     std::string key;     // key_of(program)
@@ -46,4 +46,4 @@ private:
 // Throws INVALID_ARGUMENT where it cannot be written.
 void write_bundle(const std::string& path, const std::vector<BundledKernel>& kernels);
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

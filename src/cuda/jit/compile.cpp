@@ -7,7 +7,7 @@
 #include "cuda/jit/render.h"
 #include "cuda/jit/sha256.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 std::string target_name(int architecture) {
     // Hopper's own instructions (wgmma) exist in sm_90a only; no later GPU runs sm_90 code, so nothing is lost.
@@ -61,4 +61,4 @@ Compiled compile(const KernelConfig& config, int architecture, bool report) {
     return {std::move(result.image), std::move(result.log)};
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -4,7 +4,7 @@
 #include "cuda/jit/nvrtc.h"
 #include "shared/kernel_config.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 // The program that is compiled for a config: rendered source, what it includes, options. `newest` is the newest
 // architecture that the compiler knows, or 0 for one that knows every architecture.
@@ -25,4 +25,4 @@ Compiled compile(const KernelConfig& config, int architecture, bool report = fal
 // "sm_80", "sm_90a": the target whose machine code the kernels of an architecture are.
 std::string target_name(int architecture);
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -4,7 +4,7 @@
 
 #include "shared/kernel_config.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 // Calls visit(name, value) for every field.
 template <class Visit>
@@ -40,4 +40,4 @@ constexpr void visit_fields(const KernelConfig& config, Visit&& visit) {
     visit("lazy_rescale", lazy_rescale);
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

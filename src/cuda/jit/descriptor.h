@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 class Descriptor {
 public:
@@ -55,4 +55,4 @@ private:
     int number_ = -1;
 };
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

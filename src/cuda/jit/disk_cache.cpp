@@ -12,7 +12,7 @@
 #include "cuda/jit/sha256.h"
 #include "cuda/jit/whole_file.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 namespace fs = std::filesystem;
@@ -95,4 +95,4 @@ std::string DiskCache::why_not() const {
     return ::faccessat(folder.descriptor.get(), ".", W_OK, AT_EACCESS) == 0 ? "" : std::strerror(errno);
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

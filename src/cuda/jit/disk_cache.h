@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 // FLASHTILE_CACHE, else $XDG_CACHE_HOME/flashtile, else ~/.cache/flashtile; empty where none is known.
 std::filesystem::path cache_folder();
@@ -33,4 +33,4 @@ private:
     std::once_flag cleaned_;
 };
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <sstream>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 namespace fs = std::filesystem;
@@ -135,4 +135,4 @@ NvrtcPlaces nvrtc_places() {
     return search.places;
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 struct NvrtcPlaces {
     std::vector<std::string> found;   // what dlopen may be given, best first
@@ -16,4 +16,4 @@ struct NvrtcPlaces {
 // FLASHTILE_NVRTC (a file or its folder) excludes all other places.
 NvrtcPlaces nvrtc_places();
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -15,7 +15,7 @@
 #include "cuda/jit/render.h"
 #include "cuda/jit/single_flight.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 using BundleList = std::vector<std::shared_ptr<const Bundle>>;
@@ -106,4 +106,4 @@ const DiskCache& disk_cache() {
     return state().disk;
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

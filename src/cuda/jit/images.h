@@ -10,7 +10,7 @@
 #include "cuda/jit/disk_cache.h"
 #include "shared/kernel_config.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 // Compiles at most once at a time, however many threads ask. Throws UNSUPPORTED where nothing has it and there is no
 // NVRTC, DEVICE_ERROR where it does not compile.
@@ -26,4 +26,4 @@ std::vector<std::shared_ptr<const Bundle>> bundles();
 // The cache of this process.
 const DiskCache& disk_cache();
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 std::string read(const std::string& name, const std::string& includer) {
@@ -54,4 +54,4 @@ std::vector<SourceFile> with_includes(const std::string& name) {
     return files;
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

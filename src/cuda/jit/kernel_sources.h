@@ -8,7 +8,7 @@
 
 #include "cuda/jit/nvrtc.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 struct EmbeddedSource {
     std::string_view name;  // as it is included: "shared/mask.h", "cuda/kernels/forward_sm80.h"
@@ -21,4 +21,4 @@ std::span<const EmbeddedSource> embedded_sources();
 // the order in which they are first met. Throws INTERNAL for a name that is not there.
 std::vector<SourceFile> with_includes(const std::string& name);
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -11,7 +11,7 @@
 #include "cuda/jit/config_fields.h"
 #include "cuda/jit/kernels.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 struct KernelKey {
     KernelConfig config;
@@ -79,4 +79,4 @@ private:
     std::vector<std::unique_ptr<Slots>> all_;  // a reader may still be in an older one
 };
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -9,7 +9,7 @@
 #include "cuda/jit/render.h"
 #include "cuda/jit/single_flight.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 // Never destroyed: a call may come as late as a static destructor.
@@ -43,4 +43,4 @@ const LoadedKernel& kernel_for(const KernelConfig& config, const Device& device,
     return *kernels().flights.run(name, [&] { return make(key, device); });
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -5,7 +5,7 @@
 #include "cuda/device.h"
 #include "shared/kernel_config.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 struct LoadedKernel {
     CUfunction function = nullptr;
@@ -16,4 +16,4 @@ struct LoadedKernel {
 // shared memory that launches will ask for; the function is allowed that much when it is loaded.
 const LoadedKernel& kernel_for(const KernelConfig& config, const Device& device, int shared_memory);
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "cuda/jit/render.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 // A capture in the global mode forbids what might synchronise, in its thread or in all. Loading a module touches no
@@ -51,4 +51,4 @@ LoadedKernel load(const std::string& image, const KernelConfig& config, const De
     return kernel;
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 namespace fs = std::filesystem;
 
@@ -180,4 +180,4 @@ const std::vector<std::string>& nvrtc_looked() {
     return opening().places.looked;
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

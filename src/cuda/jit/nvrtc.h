@@ -7,7 +7,7 @@
 
 #include "cuda/jit/find_nvrtc.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 // One file of the program: the name by which it is included, and its text.
 struct SourceFile {
@@ -55,4 +55,4 @@ std::string why_no_nvrtc();
 // Where it was looked for.
 const std::vector<std::string>& nvrtc_looked();
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

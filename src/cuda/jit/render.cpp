@@ -3,7 +3,7 @@
 
 #include "cuda/jit/config_fields.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 // The function, and the file in src/cuda/kernels, of each kernel.
@@ -23,6 +23,8 @@ Place place_of(Kernel kernel) {
             return {"backward_prepare", "backward_prepare.h", "backward_prepare"};
         case Kernel::backward:
             return {"backward", "backward_sm80.h", "backward_sm80"};
+        case Kernel::backward_sm90:
+            return {"backward_sm90", "backward_sm90.h", "backward_sm90"};
         case Kernel::backward_finish:
             return {"backward_finish", "backward_finish.h", "backward_finish"};
         case Kernel::backward_bias:
@@ -78,4 +80,4 @@ std::string render(const KernelConfig& config) {
            "}\n";
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -5,7 +5,7 @@
 
 #include "shared/kernel_config.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 // The C++ that makes the config, with every field: in the rendered source, in messages and in `info`.
 std::string to_string(const KernelConfig& config);
@@ -18,4 +18,4 @@ std::string render(const KernelConfig& config);
 
 inline constexpr const char* kKernelName = "flashtile_kernel";
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 constexpr std::uint32_t k[64] = {
@@ -69,4 +69,4 @@ std::string sha256(std::string_view bytes) {
     return sum.finish();
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

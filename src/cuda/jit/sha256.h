@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 class Sha256 {
 public:
@@ -26,4 +26,4 @@ private:
 
 std::string sha256(std::string_view bytes);
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

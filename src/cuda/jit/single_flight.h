@@ -7,7 +7,7 @@
 #include <mutex>
 #include <string>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 template <class Value>
 class SingleFlight {
@@ -41,4 +41,4 @@ private:
     std::map<std::string, std::shared_future<Value>> flights_;
 };
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -12,7 +12,7 @@
 
 #include "cuda/jit/descriptor.h"
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 namespace {
 
 constexpr std::string_view kStart = ".flashtile-";
@@ -62,4 +62,4 @@ void remove_leftovers(int folder) {
     }
 }
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

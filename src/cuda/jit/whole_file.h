@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 // Writes `parts`, one after another, as `name` in the folder that `folder` is an open descriptor of, readable by
 // `mode`.
@@ -17,4 +17,4 @@ std::string write_whole(int folder, const std::string& name, std::initializer_li
 // Removes the temporary files of processes that are no more.
 void remove_leftovers(int folder);
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -1,6 +1,6 @@
 // backward_prepare.h: what backward needs of every query before it starts (Algorithm 2, lines 4 and 5):
-// D = rowsum(dO * O), less dlse, since the gradient of LSE is P; LSE in log2 units; dQ = 0. Rows that see no key and
-// rows that fill a unit up get LSE = +inf, which makes every P of theirs 0.
+// D = rowsum(dO * O), less dlse, since the gradient of LSE is P; LSE in log2 and in natural units; dQ = 0. Rows that
+// see no key and rows that fill a unit up get LSE = +inf, which makes every P of theirs 0.
 #pragma once
 
 #include "cuda/kernels/parts/element.h"
@@ -31,7 +31,7 @@ __device__ __forceinline__ void backward_prepare(const KernelParams& p) {
     const Scalar* dout = rows_of<Scalar>(p.dout, seq.batch_row, seq.h, seq.first_q);
     for (int row = static_cast<int>(warp_id()); row < config.Br; row += config.warps) {
         const int i = i0 + row;
-        float lse = infinity(), rest = 0.0f, D = 0.0f;
+        float lse = infinity(), natural = infinity(), D = 0.0f;
         if (i < seq.seqlen_q) {
             const float given = rows_of<float>(p.lse, seq.batch_row, seq.h, seq.first_q)[i * p.lse.stride_row];
             if (given != -infinity()) {
@@ -41,15 +41,14 @@ __device__ __forceinline__ void backward_prepare(const KernelParams& p) {
                 for (int lanes = 16; lanes > 0; lanes /= 2) D += __shfl_xor_sync(~0u, D, lanes);
                 if (p.dlse.data != nullptr)
                     D -= rows_of<float>(p.dlse, seq.batch_row, seq.h, seq.first_q)[i * p.dlse.stride_row];
-                // LSE log2(e) in two words: what the first leaves out would show in fp32 gradients
-                constexpr float kLog2eRest = 1.9259629911e-8f;  // log2(e) - kLog2e
-                lse = given * kLog2e;
-                rest = fmaf(given, kLog2e, -lse) + given * kLog2eRest;
+                natural = given;
+                // with the factor that scores are multiplied by, as it was rounded
+                lse = static_cast<float>(static_cast<double>(given) / p.natural_unit);
             }
         }
         if (lane_id() == 0) {
             p.ws_lse[unit * config.Br + row] = lse;
-            p.ws_lse_rest[unit * config.Br + row] = rest;
+            p.ws_lse_natural[unit * config.Br + row] = natural;
             p.ws_D[unit * config.Br + row] = D;
         }
     }

@@ -109,7 +109,7 @@ struct BackwardSm80 {
         else
             M::template product<config.Bc, Tile::kPitchS, Read::as_stored, Tile::kPitchQ, Read::transposed, true>(
                 dq, ds, k);
-        QueryGradient<config>::add(params, seq, block, i0, dq);
+        QueryGradient<config>::add(params, seq, block, i0, dq, [] { __syncthreads(); });
         // dK += dS^T Q
         M::template product<config.Br, Tile::kPitchS, Read::transposed, Tile::kPitchQ, Read::transposed>(
             dk, tile.ds + KeyGrid::row(), tile.q_stage(stage) + KeyGrid::column());

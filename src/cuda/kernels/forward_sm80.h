@@ -86,7 +86,7 @@ struct ForwardSm80 {
         Scalar* warp_q = tiles.q + warp_id() * kWarpRows * kPitchO;
 
         Fragments<MT, OT> o;
-        Softmax<MT> softmax;
+        Softmax<MT, config.scale_first> softmax;
         o.clear();
         softmax.start();
 
@@ -157,13 +157,11 @@ struct ForwardSm80 {
 
     // Lines 9 and 10: the online softmax, O = diag(alpha) O + P V.
     __device__ __forceinline__ void accumulate(int warp_i0, int warp_i1, int stage, int j0, Fragments<MT, NT>& s,
-                                               Softmax<MT>& softmax, Fragments<MT, OT>& o) const {
+                                               Softmax<MT, config.scale_first>& softmax, Fragments<MT, OT>& o) const {
         const Place place{warp_i0, j0};
-        // Options work on scores in natural units: log2(e) comes in with the exponential, by an FMA.
-        float factor = params.scale_log2;
+        const float factor = params.scale_log2;
         if constexpr (config.scale_first) {
             each_score<MT, NT>([&](int m, int n, int e) { s.c[m][n][e] *= params.scale; });
-            factor = kLog2e;
             ScoreModifier<config>::make(params, seq).template apply<false>(s, params, seq, place, s);
         }
         if (!band_covers<config>(seq, warp_i0, warp_i1, j0, j0 + config.Bc)) apply_band<config>(s, seq, place);
@@ -183,7 +181,8 @@ struct ForwardSm80 {
     }
 
     // Lines 12 to 15: O = O / l, the only division; LSE = m + log l. A query that saw no key has l = 0.
-    __device__ __forceinline__ void finish(int warp_i0, int warp_i1, Softmax<MT>& softmax, Fragments<MT, OT>& o) const {
+    __device__ __forceinline__ void finish(int warp_i0, int warp_i1, Softmax<MT, config.scale_first>& softmax,
+                                           Fragments<MT, OT>& o) const {
         softmax.finish();
         const float kept = config.dropout ? 65536.0f / static_cast<float>(65536u - params.dropout_threshold) : 1.0f;
 #pragma unroll
@@ -201,7 +200,7 @@ struct ForwardSm80 {
                     if (lane_id() % 4 == 0 && i < warp_i1) {
                         const DeviceTensor& lse = params.lse;
                         rows_of<float>(lse, seq.batch_row, seq.h, seq.first_q)[i * lse.stride_row] =
-                            softmax.lse(m, half);
+                            softmax.lse(m, half, params.natural_unit);
                     }
             }
         // Only this warp ever read these rows of Q, so O may take their place.

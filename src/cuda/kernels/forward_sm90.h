@@ -1,174 +1,151 @@
 // forward_sm90.h: the forward pass for Hopper, in the manner of FlashAttention-3 (arXiv 2407.08608). One warp of a
 // thread block, the producer, has the copy engine bring Q and the blocks of K and V; two or three warpgroups, the
 // consumers, own 64 queries each and multiply with wgmma. A consumer starts S of the next block and P V of this one
-// together and computes the softmax of the next while P V still runs.
+// together and computes the softmax of the next while P V still runs. Thread blocks are persistent: the producer brings
+// the next tile's Q, K and V while the consumers finish this one.
 #pragma once
 
 #include "cuda/kernels/parts/dropout.h"
+#include "cuda/kernels/parts/ring.h"
 #include "cuda/kernels/parts/softmax.h"
-#include "cuda/kernels/parts/wgmma_product.h"
+#include "cuda/kernels/parts/swizzled_store.h"
+#include "cuda/kernels/parts/tile_schedule.h"
 #include "cuda/kernels/ptx/mbarrier.h"
-#include "cuda/kernels/ptx/shared_memory.h"
 #include "cuda/kernels/ptx/tma.h"
 
 namespace flashtile {
-
-// A ring of stages, each with a barrier that says it is full and one that says it is empty.
-template <int kStages>
-struct Ring {
-    unsigned full, empty;  // shared addresses of the first
-    int stage = 0;
-    unsigned phase = 0;
-
-    __device__ __forceinline__ unsigned full_barrier() const { return full + stage * 8; }
-    __device__ __forceinline__ unsigned empty_barrier() const { return empty + stage * 8; }
-    __device__ __forceinline__ void advance() {
-        if (++stage == kStages) stage = 0, phase ^= 1;
-    }
-};
 
 template <KernelConfig config>
 struct ForwardSm90 {
     using M = Math<config.element>;
     using Scalar = typename M::Scalar;
+    using Tile = QueryTile<config>;
     static constexpr int kConsumers = config.warps / 4 - 1;
     static constexpr int kColumns = chunk_columns(config.head_dim), kColumnsV = chunk_columns(config.head_dim_v);
     static constexpr int NT = config.Bc / 8, OT = kColumnsV / 8;
-    static constexpr int kBytesQ = config.Br * kColumns * 2;
+    static constexpr int kQueryStages = query_stages(config);
+    static constexpr int kBytesQ = config.Br * kColumns * 2, kStageQ = config.Br * larger(kColumns, kColumnsV) * 2;
     static constexpr int kBytesK = config.Bc * kColumns * 2, kBytesV = config.Bc * kColumnsV * 2;
     // Registers a thread: the launch gives all the same, the producer hands most of its own on.
     static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
     static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
     static_assert(config.Br == 64 * kConsumers, "");
 
+    using Accumulators = Fragments<1, OT>;
+    using Scores = Fragments<1, NT>;
+
     const KernelParams& params;
-    const Sequence seq;
-    const int i0, i1;
-    const int first_block, blocks;  // of keys; they are walked from the last one back
-    unsigned q, k, v;               // shared addresses
-    unsigned q_full;
+    unsigned q, k, v;  // shared addresses
+    Ring<kQueryStages> q_ring;
     Ring<config.stages> k_ring, v_ring;
 
-    __device__ __forceinline__ ForwardSm90(const KernelParams& p, const Sequence& s, unsigned memory, int row)
-        : params(p),
-          seq(s),
-          i0(row),
-          i1(smaller(row + config.Br, s.seqlen_q)),
-          first_block(s.first_key<config>(i0) / config.Bc),
-          blocks(block_count(s, i0, i1)),
-          q(memory),
-          k(q + config.Br * larger(kColumns, kColumnsV) * 2),
-          v(k + config.stages * kBytesK),
-          q_full(v + config.stages * kBytesV),
-          k_ring{q_full + 8, q_full + 8 + config.stages * 8},
-          v_ring{q_full + 8 + 2 * config.stages * 8, q_full + 8 + 3 * config.stages * 8} {}
-
-    __device__ static __forceinline__ int block_count(const Sequence& s, int i0, int i1) {
-        const int first = s.first_key<config>(i0), end = s.end_key<config>(i1);
-        return first < end ? (end - 1) / config.Bc - first / config.Bc + 1 : 0;
+    __device__ __forceinline__ ForwardSm90(const KernelParams& p, unsigned memory)
+        : params(p), q(memory), k(q + kQueryStages * kStageQ), v(k + config.stages * kBytesK) {
+        unsigned barriers = v + config.stages * kBytesV;
+        barriers = q_ring.place(barriers);
+        barriers = k_ring.place(barriers);
+        v_ring.place(barriers);
     }
-    __device__ __forceinline__ int key_of(int n) const { return (first_block + blocks - 1 - n) * config.Bc; }
 
+    // One elected thread of each consumer says that its warpgroup is done with a stage.
     __device__ __forceinline__ void init_barriers() const {
-        ptx::mbarrier_init(q_full, 1);
-        for (int n = 0; n < config.stages; ++n) {
-            ptx::mbarrier_init(k_ring.full + n * 8, 1);
-            ptx::mbarrier_init(v_ring.full + n * 8, 1);
-            // one elected thread of each consumer says that its warpgroup is done
-            ptx::mbarrier_init(k_ring.empty + n * 8, kConsumers);
-            ptx::mbarrier_init(v_ring.empty + n * 8, kConsumers);
-        }
+        q_ring.init(kConsumers);
+        k_ring.init(kConsumers);
+        v_ring.init(kConsumers);
         ptx::fence_mbarrier_init();
     }
 
-    // One thread: K of the first block, Q, then K of each next block before V of the one before it, as they are used.
+    // One thread: K of a tile's first block, Q, then K of each next block before V of the one before it, as they are
+    // used.
     __device__ __forceinline__ void produce() {
-        const int h = static_cast<int>(seq.h), kv_head = static_cast<int>(seq.kv_head(params));
-        const int b = static_cast<int>(seq.b);
-        const auto load = [&](unsigned to, const TensorMap& map, unsigned barrier, int columns, int rows, int row,
-                              int head) {
-            for (int c = 0; c < columns; c += kChunk) ptx::tma_load(to + c * rows * 2, &map, barrier, c, row, head, b);
-        };
-        const auto load_k = [&](int n) {
-            ptx::mbarrier_wait(k_ring.empty_barrier(), k_ring.phase ^ 1);
-            ptx::mbarrier_arrive_expect(k_ring.full_barrier(), kBytesK);
-            load(k + k_ring.stage * kBytesK, params.k_map, k_ring.full_barrier(), kColumns, config.Bc,
-                 key_of(n) - params.first_key, kv_head);
-            k_ring.advance();
-        };
-        const auto load_v = [&](int n) {
-            ptx::mbarrier_wait(v_ring.empty_barrier(), v_ring.phase ^ 1);
-            ptx::mbarrier_arrive_expect(v_ring.full_barrier(), kBytesV);
-            load(v + v_ring.stage * kBytesV, params.v_map, v_ring.full_barrier(), kColumnsV, config.Bc,
-                 key_of(n) - params.first_key, kv_head);
-            v_ring.advance();
-        };
-        if (blocks == 0) return;
-        load_k(0);
-        ptx::mbarrier_arrive_expect(q_full, kBytesQ);
-        load(q, params.q_map, q_full, kColumns, config.Br, i0, h);
-        for (int n = 1; n < blocks; ++n) {
-            load_k(n);
-            load_v(n - 1);
-        }
-        load_v(blocks - 1);
+        TileSchedule<config>(params).each(params, [&](const Tile& tile) {
+            const int h = static_cast<int>(tile.seq.h), kv_head = static_cast<int>(tile.seq.kv_head(params));
+            const int b = static_cast<int>(tile.seq.b);
+            const auto load = [&](unsigned to, const TensorMap& map, unsigned barrier, int columns, int rows, int row,
+                                  int head) {
+                for (int c = 0; c < columns; c += kChunk)
+                    ptx::tma_load(to + c * rows * 2, &map, barrier, c, row, head, b);
+            };
+            const auto load_k = [&](int n) {
+                k_ring.wait_empty();
+                ptx::mbarrier_arrive_expect(k_ring.full_barrier(), kBytesK);
+                load(k + k_ring.stage * kBytesK, params.k_map, k_ring.full_barrier(), kColumns, config.Bc,
+                     tile.key_of(n) - params.first_key, kv_head);
+                k_ring.advance();
+            };
+            const auto load_v = [&](int n) {
+                v_ring.wait_empty();
+                ptx::mbarrier_arrive_expect(v_ring.full_barrier(), kBytesV);
+                load(v + v_ring.stage * kBytesV, params.v_map, v_ring.full_barrier(), kColumnsV, config.Bc,
+                     tile.key_of(n) - params.first_key, kv_head);
+                v_ring.advance();
+            };
+            if (tile.blocks > 0) load_k(0);
+            q_ring.wait_empty();
+            ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ);
+            load(q + q_ring.stage * kStageQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
+                 tile.i0 - params.first_query, h);
+            q_ring.advance();
+            for (int n = 1; n < tile.blocks; ++n) {
+                load_k(n);
+                load_v(n - 1);
+            }
+            if (tile.blocks > 0) load_v(tile.blocks - 1);
+        });
     }
 
     __device__ __forceinline__ void consume(int consumer) {
-        const int warp_i0 = i0 + consumer * 64 + static_cast<int>(warp_id() % 4) * 16;
-        const int warp_i1 = smaller(warp_i0 + 16, i1);
-        const unsigned own_q = q + consumer * 64 * 128;
-        const bool elected = threadIdx.x % 128 == 0;
+        TileSchedule<config>(params).each(params, [&](const Tile& tile) { attend(tile, consumer); });
+    }
 
-        Fragments<1, OT> o;
-        Softmax<1> softmax;
+    __device__ __forceinline__ void attend(const Tile& tile, int consumer) {
+        const unsigned own_q = q + q_ring.stage * kStageQ + consumer * 64 * 128;
+        const bool elected = threadIdx.x % 128 == 0;
+        Accumulators o;
+        Softmax<1, config.scale_first> softmax;
         o.clear();
         softmax.start();
-        if (blocks > 0) {
-            Fragments<1, NT> s;
-            ptx::mbarrier_wait(q_full, 0);
-            ptx::mbarrier_wait(k_ring.full_barrier(), k_ring.phase);
+        q_ring.wait_full();
+        if (tile.blocks > 0) {
+            Scores s;
+            k_ring.wait_full();
             start(s, own_q);
             ptx::wgmma_wait<0>();
             pin(s);
-            if (elected) ptx::mbarrier_arrive(k_ring.empty_barrier());
+            if (elected) k_ring.release();
             k_ring.advance();
-            const float factor = modify(s, warp_i0, warp_i1, key_of(0));
-            softmax.template find_maximum<config.lazy_rescale>(s, factor);
-            softmax.exponentiate(s, factor);
-            drop(s, warp_i0, key_of(0));
+            exponentiate(tile, consumer, 0, s, softmax);
             auto p = M::left_of(s);
 #pragma unroll 1
-            for (int n = 1; n < blocks; ++n) {
-                ptx::mbarrier_wait(k_ring.full_barrier(), k_ring.phase);
+            for (int n = 1; n < tile.blocks; ++n) {
+                k_ring.wait_full();
                 start(s, own_q);
-                ptx::mbarrier_wait(v_ring.full_barrier(), v_ring.phase);
+                v_ring.wait_full();
                 accumulate(o, p);
                 ptx::wgmma_wait<1>();
                 pin(s);
-                if (elected) ptx::mbarrier_arrive(k_ring.empty_barrier());
+                if (elected) k_ring.release();
                 k_ring.advance();
-                const float next_factor = modify(s, warp_i0, warp_i1, key_of(n));
-                softmax.template find_maximum<config.lazy_rescale>(s, next_factor);
-                softmax.exponentiate(s, next_factor);
-                drop(s, warp_i0, key_of(n));
+                exponentiate(tile, consumer, n, s, softmax);
                 ptx::wgmma_wait<0>();
                 pin(o);
-                if (elected) ptx::mbarrier_arrive(v_ring.empty_barrier());
+                if (elected) v_ring.release();
                 v_ring.advance();
                 softmax.rescale(o);
                 p = M::left_of(s);
             }
-            ptx::mbarrier_wait(v_ring.full_barrier(), v_ring.phase);
+            v_ring.wait_full();
             accumulate(o, p);
             ptx::wgmma_wait<0>();
             pin(o);
+            if (elected) v_ring.release();
+            v_ring.advance();
         }
-        finish(consumer, warp_i0, warp_i1, softmax, o);
+        finish(tile, consumer, softmax, o);
     }
 
     // Line 8: S = Q K^T, started.
-    __device__ __forceinline__ void start(Fragments<1, NT>& s, unsigned own_q) const {
+    __device__ __forceinline__ void start(Scores& s, unsigned own_q) const {
         pin(s);
         ptx::wgmma_fence();
         start_scores<config.element, padded(config, config.head_dim), config.Br, config.Bc>(s, own_q,
@@ -177,89 +154,74 @@ struct ForwardSm90 {
     }
 
     // Line 10: O += P V, started.
-    __device__ __forceinline__ void accumulate(Fragments<1, OT>& o, const typename M::template Left<1, NT>& p) const {
+    __device__ __forceinline__ void accumulate(Accumulators& o, const typename M::template Left<1, NT>& p) const {
         pin(o);
         ptx::wgmma_fence();
         start_output<config.element, config.Bc, NT>(o, p, v + v_ring.stage * kBytesV);
         ptx::wgmma_commit();
     }
 
-    // Options and masks; returns the factor from what S holds then to log2 units.
-    __device__ __forceinline__ float modify(Fragments<1, NT>& s, int warp_i0, int warp_i1, int j0) const {
-        const Place place{warp_i0, j0};
-        float factor = params.scale_log2;
-        if constexpr (config.scale_first) {
-            each_score<1, NT>([&](int m, int n, int e) { s.c[m][n][e] *= params.scale; });
-            factor = kLog2e;
-            ScoreModifier<config>::make(params, seq).template apply<false>(s, params, seq, place, s);
-        }
-        if (!band_covers<config>(seq, warp_i0, warp_i1, j0, j0 + config.Bc)) apply_band<config>(s, seq, place);
-        return factor;
+    __device__ static __forceinline__ int warp_row(const Tile& tile, int consumer) {
+        return tile.i0 + consumer * 64 + static_cast<int>(warp_id() % 4) * 16;
     }
 
-    __device__ __forceinline__ void drop(Fragments<1, NT>& s, int warp_i0, int j0) const {
+    // Line 9: options and masks, then P = 2^(S - m).
+    __device__ __forceinline__ void exponentiate(const Tile& tile, int consumer, int n, Scores& s,
+                                                 Softmax<1, config.scale_first>& softmax) const {
+        const Place place{warp_row(tile, consumer), tile.key_of(n)};
+        if constexpr (config.scale_first) {
+            each_score<1, NT>([&](int m, int t, int e) { s.c[m][t][e] *= params.scale; });
+            ScoreModifier<config>::make(params, tile.seq).template apply<false>(s, params, tile.seq, place, s);
+        }
+        if (!band_covers<config>(tile.seq, place.i0, smaller(place.i0 + 16, tile.i1), place.j0, place.j0 + config.Bc))
+            apply_band<config>(s, tile.seq, place);
+        softmax.template find_maximum<config.lazy_rescale>(s, params.scale_log2);
+        softmax.exponentiate(s, params.scale_log2);
         if constexpr (config.dropout)
-            each_dropped<1, NT>(dropout_of(params, seq), params, Place{warp_i0, j0},
-                                [&](int m, int n, int e) { s.c[m][n][e] = 0.0f; });
+            each_dropped<1, NT>(dropout_of(params, tile.seq), params, place,
+                                [&](int m, int t, int e) { s.c[m][t][e] = 0.0f; });
     }
 
     // Lines 12 to 15: O = O / l, the only division; LSE = m + log l. O takes the place of this warpgroup's own Q, which
     // no other reads, and leaves from there in whole vectors.
-    __device__ __forceinline__ void finish(int consumer, int warp_i0, int warp_i1, Softmax<1>& softmax,
-                                           Fragments<1, OT>& o) const {
+    __device__ __forceinline__ void finish(const Tile& tile, int consumer, Softmax<1, config.scale_first>& softmax,
+                                           Accumulators& o) {
         softmax.finish();
         const float kept = config.dropout ? 65536.0f / static_cast<float>(65536u - params.dropout_threshold) : 1.0f;
-        const int warp_row = static_cast<int>(warp_id() % 4) * 16;
-        const unsigned own = q + consumer * 64 * 128;
-        ptx::named_barrier(1 + consumer, 128);  // no warp of this warpgroup still reads Q
+        const int warp_i0 = warp_row(tile, consumer), warp_i1 = smaller(warp_i0 + 16, tile.i1);
+        const Sequence& seq = tile.seq;
+        float factor[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float l = softmax.l[0][half];
-            const float factor = l == 0.0f ? 0.0f : kept / l;
-            const int row = warp_row + Place::row(0, 2 * half);
-#pragma unroll
-            for (int n = 0; n < OT; ++n) {
-                const unsigned at =
-                    n / 8 * config.Br * 128 + swizzled(row * 128 + n % 8 * 16) + Place::column(0, 0) * 2;
-                ptx::store_shared(own + at, M::pack(o.c[0][n][2 * half] * factor, o.c[0][n][2 * half + 1] * factor));
-            }
+            factor[half] = l == 0.0f ? 0.0f : kept / l;
             const int i = warp_i0 + Place::row(0, 2 * half);
             if constexpr (config.lse)
                 if (lane_id() % 4 == 0 && i < warp_i1) {
                     const DeviceTensor& lse = params.lse;
-                    rows_of<float>(lse, seq.batch_row, seq.h, seq.first_q)[i * lse.stride_row] = softmax.lse(0, half);
+                    rows_of<float>(lse, seq.batch_row, seq.h, seq.first_q)[i * lse.stride_row] =
+                        softmax.lse(0, half, params.natural_unit);
                 }
         }
-        __syncwarp();  // a warp reads what it wrote itself
         Scalar* out = rows_of<Scalar>(params.out, seq.batch_row, seq.h, seq.first_q) + warp_i0 * params.out.stride_row;
-        constexpr int kVectors = config.head_dim_v / 8;
-        for (int n = static_cast<int>(lane_id()); n < 16 * kVectors; n += 32) {
-            const int row = n / kVectors, column = n % kVectors * 8;
-            if (warp_i0 + row >= warp_i1) break;
-            const unsigned at =
-                column / kChunk * config.Br * 128 + swizzled((warp_row + row) * 128 + column % kChunk * 2);
-            *reinterpret_cast<uint4*>(out + row * params.out.stride_row + column) = ptx::load_shared(own + at);
-        }
-    }
-
-    // Where the swizzle puts byte `offset` of a chunk.
-    __device__ static __forceinline__ unsigned swizzled(unsigned offset) {
-        return offset ^ (offset >> 3 & 0x70);
+        ptx::named_barrier(1 + consumer, 128);  // no warp of this warpgroup still reads Q
+        store_warp_rows<config.element, config.head_dim_v, config.Br>(
+            o, factor, q + q_ring.stage * kStageQ, consumer * 64 + static_cast<int>(warp_id() % 4) * 16, out,
+            params.out.stride_row, warp_i1 - warp_i0);
+        ptx::fence_async_proxy();               // the copy engine writes where O was
+        ptx::named_barrier(1 + consumer, 128);  // all of this warpgroup have read O from there
+        if (threadIdx.x % 128 == 0) q_ring.release();
+        q_ring.advance();
     }
 };
 
 extern __shared__ __align__(1024) unsigned char shared_memory[];
 
-// One thread block a block of queries; of a head's blocks the last, which in a causal problem has most to do, first.
 template <KernelConfig config>
 __device__ __forceinline__ void forward_sm90(const KernelParams& params) {
     using Forward = ForwardSm90<config>;
-    const Index blocks = (params.seqlen_q + config.Br - 1) / config.Br;
-    const Index head = blockIdx.x / blocks;
-    const Sequence seq = Sequence::make<config>(params, head / params.heads, head % params.heads);
-    const int i0 = static_cast<int>(blocks - 1 - blockIdx.x % blocks) * config.Br;
     const unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
-    Forward forward(params, seq, memory, i0);
+    Forward forward(params, memory);
     if (threadIdx.x == 0) forward.init_barriers();
     __syncthreads();  // barriers stand
     // uniform over a warp, and the compiler may know it

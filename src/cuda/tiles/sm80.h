@@ -4,7 +4,7 @@
 
 #include "cuda/tiles/tile.h"
 
-namespace flashtile::cuda::sm80 {
+namespace flashtile::gpu::sm80 {
 
 // fp16 and bf16, nothing but a band.
 inline constexpr Tile kForward[] = {
@@ -114,4 +114,4 @@ inline constexpr Tile kBackwardBiasFp32[] = {
 inline constexpr int kMostValueColumns = 256;
 inline constexpr int kMostValueColumnsFp32 = 128;
 
-}  // namespace flashtile::cuda::sm80
+}  // namespace flashtile::gpu::sm80

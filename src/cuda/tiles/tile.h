@@ -2,7 +2,7 @@
 // shared memory serves.
 #pragma once
 
-namespace flashtile::cuda {
+namespace flashtile::gpu {
 
 struct Tile {
     int widest;  // the larger of d and dv that the row serves
@@ -13,4 +13,4 @@ struct Tile {
     const char* why;
 };
 
-}  // namespace flashtile::cuda
+}  // namespace flashtile::gpu

@@ -74,6 +74,10 @@ struct Math {
     }
     __device__ static __forceinline__ Scalar from_float(float x) { return static_cast<Scalar>(pack(x, 0.0f)); }
 
+    __device__ static __forceinline__ float2 unpack(unsigned pair) {
+        return make_float2(to_float(static_cast<Scalar>(pair & 0xFFFF)), to_float(static_cast<Scalar>(pair >> 16)));
+    }
+
     // Two neighbours in a row.
     __device__ static __forceinline__ void store_pair(Scalar* to, float low, float high) {
         *reinterpret_cast<unsigned*>(to) = pack(low, high);

@@ -34,7 +34,7 @@ struct GradientTile {
 
     // Shared memory. A stage holds Q, dO and the statistics of a block of queries.
     Scalar *k, *v, *q, *dout, *p, *ds;
-    float* statistics;    // [stage][LSE, rest, D][Br]
+    float* statistics;    // [stage][LSE in log2 units, LSE, D][Br]
     unsigned* seen_bits;  // [2][Bc / 32] keys that a query of the block sees, where scores may hide some
 
     __device__ __forceinline__ explicit GradientTile(unsigned char* memory)
@@ -85,7 +85,7 @@ struct GradientTile {
         float* to = statistics + stage * kRowStatistics * config.Br;
         for (int n = static_cast<int>(threadIdx.x); n < kRowStatistics * config.Br / 4; n += kThreads) {
             const int kind = n / (config.Br / 4), row = n % (config.Br / 4) * 4;
-            const float* from = kind == 0 ? params.ws_lse : (kind == 1 ? params.ws_lse_rest : params.ws_D);
+            const float* from = kind == 0 ? params.ws_lse : (kind == 1 ? params.ws_lse_natural : params.ws_D);
             ptx::cp_async<16>(static_cast<unsigned>(__cvta_generic_to_shared(to + kind * config.Br + row)),
                               from + row0 + row, true);
         }
@@ -113,8 +113,7 @@ struct GradientTile {
         const int row0 = ScoreGrid::row(), column0 = ScoreGrid::column();
         const Place place{i0 + row0, j0 + column0};
         const float* lse = statistics + stage * kRowStatistics * config.Br + row0;
-        const float* rest = lse + config.Br;
-        const float* D = rest + config.Br;
+        const float* D = lse + 2 * config.Br;
 
         typename ScoreGrid::Accumulators s;
         dot_products<M, padded(config, config.head_dim), kPitchQ, kPitchQ>(s, q_stage(stage) + row0 * kPitchQ,
@@ -129,19 +128,19 @@ struct GradientTile {
         if (!covered) apply_band<config>(s, seq, place);
         if constexpr (Modifier::kMayHide) note_seen(s, column0, parity);
 
-        const float factor = config.scale_first ? kLog2e : params.scale_log2;
 #pragma unroll
         for (int m = 0; m < MT; ++m)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const float row_lse = lse[Place::row(m, 2 * half)];
-                const float row_rest = config.element == Element::fp32 ? rest[Place::row(m, 2 * half)] : 0.0f;
+                // in natural units where options have worked on the scores (softmax.h says why)
+                const float row_lse = lse[Place::row(m, 2 * half) + (config.scale_first ? config.Br : 0)];
 #pragma unroll
                 for (int n = 0; n < NT; ++n)
 #pragma unroll
                     for (int e = 2 * half; e < 2 * half + 2; ++e) {
                         float& x = s.c[m][n][e];
-                        x = ptx::exp2(fmaf(x, factor, -row_lse) - row_rest);
+                        x = ptx::exp2(config.scale_first ? (x - row_lse) * kLog2e
+                                                         : fmaf(x, params.scale_log2, -row_lse));
                     }
             }
 

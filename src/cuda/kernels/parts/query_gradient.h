@@ -10,7 +10,8 @@ namespace flashtile {
 
 template <KernelConfig config>
 struct QueryGradient {
-    using Grid = WarpGrid<config.Br, padded(config, config.head_dim), config.warps, config.warps_dq>;
+    static constexpr int kWarps = config.kernel == Kernel::backward_sm90 ? config.warps - 4 : config.warps;
+    using Grid = WarpGrid<config.Br, padded(config, config.head_dim), kWarps, config.warps_dq>;
 
     // Where this lane's accumulators of tile (m, n) lie: the four of a lane together where one instruction adds four
     // (sm_90), otherwise those of the 32 lanes.
@@ -25,15 +26,17 @@ struct QueryGradient {
         return seq.h * p.units + seq.first_unit(p, config.packed, config.Br) + i0 / config.Br;
     }
 
-    // Key block `block` adds its share. Where results must repeat, the key blocks that see a unit do so in turns.
+    // Key block `block` adds its share. Where results must repeat, the key blocks that see a unit do so in turns;
+    // `synchronise` joins the threads that add.
+    template <class Synchronise>
     __device__ static __forceinline__ void add(const KernelParams& p, const Sequence& seq, int block, int i0,
-                                               const typename Grid::Accumulators& dq) {
+                                               const typename Grid::Accumulators& dq, Synchronise synchronise) {
         const Index unit = unit_of(p, seq, i0);
         if constexpr (config.deterministic) {
             const auto turn = static_cast<unsigned>(block - seq.first_key<config>(i0) / config.Bc);
             if (threadIdx.x == 0)
                 while (ptx::load_acquire(p.ws_turn + unit) != turn) __nanosleep(32);
-            __syncthreads();  // all before have added
+            synchronise();  // all before have added
         }
 #pragma unroll
         for (int m = 0; m < Grid::MT; ++m)
@@ -48,7 +51,7 @@ struct QueryGradient {
             }
         if constexpr (config.deterministic) {
             __threadfence();
-            __syncthreads();  // all of this block's additions are done
+            synchronise();  // all of this block's additions are done
             if (threadIdx.x == 0)
                 ptx::store_release(p.ws_turn + unit,
                                    static_cast<unsigned>(block - seq.first_key<config>(i0) / config.Bc) + 1);

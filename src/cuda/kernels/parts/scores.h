@@ -146,6 +146,29 @@ __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence&
         }
 }
 
+// The same where rows are keys and columns are queries: place.i0 is the first key, place.j0 the first query.
+template <KernelConfig config, int NT>
+__device__ __forceinline__ void apply_band_transposed(Fragments<1, NT>& s, const Sequence& seq, const Place& place) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int j = place.i0 + Place::row(0, 2 * half);
+        const int origin = place.j0 + Place::column(0, 0);
+        int low = 0, high = clamp_to_int(Index{seq.seqlen_q} - origin);
+        if constexpr (config.band) {
+            low = clamp_to_int(seq.band.first_query(j) - origin);
+            high = clamp_to_int(seq.band.end_query(j, seq.seqlen_q) - origin);
+        }
+        if (j >= seq.seqlen_k) high = low;
+#pragma unroll
+        for (int n = 0; n < NT; ++n)
+#pragma unroll
+            for (int e = 2 * half; e < 2 * half + 2; ++e) {
+                const int column = n * 8 + e % 2;
+                if (column >= high || column < low) s.c[0][n][e] = -infinity();
+            }
+    }
+}
+
 // For every pair of columns that this lane holds, which of them any row of the warp sees, as masks for 16-bit pairs:
 // the pairs of keys that a register of V's (or K's) fragments holds.
 template <int MT, int NT>

@@ -7,9 +7,12 @@
 
 namespace flashtile {
 
-template <int MT>
+// Scores are in units of `factor`, that is S = factor S in log2 units, and so is m, except where options have worked on
+// them (kNatural): there S and m stay in natural units, since a row that a bias moves as a whole by 1e10 would lose all
+// its digits in the rounding of factor m, while S - m is exact.
+template <int MT, bool kNatural>
 struct Softmax {
-    float m[MT][2];  // log2 units
+    float m[MT][2];
     float l[MT][2];
     float alpha[MT][2];  // where `grows`
     bool grows;          // any row of the warp has a new maximum
@@ -19,7 +22,7 @@ struct Softmax {
         for (int n = 0; n < MT; ++n)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                m[n][half] = kLeastMaximum;
+                m[n][half] = kNatural ? kHiddenScore * 0.999999f : kLeastMaximum;
                 l[n][half] = 0.0f;
             }
     }
@@ -30,7 +33,7 @@ struct Softmax {
     // so that its bits do not depend on the other rows of the warp.
     template <bool kLazy, int NT>
     __device__ __forceinline__ void find_maximum(const Fragments<MT, NT>& s, float factor) {
-        constexpr float kSlack = kLazy ? 8.0f : 0.0f;
+        constexpr float kSlack = !kLazy ? 0.0f : (kNatural ? 8.0f / kLog2e : 8.0f);
         float highest[MT][2];
         bool row_grows = false;
 #pragma unroll
@@ -44,7 +47,7 @@ struct Softmax {
                     for (int e = 2 * half; e < 2 * half + 2; ++e) x = fmaxf(x, s.c[n][column][e]);
                 x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
                 x = fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-                highest[n][half] = x * factor;
+                highest[n][half] = kNatural ? x : x * factor;
                 row_grows = row_grows || highest[n][half] > m[n][half] + kSlack;
             }
         grows = __any_sync(~0u, row_grows);
@@ -54,7 +57,7 @@ struct Softmax {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const float next = fmaxf(m[n][half], highest[n][half]);
-                alpha[n][half] = ptx::exp2(m[n][half] - next);
+                alpha[n][half] = ptx::exp2(kNatural ? (m[n][half] - next) * kLog2e : m[n][half] - next);
                 m[n][half] = next;
                 l[n][half] *= alpha[n][half];
             }
@@ -87,7 +90,7 @@ struct Softmax {
 #pragma unroll
                     for (int e = 2 * half; e < 2 * half + 2; ++e) {
                         float& p = s.c[n][column][e];
-                        p = ptx::exp2(fmaf(p, factor, -m[n][half]));
+                        p = ptx::exp2(kNatural ? (p - m[n][half]) * kLog2e : fmaf(p, factor, -m[n][half]));
                         sum += p;
                     }
                 l[n][half] += sum;
@@ -105,11 +108,12 @@ struct Softmax {
             }
     }
 
-    // In fp64: LSE is exact to a few units of the last place, which m * ln 2 + log l in fp32 would not be.
-    __device__ __forceinline__ float lse(int n, int half) const {
-        constexpr double kLn2Exact = 0.6931471805599453;
+    // In fp64: LSE is exact to a few units of the last place, which m * unit + log l in fp32 would not be. `unit`: what
+    // m is multiplied by to be in natural units.
+    __device__ __forceinline__ float lse(int n, int half, double unit) const {
         if (l[n][half] == 0.0f) return -infinity();
-        return static_cast<float>(static_cast<double>(m[n][half]) * kLn2Exact + log(static_cast<double>(l[n][half])));
+        return static_cast<float>(static_cast<double>(m[n][half]) * (kNatural ? 1.0 : unit) +
+                                  log(static_cast<double>(l[n][half])));
     }
 };
 

@@ -65,4 +65,23 @@ __device__ __forceinline__ void start_output(Fragments<1, OT>& o,
     }
 }
 
+// C = A^T B with A [kRows][64 columns of a chunk] and B [kRows][64 columns of a chunk], both stored as rows.
+template <Element kElement, int kRows, int NT>
+__device__ __forceinline__ void start_transposed(Fragments<1, NT>& c, unsigned a, unsigned b) {
+    static_assert(NT == 8, "one chunk");
+    const unsigned long long from_a = tile_descriptor(a, 16), from_b = tile_descriptor(b, 16);
+#pragma unroll
+    for (int k = 0; k < kRows; k += 16) {
+        if constexpr (kElement == Element::bf16)
+            ptx::wgmma_shared_transposed_bf16(flat(c), from_a + (k * 128 >> 4), from_b + (k * 128 >> 4), k != 0);
+        else
+            ptx::wgmma_shared_transposed_fp16(flat(c), from_a + (k * 128 >> 4), from_b + (k * 128 >> 4), k != 0);
+    }
+}
+
+// Where the swizzle puts byte `offset` of a chunk.
+__device__ __forceinline__ unsigned swizzled(unsigned offset) {
+    return offset ^ (offset >> 3 & 0x70);
+}
+
 }  // namespace flashtile

@@ -13,8 +13,16 @@ __device__ __forceinline__ void tma_load(unsigned to, const void* map, unsigned 
         : "memory");
 }
 
-__device__ __forceinline__ void tma_prefetch_map(const void* map) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+// Bytes that lie in a row, a multiple of 16 and so aligned.
+__device__ __forceinline__ void tma_load_bytes(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+// Before the copy engine or wgmma reads shared memory that this thread wrote by ordinary stores.
+__device__ __forceinline__ void fence_async_proxy() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 }  // namespace flashtile::ptx

@@ -1,5 +1,5 @@
 // wgmma_n128.h: D = A B, or D += A B where `add` is not 0, for one warpgroup: 64 x 128 x 16, fp32 accumulators
-// (sm_90a). wgmma_shared: A and B in shared memory, both with the inner dimension contiguous; wgmma_registers: A in
+// (sm_90a). wgmma_shared: A and B in shared memory, both with the inner dimension contiguous. wgmma_registers: A in
 // registers, B in shared memory with its columns contiguous. Written by tools/write_wgmma.
 #pragma once
 

@@ -1,6 +1,6 @@
 // wgmma_n256.h: D = A B, or D += A B where `add` is not 0, for one warpgroup: 64 x 256 x 16, fp32 accumulators
-// (sm_90a). wgmma_shared: A and B in shared memory, both with the inner dimension contiguous; wgmma_registers: A in
-// registers, B in shared memory with its columns contiguous. Written by tools/write_wgmma.
+// (sm_90a). wgmma_registers: A in registers, B in shared memory with its columns contiguous. Written by
+// tools/write_wgmma.
 #pragma once
 
 namespace flashtile::ptx {

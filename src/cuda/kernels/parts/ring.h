@@ -1,0 +1,39 @@
+// ring.h: stages of shared memory that a producer fills and consumers empty, in turn.
+#pragma once
+
+#include "cuda/kernels/ptx/mbarrier.h"
+
+namespace flashtile {
+
+// Each stage has a barrier that says it is full and one that says it is empty.
+template <int kStages>
+struct Ring {
+    unsigned full, empty;  // shared addresses of the first
+    int stage = 0;
+    unsigned phase = 0;
+
+    // Puts the barriers at an address; returns what follows them.
+    __device__ __forceinline__ unsigned place(unsigned address) {
+        full = address;
+        empty = address + kStages * 8;
+        return empty + kStages * 8;
+    }
+    // One arrival fills a stage, beside the bytes; `consumers` empty it.
+    __device__ __forceinline__ void init(unsigned consumers) const {
+        for (int n = 0; n < kStages; ++n) {
+            ptx::mbarrier_init(full + n * 8, 1);
+            ptx::mbarrier_init(empty + n * 8, consumers);
+        }
+    }
+
+    __device__ __forceinline__ unsigned full_barrier() const { return full + stage * 8; }
+    __device__ __forceinline__ void wait_full() const { ptx::mbarrier_wait(full_barrier(), phase); }
+    // A stage that was never filled is empty.
+    __device__ __forceinline__ void wait_empty() const { ptx::mbarrier_wait(empty + stage * 8, phase ^ 1); }
+    __device__ __forceinline__ void release() const { ptx::mbarrier_arrive(empty + stage * 8); }
+    __device__ __forceinline__ void advance() {
+        if (++stage == kStages) stage = 0, phase ^= 1;
+    }
+};
+
+}  // namespace flashtile

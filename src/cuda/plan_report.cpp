@@ -1,0 +1,84 @@
+// plan_report.cpp: see plan_report.h.
+#include "cuda/plan_report.h"
+
+#include <cctype>
+#include <string_view>
+
+#include "core/error.h"
+#include "cuda/jit/compile.h"
+#include "cuda/jit/render.h"
+#include "cuda/json.h"
+
+namespace flashtile::gpu {
+namespace {
+
+// The number that stands before `words` in ptxas's report; -1 where they are not in it.
+int number_before(std::string_view log, std::string_view words) {
+    const std::size_t end = log.find(words);
+    if (end == std::string_view::npos) return -1;
+    std::size_t begin = end;
+    while (begin > 0 && std::isdigit(static_cast<unsigned char>(log[begin - 1])) != 0) --begin;
+    return begin == end ? -1 : std::stoi(std::string(log.substr(begin, end - begin)));
+}
+
+Members kernel_report(const PlannedKernel& kernel, int architecture, bool with_registers) {
+    const KernelConfig& c = kernel.config;
+    Members report;
+    report.add("kernel", name_of(c.kernel))
+        .add("Br", c.Br)
+        .add("Bc", c.Bc)
+        .add("warps", c.warps)
+        .add("stages", c.stages)
+        .add("value_slices", c.value_slices)
+        .add("shared_memory", kernel.shared_memory)
+        .add("vector_bytes", c.vector_bytes)
+        .add("blocks", static_cast<std::uint64_t>(kernel.blocks))
+        .add("why", kernel.why)
+        .add("why_not_sm90", kernel.why_not_sm90)
+        .add("config", to_string(c));
+    if (!with_registers) return report;
+    // Code that the driver finishes has no report.
+    const std::string log = compile(c, architecture, true).log;
+    if (const int registers = number_before(log, " registers"); registers >= 0)
+        report.add("registers", registers).add("spilled_bytes", number_before(log, " bytes spill stores"));
+    return report;
+}
+
+// What `list` writes, or why there is no plan.
+template <class List>
+Members or_why_not(List list) try {
+    return list();
+} catch (const Error& error) {
+    if (error.status() != FLASHTILE_UNSUPPORTED) throw;
+    return Members().add("why_not", error.what());
+}
+
+}  // namespace
+
+std::string plan_report(const Problem& problem, const Access& access, const DeviceFacts& device, bool compile) {
+    const std::string no_compiler = compile ? why_no_nvrtc() : "";
+    const auto report = [&](const PlannedKernel& kernel) {
+        return kernel_report(kernel, device.architecture, compile && no_compiler.empty()).in("{}");
+    };
+    const Members forward = or_why_not([&] {
+        const ForwardPlan plan = plan_forward(problem, access, device);
+        return Members().add("kernels", Members().raw(report(plan.forward)), "[]");
+    });
+    const Members backward = or_why_not([&] {
+        const BackwardPlan plan = plan_backward(problem, access, device);
+        Members kernels;
+        for (const PlannedKernel* kernel : {&plan.prepare, &plan.backward, &plan.finish, &plan.bias})
+            if (kernel->config.warps != 0) kernels.raw(report(*kernel));
+        return Members().add("kernels", kernels, "[]").add("workspace", std::uint64_t{plan.workspace});
+    });
+    return Members()
+        .add("problem", to_string(problem))
+        .add("device", device.name)
+        .add("target", target_name(device.architecture))
+        .add("why_no_registers", no_compiler)
+        .add("forward", forward, "{}")
+        .add("backward", backward, "{}")
+        .in("{}");
+}
+
+}  // namespace flashtile::gpu

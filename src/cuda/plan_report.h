@@ -1,0 +1,15 @@
+// plan_report.h: which kernels a problem gets on a GPU that need not be here, and why, for people and programs.
+#pragma once
+
+#include <string>
+
+#include "core/problem.h"
+#include "cuda/plan.h"
+
+namespace flashtile::gpu {
+
+// JSON: for forward and backward the kernels with their tiles and reasons, or why none serves. `compile`: with what the
+// compiler says of registers, where there is one; that takes seconds a kernel.
+std::string plan_report(const Problem& problem, const Access& access, const DeviceFacts& device, bool compile);
+
+}  // namespace flashtile::gpu

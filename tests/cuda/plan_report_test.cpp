@@ -1,0 +1,65 @@
+// plan_report_test.cpp: flashtile_plan_report, for GPUs that are not here.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdint>
+#include <flashtile/flashtile.hpp>
+#include <nlohmann/json.hpp>
+
+namespace flashtile {
+namespace {
+
+tensor at(std::uintptr_t address, std::initializer_list<std::int64_t> shape, device where = cuda()) {
+    return view(std::bit_cast<void*>(address), bf16, shape, where);
+}
+
+nlohmann::json report(const options& o, const char* device_name, std::int64_t d, std::uintptr_t address = 256) {
+    const tensor x = at(address, {2, 300, 4, d});
+    return nlohmann::json::parse(plan_report(o, x, x, x, device_name));
+}
+
+TEST(PlanReport, NamesTheKernelAndWhy) {
+    const nlohmann::json hopper = report({.causal = true}, "H200", 128);
+    const auto& special = hopper["forward"]["kernels"][0];
+    EXPECT_EQ(special["kernel"], "forward_sm90");
+    EXPECT_EQ(special["why_not_sm90"], "");
+    EXPECT_EQ(hopper["target"], "sm_90a");
+
+    const nlohmann::json ampere = report({}, "A100-80", 128);
+    EXPECT_EQ(ampere["forward"]["kernels"][0]["kernel"], "forward_sm80");
+    EXPECT_EQ(ampere["forward"]["kernels"][0]["why_not_sm90"], "the GPU is not of compute capability 9.0");
+    const auto& general = ampere["forward"]["kernels"][0];
+    EXPECT_EQ(general["blocks"], (300 + general["Br"].get<int>() - 1) / general["Br"].get<int>() * 4 * 2);
+    EXPECT_EQ(ampere["backward"]["kernels"].size(), 3u);
+    EXPECT_FALSE(ampere["forward"]["kernels"][0].contains("registers"));
+}
+
+TEST(PlanReport, AnAddressCountsByItsAlignment) {
+    EXPECT_EQ(report({}, "H200", 128, 258)["forward"]["kernels"][0]["vector_bytes"], 2);
+    EXPECT_EQ(report({}, "H200", 128, 256)["forward"]["kernels"][0]["vector_bytes"], 16);
+}
+
+TEST(PlanReport, ABiasBringsItsGradient) {
+    const options o = {.bias = at(256, {300, 300})};
+    EXPECT_EQ(report(o, "L4", 64)["backward"]["kernels"][3]["kernel"], "backward_bias_sm80");
+}
+
+TEST(PlanReport, WhatHasNoKernelSaysSo) {
+    const nlohmann::json wide = report({}, "H200", 512);
+    EXPECT_TRUE(wide["forward"].contains("kernels"));
+    EXPECT_NE(wide["backward"]["why_not"].get<std::string>().find("head_dim is 512"), std::string::npos);
+}
+
+TEST(PlanReport, RefusesWhatCannotBe) {
+    EXPECT_THROW(report({}, "V100", 64), error);
+    const tensor x = at(256, {2, 300, 4, 64}, cpu);
+    try {
+        plan_report({}, x, x, x, "H200");
+        FAIL();
+    } catch (const error& e) {
+        EXPECT_STREQ(e.what(), "q's device_type is 1, allowed is 2 (CUDA)");
+    }
+}
+
+}  // namespace
+}  // namespace flashtile

@@ -1,0 +1,424 @@
+// plan_test.cpp: plans for every known GPU: that there is one or a reason, that it fits the GPU, grids, workspaces,
+// what falls back from Hopper's kernels, and what batch_invariant fixes. Limits are those of the CUDA programming
+// guide's table of compute capabilities.
+#include "cuda/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "core/error.h"
+
+namespace flashtile::gpu {
+namespace {
+
+constexpr int kReserve = 1024;  // of a multiprocessor's shared memory, for each of its blocks
+
+// Shared memory of a multiprocessor in KiB, by compute capability; a block may have all but one of them.
+int shared_kib(int architecture) {
+    switch (architecture) {
+        case 80:
+            return 164;
+        case 90:
+        case 100:
+            return 228;
+        case 86:
+        case 89:
+        case 120:
+            return 100;
+        default:
+            throw std::invalid_argument("a compute capability that the test does not know");
+    }
+}
+
+Problem problem(DType dtype, int d, int dv) {
+    Problem p;
+    p.dtype = dtype;
+    p.batch = 2;
+    p.heads = 12;
+    p.kv_heads = 4;
+    p.seqlen_q = 1000;
+    p.seqlen_k = 777;
+    p.head_dim = d;
+    p.head_dim_v = dv;
+    p.scale = 0.125f;
+    return p;
+}
+
+struct Change {
+    const char* name;
+    std::function<void(Problem&, Access&)> make;
+};
+
+const std::vector<Change>& options() {
+    static const std::vector<Change> list = {
+        {"none", [](Problem&, Access&) {}},
+        {"causal", [](Problem& p, Access&) { p.window_right = 0; }},
+        {"packed",
+         [](Problem& p, Access&) {
+             p.packed = true, p.total_q = p.batch * p.seqlen_q, p.total_k = p.batch * p.seqlen_k;
+         }},
+        {"seqused", [](Problem&, Access& a) { a.seqused = true; }},
+        {"softcap", [](Problem& p, Access&) { p.softcap = 20.0f; }},
+        {"bias", [](Problem& p, Access& a) { p.bias = p.dtype, a.dbias = true; }},
+        {"dropout", [](Problem& p, Access&) { p.dropout_threshold = 9000; }},
+    };
+    return list;
+}
+
+// Where a plan is refused, the reason has to say of which GPU and which dimensions it speaks.
+template <class Plan>
+std::optional<Plan> planned(Plan make(const Problem&, const Access&, const DeviceFacts&), const Problem& p,
+                            const Access& access, const DeviceFacts& device) {
+    try {
+        return make(p, access, device);
+    } catch (const Error& error) {
+        EXPECT_EQ(error.status(), FLASHTILE_UNSUPPORTED);
+        const std::string text = error.what();
+        EXPECT_NE(text.find("head_dim is " + std::to_string(p.head_dim)), std::string::npos) << text;
+        return std::nullopt;
+    }
+}
+
+void expect_fits(const PlannedKernel& kernel, const DeviceFacts& device, std::int64_t size) {
+    const KernelConfig& c = kernel.config;
+    const int whole = shared_kib(device.architecture) * 1024;
+    ASSERT_LE(kernel.shared_memory, whole - kReserve) << describe(kernel);
+    ASSERT_LE(c.blocks_per_sm * (kernel.shared_memory + kReserve), whole) << describe(kernel);
+    ASSERT_GE(kernel.shared_memory, c.Bc * (c.head_dim + c.head_dim_v) * size)
+        << "K and V of a block; " << describe(kernel);
+    ASSERT_EQ(c.Br % 16, 0);
+    ASSERT_EQ(c.Bc % 16, 0);
+    ASSERT_GE(c.warps, 1);
+    ASSERT_LE(c.warps, 32);
+    ASSERT_NE(std::string(kernel.why), "");
+}
+
+template <class Check>
+void for_head_dims(int most, Check check) {
+    for (const DeviceFacts& device : known_devices())
+        for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16})
+            for (const Change& option : options()) {
+                SCOPED_TRACE(device.name + " " + name(dtype) + " " + option.name);
+                for (int d = 1; d <= most; ++d)
+                    for (const int dv : {d, 1, 64, most, most + 1 - d}) {
+                        Problem p = problem(dtype, d, dv);
+                        Access access = contiguous_access(p);
+                        option.make(p, access);
+                        check(p, access, device);
+                        if (testing::Test::HasFatalFailure()) return;
+                    }
+            }
+}
+
+TEST(Plan, ForwardFitsEveryGpuUpTo512) {
+    for_head_dims(512, [](const Problem& p, const Access& access, const DeviceFacts& device) {
+        const auto plan = planned(plan_forward, p, access, device);
+        if (!plan) {
+            ASSERT_GT(std::max(p.head_dim, p.head_dim_v), 256) << to_string(p);
+            return;
+        }
+        const KernelConfig& c = plan->forward.config;
+        expect_fits(plan->forward, device, size_of(p.dtype));
+        ASSERT_EQ(c.head_dim, p.head_dim);
+        ASSERT_GE(c.value_slices * c.head_dim_v, p.head_dim_v);
+        // O lies in registers, of which a lane has 255, in fp32
+        const int producers = c.kernel == Kernel::forward_sm90 ? 4 : 0;
+        ASSERT_LT(c.Br * c.head_dim_v / ((c.warps - producers) * 32), 255);
+        const std::int64_t tiles = (p.seqlen_q + c.Br - 1) / c.Br * p.heads * p.batch * c.value_slices;
+        if (c.kernel == Kernel::forward_sm90)  // may be persistent
+            ASSERT_TRUE(plan->forward.blocks == tiles || plan->forward.blocks == std::min<std::int64_t>(tiles, 132));
+        else
+            ASSERT_EQ(plan->forward.blocks, tiles);
+    });
+}
+
+TEST(Plan, BackwardFitsEveryGpuUpTo256) {
+    for_head_dims(256, [](const Problem& p, const Access& access, const DeviceFacts& device) {
+        const auto plan = planned(plan_backward, p, access, device);
+        if (!plan) {
+            ASSERT_TRUE(p.dtype == DType::fp32 && std::max(p.head_dim, p.head_dim_v) > 128) << to_string(p);
+            return;
+        }
+        const KernelConfig& c = plan->backward.config;
+        expect_fits(plan->backward, device, size_of(p.dtype));
+        ASSERT_EQ(plan->backward.blocks, (p.seqlen_k + c.Bc - 1) / c.Bc * p.kv_heads * p.batch);
+        for (const PlannedKernel* around : {&plan->prepare, &plan->finish}) {
+            ASSERT_EQ(around->config.Br, c.Br);
+            ASSERT_EQ(around->blocks, (p.seqlen_q + c.Br - 1) / c.Br * p.heads * p.batch);
+            ASSERT_LE(around->shared_memory, (shared_kib(device.architecture) - 1) * 1024);
+        }
+        if (!access.dbias) {
+            ASSERT_EQ(plan->bias.blocks, 0);
+            return;
+        }
+        expect_fits(plan->bias, device, size_of(p.dtype));
+        ASSERT_EQ(c.Br % plan->bias.config.Br, 0) << "a tile of dbias reads rows of one unit";
+    });
+}
+
+TEST(Plan, BackwardOver256IsRefusedByName) {
+    for (const DeviceFacts& device : known_devices())
+        for (const auto& [d, dv] : {std::pair(257, 64), std::pair(64, 257)}) {
+            const Problem p = problem(DType::bf16, d, dv);
+            EXPECT_FALSE(planned(plan_backward, p, contiguous_access(p), device));
+        }
+}
+
+// A block may have every byte that the GPU lets it opt in to, and not one more.
+TEST(Plan, UsesSharedMemoryToTheLastByte) {
+    const Problem p = problem(DType::bf16, 128, 128);
+    DeviceFacts device = known_device("A100-80");
+    const PlannedKernel first = plan_forward(p, contiguous_access(p), device).forward;
+    device.shared_memory_per_block = first.shared_memory;
+    EXPECT_EQ(plan_forward(p, contiguous_access(p), device).forward.config, first.config);
+    device.shared_memory_per_block = first.shared_memory - 1;
+    EXPECT_LT(plan_forward(p, contiguous_access(p), device).forward.shared_memory, first.shared_memory);
+}
+
+TEST(Plan, DbiasHasATileForEachOfItsOwnBlocks) {
+    Problem p = problem(DType::bf16, 64, 64);
+    p.bias = DType::bf16;
+    Access access = contiguous_access(p);
+    access.dbias = true;
+    access.bias_batch = 2, access.bias_heads = 12, access.bias_rows = 1000, access.bias_cols = 777;
+    const DeviceFacts& device = known_device("A100-80");
+    const PlannedKernel full = plan_backward(p, access, device).bias;
+    const auto tiles = [](std::int64_t count, int tile) { return (count + tile - 1) / tile; };
+    EXPECT_EQ(full.blocks, 2 * 12 * tiles(1000, full.config.Br) * tiles(777, full.config.Bc));
+    access.bias_batch = access.bias_rows = 1;
+    EXPECT_EQ(plan_backward(p, access, device).bias.blocks, 12 * tiles(777, full.config.Bc));
+}
+
+TEST(Plan, WorkspaceHoldsItsPartsAndGrowsWithTheProblem) {
+    const DeviceFacts& device = known_device("H200");
+    for (const bool packed : {false, true})
+        for (const int d : {1, 64, 100, 256}) {
+            std::size_t before = 0;
+            for (const std::int64_t seqlen : {0, 1, 63, 64, 1000, 100000})
+                for (const std::int64_t heads : {1, 3}) {
+                    Problem p = problem(DType::bf16, d, d);
+                    p.packed = packed;
+                    p.heads = p.kv_heads = heads;
+                    p.seqlen_q = seqlen;
+                    p.total_q = p.batch * seqlen;
+                    const BackwardPlan plan = plan_backward(p, contiguous_access(p), device);
+                    const auto rows = static_cast<std::size_t>(p.batch * heads * seqlen);
+                    const std::size_t parts[] = {plan.lse, plan.lse_natural, plan.D,
+                                                 plan.dq,  plan.turn,        plan.workspace};
+                    const std::size_t least[] = {rows * 4, rows * 4, rows * 4, rows * 4 * static_cast<std::size_t>(d),
+                                                 static_cast<std::size_t>(heads * plan.units) * 4};
+                    for (int n = 0; n < 5; ++n) {
+                        EXPECT_EQ(parts[n] % 256, 0u);
+                        EXPECT_GE(parts[n + 1], parts[n] + least[n]) << "part " << n << " of " << to_string(p);
+                    }
+                    // one fp32 dQ and a few words a row: d may be padded to 64, and each sequence to a unit
+                    const std::size_t padded_rows = rows + static_cast<std::size_t>(p.batch * heads) * 128;
+                    EXPECT_LE(plan.workspace,
+                              padded_rows * 4 * static_cast<std::size_t>((d + 63) / 64 * 64 + 4) + 5 * 256);
+                    if (heads != 1) continue;
+                    EXPECT_GE(plan.workspace, before);
+                    before = plan.workspace;
+                }
+        }
+}
+
+// Sizes as only broadcast dimensions could have them: a plan that is right, or a refusal.
+TEST(Plan, NothingOverflows) {
+    const DeviceFacts& device = known_device("H200");
+    for (const bool packed : {false, true})
+        for (int log_batch = 0; log_batch <= 30; log_batch += 5)
+            for (int log_heads = 0; log_heads <= 30; log_heads += 5)
+                for (int log_rows = 0; log_rows + log_batch + log_heads <= 61; log_rows += 5) {
+                    Problem p = problem(DType::bf16, 1, 1);
+                    p.packed = packed;
+                    p.batch = std::int64_t{1} << log_batch;
+                    p.heads = p.kv_heads = std::int64_t{1} << log_heads;
+                    p.seqlen_q = p.seqlen_k = std::int64_t{1} << std::min(log_rows, 30);
+                    p.total_q = p.total_k = std::int64_t{1} << (log_rows + log_batch);
+                    if (!packed && log_rows > 30) continue;
+                    const double rows = std::ldexp(1.0, log_rows + log_batch + log_heads);
+                    SCOPED_TRACE(to_string(p));
+                    try {
+                        const BackwardPlan plan = plan_backward(p, contiguous_access(p), device);
+                        EXPECT_GE(static_cast<double>(plan.workspace), rows * 4 * 4);
+                        EXPECT_LT(static_cast<double>(plan.workspace), std::ldexp(1.0, 62));
+                        const double blocks =
+                            std::ldexp(std::ceil(static_cast<double>(p.seqlen_k) / plan.backward.config.Bc),
+                                       log_batch + log_heads);
+                        EXPECT_EQ(static_cast<double>(plan.backward.blocks), blocks);
+                        EXPECT_LT(blocks, 2147483648.0);
+                    } catch (const Error& error) {
+                        EXPECT_EQ(error.status(), FLASHTILE_UNSUPPORTED);
+                        EXPECT_GT(std::ldexp(rows, packed ? log_batch : 0), 1e9) << error.what();
+                    }
+                }
+}
+
+struct Fallback {
+    Change change;
+    const char* reason;
+};
+
+void expect_fallbacks(const std::vector<Fallback>& list, bool backward) {
+    for (const Fallback& each : list) {
+        Problem p = problem(DType::bf16, 128, 128);
+        Access access = contiguous_access(p);
+        each.change.make(p, access);
+        const DeviceFacts& device = known_device("H200");
+        const PlannedKernel kernel =
+            backward ? plan_backward(p, access, device).backward : plan_forward(p, access, device).forward;
+        EXPECT_EQ(kernel.config.kernel, backward ? Kernel::backward : Kernel::forward) << each.change.name;
+        EXPECT_NE(kernel.why_not_sm90.find(each.reason), std::string_view::npos)
+            << each.change.name << ": " << kernel.why_not_sm90;
+    }
+}
+
+const std::vector<Fallback>& fallbacks_of_both() {
+    static const std::vector<Fallback> list = {
+        {{"fp32", [](Problem& p, Access&) { p.dtype = DType::fp32; }}, "fp32"},
+        {{"unaligned", [](Problem&, Access& a) { a.vector_bytes = 8; }}, "16 bytes"},
+        {{"broadcast", [](Problem&, Access& a) { a.tensor_maps = false; }}, "broadcast"},
+        {{"packed", [](Problem& p, Access&) { p.packed = true, p.total_q = p.total_k = 5000; }}, "packed"},
+        {{"seqused", [](Problem&, Access& a) { a.seqused = true; }}, "seqused"},
+        {{"mask", [](Problem& p, Access&) { p.mask = true; }}, "mask"},
+        {{"bias", [](Problem& p, Access&) { p.bias = DType::fp32; }}, "bias"},
+        {{"batch_invariant", [](Problem& p, Access&) { p.batch_invariant = true; }}, "batch_invariant"},
+    };
+    return list;
+}
+
+TEST(Plan, ForwardFallsBackFromHopper) {
+    expect_fallbacks(fallbacks_of_both(), false);
+    expect_fallbacks({{{"wide", [](Problem& p, Access&) { p.head_dim = 264; }}, "over 256"},
+                      {{"wide v", [](Problem& p, Access&) { p.head_dim_v = 264; }}, "over 256"}},
+                     false);
+}
+
+TEST(Plan, BackwardFallsBackFromHopper) {
+    expect_fallbacks(fallbacks_of_both(), true);
+    expect_fallbacks({{{"wide", [](Problem& p, Access&) { p.head_dim = p.head_dim_v = 136; }}, "over 128"},
+                      {{"dv", [](Problem& p, Access&) { p.head_dim_v = 64; }}, "different"},
+                      {{"softcap", [](Problem& p, Access&) { p.softcap = 3.0f; }}, "softcap"},
+                      {{"alibi", [](Problem& p, Access&) { p.alibi = true; }}, "ALiBi"},
+                      {{"scale", [](Problem& p, Access&) { p.scale = -1.0f; }}, "not positive"},
+                      {{"dropout", [](Problem& p, Access&) { p.dropout_threshold = 1; }}, "dropout"}},
+                     true);
+}
+
+TEST(Plan, HoppersKernelsAreForHopper) {
+    for (const DeviceFacts& device : known_devices())
+        for (const int d : {64, 128}) {
+            const Problem p = problem(DType::fp16, d, d);
+            const PlannedKernel forward = plan_forward(p, contiguous_access(p), device).forward;
+            const PlannedKernel backward = plan_backward(p, contiguous_access(p), device).backward;
+            const bool hopper = shared_kib(device.architecture) == 228 && device.architecture == 90;
+            EXPECT_EQ(forward.config.kernel, hopper ? Kernel::forward_sm90 : Kernel::forward) << device.name;
+            EXPECT_EQ(backward.config.kernel, hopper ? Kernel::backward_sm90 : Kernel::backward) << device.name;
+            EXPECT_EQ(forward.why_not_sm90.empty(), hopper);
+            EXPECT_EQ(backward.why_not_sm90.empty(), hopper);
+        }
+}
+
+// What decides a row's bits: the order in which its keys (and a key's queries) are taken, and whether rows share a
+// decision. None of it may depend on batch, heads, lengths, packing or where the tensors lie.
+TEST(Plan, BatchInvariantFixesTheOrderOfSums) {
+    const std::vector<Change> surroundings = {
+        {"alone", [](Problem& p, Access&) { p.batch = 1, p.heads = p.kv_heads = 1; }},
+        {"long", [](Problem& p, Access&) { p.seqlen_q = p.seqlen_k = 100000; }},
+        {"one query", [](Problem& p, Access&) { p.seqlen_q = 1; }},
+        {"unaligned", [](Problem&, Access& a) { a.vector_bytes = 2, a.tensor_maps = false; }},
+        {"seqused", options()[3].make},
+        {"packed", options()[2].make},
+        {"no lse", [](Problem&, Access& a) { a.lse = false; }},
+    };
+    for (const DeviceFacts& device : known_devices())
+        for (const DType dtype : {DType::fp32, DType::bf16})
+            for (const Change& option : {options()[0], options()[1], options()[4], options()[6]})
+                for (const int d : {32, 64, 96, 128, 192, 256}) {
+                    if (dtype == DType::fp32 && d > 128) continue;  // backward: not on every GPU
+                    Problem p = problem(dtype, d, d);
+                    p.batch_invariant = true;
+                    Access access = contiguous_access(p);
+                    option.make(p, access);
+                    const KernelConfig forward = plan_forward(p, access, device).forward.config;
+                    const KernelConfig backward = plan_backward(p, access, device).backward.config;
+                    EXPECT_FALSE(forward.lazy_rescale);
+                    for (const Change& around : surroundings) {
+                        SCOPED_TRACE(device.name + " " + option.name + " " + around.name + " d=" + std::to_string(d));
+                        Problem other = p;
+                        Access other_access = access;
+                        around.make(other, other_access);
+                        const KernelConfig f = plan_forward(other, other_access, device).forward.config;
+                        EXPECT_EQ(f.kernel, forward.kernel);
+                        EXPECT_EQ(f.Bc, forward.Bc);
+                        EXPECT_EQ(f.lazy_rescale, forward.lazy_rescale);
+                        EXPECT_EQ(f.scale_first, forward.scale_first);
+                        const KernelConfig b = plan_backward(other, other_access, device).backward.config;
+                        EXPECT_EQ(b.kernel, backward.kernel);
+                        EXPECT_EQ(b.Br, backward.Br);
+                        EXPECT_EQ(b.Bc, backward.Bc);
+                        EXPECT_EQ(b.warps_s, backward.warps_s);
+                    }
+                }
+}
+
+// What `flashtile compile` makes ahead of time serves every length.
+TEST(Plan, ConfigsForAreAllThatCallsGet) {
+    for (const DeviceFacts& device : known_devices())
+        for (const int d : {64, 128, 192, 256})
+            for (const int window_right : {-1, 0}) {
+                Problem p = problem(DType::bf16, d, d);
+                p.window_right = window_right;
+                const Access access = contiguous_access(p);
+                const std::vector<KernelConfig> all = configs_for(p, access, device);
+                for (p.seqlen_q = 1; p.seqlen_q < 100000; p.seqlen_q = p.seqlen_q * 3 / 2 + 1)
+                    for (p.seqlen_k = 1; p.seqlen_k < 100000; p.seqlen_k = p.seqlen_k * 3 / 2 + 1) {
+                        const BackwardPlan backward = plan_backward(p, access, device);
+                        for (const KernelConfig& config :
+                             {plan_forward(p, access, device).forward.config, backward.prepare.config,
+                              backward.backward.config, backward.finish.config})
+                            ASSERT_NE(std::ranges::find(all, config), all.end()) << to_string(p) << device.name;
+                    }
+            }
+}
+
+TEST(Plan, RefusalsNameWhatIsWrong) {
+    const auto refusal = [](const std::function<void(Problem&, DeviceFacts&)>& change) -> std::string {
+        Problem p = problem(DType::bf16, 64, 64);
+        DeviceFacts device = known_device("A10");
+        change(p, device);
+        try {
+            plan_forward(p, contiguous_access(p), device);
+        } catch (const Error& error) {
+            EXPECT_EQ(error.status(), FLASHTILE_UNSUPPORTED);
+            return error.what();
+        }
+        return "";
+    };
+    EXPECT_NE(refusal([](Problem&, DeviceFacts& d) { d.architecture = 75; }).find("7.5"), std::string::npos);
+    EXPECT_NE(
+        refusal([](Problem& p, DeviceFacts&) { p.seqlen_q = std::int64_t{1} << 31; }).find("seqlen_q is 2147483648"),
+        std::string::npos);
+    EXPECT_NE(refusal([](Problem& p, DeviceFacts&) { p.origin_i = 8; }).find("(8, 0)"), std::string::npos);
+    EXPECT_NE(refusal([](Problem& p, DeviceFacts&) { p.batch = std::int64_t{1} << 30; }).find("thread blocks"),
+              std::string::npos);
+}
+
+TEST(KnownDevice, IsFoundWithoutCaseAndSpaces) {
+    EXPECT_EQ(known_device("rtx4090").name, "RTX 4090");
+    try {
+        known_device("RTX 4091");
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_EQ(error.status(), FLASHTILE_INVALID_ARGUMENT);
+        EXPECT_NE(std::string(error.what()).find("'RTX 4091', allowed is one of A100-40"), std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace flashtile::gpu

@@ -1,0 +1,147 @@
+// variants.cpp: see variants.h. A new option is a factor here.
+#include "cuda/variants/variants.h"
+
+#include <algorithm>
+#include <bit>
+#include <initializer_list>
+#include <stdexcept>
+#include <utility>
+
+#include "core/error.h"
+
+namespace flashtile::variants {
+namespace {
+
+// Even, odd and unequal dimensions, up to the widest that the backward pass takes, and one beyond.
+constexpr std::pair<std::int64_t, std::int64_t> kHeadDims[] = {{64, 64},   {128, 128}, {256, 256}, {96, 96},
+                                                               {192, 128}, {40, 72},   {13, 57},   {512, 512}};
+constexpr const char* kDevices[] = {"A100-80", "RTX 3090", "RTX 4090", "H100", "B200", "RTX 5090"};
+
+// In the order of factors().
+enum FactorIndex : std::size_t {
+    graphics_card,
+    dtype,
+    head_dims,
+    band,
+    lengths,
+    softcap,
+    alibi,
+    bias,
+    mask,
+    dropout,
+    deterministic,
+    batch_invariant,
+    loads,
+    lse
+};
+
+const gpu::DeviceFacts& device_named(const std::string& name) {
+    for (const gpu::DeviceFacts& facts : gpu::known_devices())
+        if (facts.name == name) return facts;
+    throw std::logic_error("no device is known as " + name);
+}
+
+}  // namespace
+
+const std::vector<Factor>& factors() {
+    static const std::vector<Factor> list = {
+        {"GPU", {std::begin(kDevices), std::end(kDevices)}},
+        {"dtype", {"fp32", "fp16", "bf16"}},
+        {"head dimensions", {"64", "128", "256", "96", "192x128", "40x72", "13x57", "512"}},
+        {"band", {"off", "causal", "window"}},
+        {"lengths", {"dense", "packed", "seqused", "packed seqused"}},
+        {"softcap", {"off", "on"}},
+        {"alibi", {"off", "on"}},
+        {"bias", {"off", "own type", "fp32", "without gradient"}},
+        {"mask", {"off", "on"}},
+        {"dropout", {"off", "on"}},
+        {"deterministic", {"off", "on"}},
+        {"batch_invariant", {"off", "on"}},
+        {"loads", {"16 bytes", "8 bytes", "4 bytes", "2 bytes"}},
+        {"lse", {"on", "off"}},
+    };
+    return list;
+}
+
+std::vector<int> counts() {
+    std::vector<int> result;
+    for (const Factor& factor : factors()) result.push_back(static_cast<int>(factor.choices.size()));
+    return result;
+}
+
+std::vector<Variant> variants_of(const Row& row) {
+    constexpr DType kTypes[] = {DType::fp32, DType::fp16, DType::bf16};
+    Problem p;
+    p.dtype = kTypes[row[dtype]];
+    p.batch = 4;
+    p.heads = 8;
+    p.kv_heads = 2;
+    p.seqlen_q = p.seqlen_k = 2048;
+    std::tie(p.head_dim, p.head_dim_v) = kHeadDims[row[head_dims]];
+    p.packed = row[lengths] % 2 == 1;
+    if (p.packed) p.total_q = p.total_k = p.batch * p.seqlen_q;
+    p.scale = 0.125f;
+    if (row[band] == 1) p.window_right = 0;
+    if (row[band] == 2) p.window_left = p.window_right = 256;
+    p.softcap = row[softcap] == 1 ? 30.0f : 0.0f;
+    p.alibi = row[alibi] == 1;
+    if (row[bias] != 0) p.bias = row[bias] == 2 ? DType::fp32 : p.dtype;
+    p.mask = row[mask] == 1;
+    p.dropout_threshold = row[dropout] == 1 ? 6554 : 0;
+    p.deterministic = row[deterministic] == 1;
+    p.batch_invariant = row[batch_invariant] == 1;
+
+    gpu::Access access;
+    // No wider than rows of these head dimensions are aligned, and no narrower than an element.
+    const auto row_bits = static_cast<unsigned>((p.head_dim | p.head_dim_v) * size_of(p.dtype));
+    const int aligned = 1 << std::countr_zero(row_bits);
+    access.vector_bytes = std::max(std::min(16 >> row[loads], aligned), static_cast<int>(size_of(p.dtype)));
+    access.tensor_maps = access.vector_bytes == 16;
+    access.lse = row[lse] == 0;
+    access.seqused = row[lengths] >= 2;
+    access.dbias = row[bias] == 1 || row[bias] == 2;
+    if (row[bias] != 0) {
+        access.bias_heads = p.heads;
+        access.bias_rows = p.seqlen_q;
+        access.bias_cols = p.seqlen_k;
+    }
+    const gpu::DeviceFacts& device = device_named(kDevices[row[graphics_card]]);
+    std::vector<Variant> result;
+    for (const KernelConfig& config : gpu::configs_for(p, access, device))
+        result.push_back({device.architecture, config});
+    return result;
+}
+
+std::vector<Row> rows() {
+    const auto planned = [](const Row& row) {
+        try {
+            static_cast<void>(variants_of(row));
+            return true;
+        } catch (const Error&) {
+            return false;
+        }
+    };
+    std::vector<Row> list;
+    std::vector<int> choices = counts();
+    const auto add = [&](std::initializer_list<FactorIndex> off) {
+        for (const FactorIndex factor : off) choices[factor] = 1;  // the first choice only
+        for (Row& row : pairwise(choices, planned)) list.push_back(std::move(row));
+    };
+    add({});
+    add({lengths, bias, mask, loads});  // what Hopper's forward kernel serves
+    add({softcap, alibi, dropout});     // and its backward kernel
+    return list;
+}
+
+std::vector<Variant> all_variants() {
+    std::vector<Variant> result;
+    for (const Row& row : rows())
+        for (const Variant& variant : variants_of(row))
+            if (std::ranges::none_of(result, [&](const Variant& v) {
+                    return v.architecture == variant.architecture && v.config == variant.config;
+                }))
+                result.push_back(variant);
+    return result;
+}
+
+}  // namespace flashtile::variants

@@ -1,0 +1,38 @@
+// variants.h: the stated list of kernel variants that must compile on every architecture: the factors, a problem for a
+// row of choices, and the configs that the planner gives it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cuda/plan.h"
+#include "cuda/variants/pairwise.h"
+
+namespace flashtile::variants {
+
+struct Factor {
+    const char* name;
+    std::vector<std::string> choices;
+};
+
+const std::vector<Factor>& factors();
+
+// How many choices each factor has.
+std::vector<int> counts();
+
+struct Variant {
+    int architecture;
+    KernelConfig config;
+};
+
+// What the planner makes of a row; throws where it refuses the problem.
+std::vector<Variant> variants_of(const Row& row);
+
+// The rows that the planner takes: every two choices together; and once more with those options off that the kernels
+// made for one architecture do not serve, or else these would hardly appear.
+std::vector<Row> rows();
+
+// The variants of all rows, each once.
+std::vector<Variant> all_variants();
+
+}  // namespace flashtile::variants

@@ -1,0 +1,53 @@
+// variants_test.cpp: the list of variants is complete: every two choices that the planner takes together are in it.
+#include "cuda/variants/variants.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace flashtile::variants {
+namespace {
+
+TEST(Pairwise, HasEveryPairInFewRows) {
+    const std::vector<int> choices{3, 4, 2, 2, 2, 5};
+    const auto list = pairwise(choices, [](const Row&) { return true; });
+    for (const Pair& pair : all_pairs(choices))
+        EXPECT_TRUE(std::ranges::any_of(list, [&](const Row& row) { return pair.in(row); }))
+            << pair.factor_a << '=' << pair.choice_a << ' ' << pair.factor_b << '=' << pair.choice_b;
+    EXPECT_LE(list.size(), 2U * 4 * 5);  // twice the least that there can be
+}
+
+TEST(Pairwise, KeepsToWhatIsAllowed) {
+    const auto list = pairwise({3, 3}, [](const Row& row) { return row[0] != row[1]; });
+    EXPECT_EQ(list.size(), 6U);
+    for (const Row& row : list) EXPECT_NE(row[0], row[1]);
+}
+
+// What is not covered, no GPU could compute: heads of 512 where there is too little shared memory.
+TEST(Variants, HaveEveryPair) {
+    const auto list = rows();
+    std::set<std::string> uncovered;
+    for (const Pair& pair : all_pairs(counts()))
+        if (std::ranges::none_of(list, [&](const Row& row) { return pair.in(row); })) {
+            const auto name = [](std::size_t factor, int choice) {
+                return std::string(factors()[factor].name) + "=" +
+                       factors()[factor].choices[static_cast<std::size_t>(choice)];
+            };
+            uncovered.insert(name(pair.factor_a, pair.choice_a) + ", " + name(pair.factor_b, pair.choice_b));
+        }
+    for (const std::string& pair : uncovered)
+        EXPECT_NE(pair.find("head dimensions=512"), std::string::npos) << pair << " is not covered";
+    EXPECT_LE(uncovered.size(), 6U) << *uncovered.begin();
+}
+
+TEST(Variants, HaveEveryKernel) {
+    const auto list = all_variants();
+    for (const Kernel kernel : {Kernel::forward, Kernel::backward_prepare, Kernel::backward, Kernel::backward_finish,
+                                Kernel::backward_bias, Kernel::forward_sm90, Kernel::backward_sm90})
+        EXPECT_TRUE(std::ranges::any_of(list, [&](const Variant& v) { return v.config.kernel == kernel; }))
+            << static_cast<int>(kernel);
+}
+
+}  // namespace
+}  // namespace flashtile::variants
