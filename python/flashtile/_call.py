@@ -26,10 +26,11 @@ OPTIONS = Struct("N3i2fqqd2Q2P5i3PN")
 OPTION_FIELDS = ("size", "causal", "alignment", "has_scale", "scale", "softcap", "window_left", "window_right",
                  "dropout", "seed", "offset", "seed_ptr", "offset_ptr", "deterministic", "batch_invariant",
                  "check_values", "threads", "isa", "executor", "stream", "workspace", "workspace_size")
+WORKSPACE = Struct("PN")  # the options' last two fields
 INPUTS = Struct("N9P2q")
 INPUT_NAMES = ("q", "k", "v", "alibi_slopes", "bias", "mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")
-OUTPUT_NAMES = ("out", "lse")
-GRADIENT_NAMES = ("out", "lse", "dout", "dlse", "dq", "dk", "dv", "dbias")
+RESULT_NAMES = {"forward": ("out", "lse"),
+                "backward": ("out", "lse", "dout", "dlse", "dq", "dk", "dv", "dbias")}
 # A flashtile_tensor by its rank: what lies past the rank is never read.
 TENSORS = [Struct(f"P4i{rank}q{8 * (MAX_RANK - rank)}x{rank}q{8 * (MAX_RANK - rank)}x") for rank in range(MAX_RANK + 1)]
 _PACK = [tensor.pack_into for tensor in TENSORS]
@@ -61,81 +62,93 @@ def device_of(tensor: Tensor, name: str) -> tuple[int, int]:
 class Call:
     """A function of the library with the memory of its structs. Calls that run at once need one each: see `run`."""
 
-    def __init__(self, name: str, results: Sequence[str]):
+    def __init__(self, name: str):
         self.function = getattr(library, "flashtile_" + name)
-        self.ask_workspace = getattr(library, f"flashtile_{name}_workspace")
+        self.workspace_function = getattr(library, f"flashtile_{name}_workspace")
+        results = RESULT_NAMES[name]
         self.names = (*INPUT_NAMES, *results)
         self.results = Struct(f"N{len(results)}P")
         inputs = OPTIONS.size
         outputs = inputs + INPUTS.size
         first = outputs + self.results.size
         self.tensors = range(first, first + len(self.names) * TENSOR_SIZE, TENSOR_SIZE)
-        self.memory = ctypes.create_string_buffer(self.tensors.stop + 64)
+        self.memory = ctypes.create_string_buffer(self.tensors.stop)
         self.base = ctypes.addressof(self.memory)
         self.arguments = (self.base, self.base + inputs, self.base + outputs)
 
-    def __call__(self, tensors: Sequence[Tensor | None], max_seqlen_q: int, max_seqlen_k: int, causal: int,
-                 alignment: int, scale: float | None, softcap: float, window_left: int, window_right: int,
-                 dropout: float, deterministic: bool, batch_invariant: bool, rng: Tensor | None) -> None:
+    def fill(self, tensors: Sequence[Tensor | None], max_seqlen_q: int, max_seqlen_k: int, causal: int, alignment: int,
+             scale: float | None, softcap: float, window_left: int, window_right: int, dropout: float,
+             deterministic: bool, batch_invariant: bool, rng: Tensor | None) -> torch.device:
+        """Writes the structs, which hold until the next fill. `tensors` are the inputs and the results in the ABI's
+        order; rng holds dropout's seed and offset. Returns q's device."""
         memory, base = self.memory, self.base
         q = tensors[0]
-        assert q is not None
-        kind, index = device_of(q, "q")
+        if not isinstance(q, Tensor):
+            explain(q, "q")
+        device = q.device
+        kind, index = place = device_of(q, "q")
         pointers = []
-        for tensor, place, name in zip(tensors, self.tensors, self.names):
+        for tensor, at, name in zip(tensors, self.tensors, self.names):
             if tensor is None:
                 pointers.append(0)
                 continue
-            shape = tensor.shape
-            rank = len(shape)
-            if tensor.device != q.device:
-                where = device_of(tensor, name)
-            else:
-                where = (kind, index)
             try:
-                _PACK[rank](memory, place, tensor.data_ptr(), DTYPES[tensor.dtype], *where, rank, *shape,
+                shape = tensor.shape
+                rank = len(shape)
+                _PACK[rank](memory, at, tensor.data_ptr(), DTYPES[tensor.dtype],
+                            *(place if tensor.device == device else device_of(tensor, name)), rank, *shape,
                             *tensor.stride())
-            except (KeyError, IndexError):
+            except (AttributeError, KeyError, IndexError):
                 explain(tensor, name)
-            pointers.append(base + place)
-        seed = offset = stream = 0
+            pointers.append(base + at)
+        seed = offset = stream = threads = 0
         if rng is not None and dropout:
             seed = rng.data_ptr()
             offset = seed + 8
-        threads = 0
-        if kind == 2:
+        if kind == DEVICES["cuda"]:
             stream = torch._C._cuda_getCurrentRawStream(index)
         elif not _own_threads:
             threads = torch.get_num_threads()
-        options = (OPTIONS.size, causal, alignment, scale is not None, scale or 0.0, softcap, window_left,
-                   window_right, dropout, 0, 0, seed, offset, deterministic, batch_invariant, 0, threads, 0, 0, stream)
-        OPTIONS.pack_into(memory, 0, *options, 0, 0)
+        OPTIONS.pack_into(memory, 0, OPTIONS.size, causal, alignment, scale is not None, scale or 0.0, softcap,
+                          window_left, window_right, dropout, 0, 0, seed, offset, deterministic, batch_invariant, 0,
+                          threads, 0, 0, stream, 0, 0)
         INPUTS.pack_into(memory, OPTIONS.size, INPUTS.size, *pointers[:9], max_seqlen_q, max_seqlen_k)
         self.results.pack_into(memory, OPTIONS.size + INPUTS.size, self.results.size, *pointers[9:])
-        if kind == 2:  # memory that grows with the problem comes from PyTorch's allocator
-            size = ctypes.c_size_t()
-            status = self.ask_workspace(*self.arguments, ctypes.addressof(size))
-            if status:
-                fail(status)
-            if size.value:
-                workspace = torch.empty(size.value, dtype=torch.uint8, device=q.device)
-                OPTIONS.pack_into(memory, 0, *options, workspace.data_ptr(), size.value)
+        return device
+
+    def workspace(self) -> int:
+        """Bytes that the call uses beside its results."""
+        size = ctypes.c_size_t()
+        status = self.workspace_function(*self.arguments, ctypes.addressof(size))
+        if status:
+            fail(status)
+        return size.value
+
+    def submit(self) -> None:
+        """Calls the library with what `fill` wrote."""
         status = self.function(*self.arguments)
         if status:
             fail(status)
 
+    def __call__(self, *arguments) -> None:
+        """fill and submit; on CUDA with a workspace from PyTorch's allocator."""
+        device = self.fill(*arguments)
+        if device.type == "cuda" and (size := self.workspace()):
+            workspace = torch.empty(size, dtype=torch.uint8, device=device)
+            WORKSPACE.pack_into(self.memory, OPTIONS.size - WORKSPACE.size, workspace.data_ptr(), size)
+        self.submit()
 
-_free: dict[str, list[Call]] = {"forward": [], "backward": []}
-_results = {"forward": OUTPUT_NAMES, "backward": GRADIENT_NAMES}
+
+_free: dict[str, list[Call]] = {name: [] for name in RESULT_NAMES}
 
 
 def run(name: str, tensors: Sequence[Tensor | None], *options) -> None:
-    """Calls flashtile_forward or flashtile_backward: `tensors` are the inputs and the results in the ABI's order."""
+    """flashtile_forward or flashtile_backward of what `Call.fill` takes."""
     free = _free[name]
     try:
         call = free.pop()  # a list's pop and append are atomic, so threads do not share a call
     except IndexError:
-        call = Call(name, _results[name])
+        call = Call(name)
     try:
         call(tensors, *options)
     except StructError as error:

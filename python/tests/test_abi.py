@@ -1,5 +1,6 @@
 """The layouts that the package packs by hand are those of flashtile.h, as a C compiler has them."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,15 +15,14 @@ INCLUDE = Path(__file__).parents[2] / "include"
 STRUCTS = {
     "flashtile_options": (_call.OPTIONS, _call.OPTION_FIELDS),
     "flashtile_inputs": (_call.INPUTS, ("size", *_call.INPUT_NAMES, "max_seqlen_q", "max_seqlen_k")),
-    "flashtile_forward_outputs": (Struct("N2P"), ("size", *_call.OUTPUT_NAMES)),
-    "flashtile_gradients": (Struct("N8P"), ("size", *_call.GRADIENT_NAMES)),
+    "flashtile_forward_outputs": (Struct("N2P"), ("size", *_call.RESULT_NAMES["forward"])),
+    "flashtile_gradients": (Struct("N8P"), ("size", *_call.RESULT_NAMES["backward"])),
     "flashtile_tensor": (_call.TENSORS[6], ("data", "dtype", "device_type", "device_id", "rank", "shape", "stride")),
 }
 
 
 def offsets(packed: Struct) -> list[int]:
     """Where each value of a Struct starts; an array's is its first one's."""
-    import re
     starts, so_far = [], ""
     for count, code in re.findall(r"(\d*)([a-zA-Z])", packed.format):
         if code == "x":
