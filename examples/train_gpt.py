@@ -1,5 +1,5 @@
-"""A small GPT, trained from scratch on this repository's own documentation, with flashtile's attention and with PyTorch's
-math attention from the same seed on the same batches: both loss curves on one plot.
+"""A small GPT, trained from scratch on this repository's own documentation, with flashtile's attention and with
+PyTorch's math attention from the same seed on the same batches: both loss curves on one plot.
 
     examples/train_gpt.py                                     # some minutes on a CPU: train_gpt.png, train_gpt.json
     examples/train_gpt.py --checkpoint=run --steps=600        # saves as it goes, and goes on where it stopped
@@ -148,7 +148,7 @@ def main():
     p.add_argument("--layers", type=int, default=4)
     p.add_argument("--heads", type=int, default=4)
     p.add_argument("--width", type=int, default=128)
-    p.add_argument("--context", type=int, default=256)
+    p.add_argument("--context", type=int, default=128)
     p.add_argument("--batch", type=int, default=8)
     p.add_argument("--dropout", type=float, default=0.1)
     p.add_argument("--rate", type=float, default=1e-3, help="AdamW's learning rate")

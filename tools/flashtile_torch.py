@@ -1,4 +1,4 @@
-"""Calls of a given libflashtile.so on PyTorch tensors that are prepared once and made many times, for the GPU benchmark.
+"""Calls of a given libflashtile.so on PyTorch tensors, prepared once and made many times, for the GPU benchmark.
 The work is the Python package's (python/flashtile), which is taken from the tree.
 
     library = Library("build/libflashtile.so")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, Optional, Union, overload
+from typing import TYPE_CHECKING, Literal, Optional, TypedDict, Union, overload
 
 import torch
 from torch import Tensor
 
 from ._ops import attend, innermost
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Alignment = Literal["bottom-right", "top-left"]
 _ALIGNMENTS = {"bottom-right": 0, "top-left": 1}  # flashtile_alignment; a causal mode's number is one more
@@ -25,10 +28,33 @@ def _broadcastable(tensor: Optional[Tensor]) -> Optional[Tensor]:
     return innermost(tensor)
 
 
+class Options(TypedDict, total=False):
+    """attention's options, for those who read types: see there."""
+
+    causal: bool
+    window: tuple[int, int]
+    align: Alignment
+    scale: Optional[float]
+    softcap: float
+    alibi_slopes: Optional[Tensor]
+    bias: Optional[Tensor]
+    mask: Optional[Tensor]
+    dropout_p: float
+    deterministic: bool
+    batch_invariant: bool
+    cu_seqlens_q: Optional[Tensor]
+    cu_seqlens_k: Optional[Tensor]
+    max_seqlen_q: Optional[int]
+    max_seqlen_k: Optional[int]
+    seqused_k: Optional[Tensor]
+
+
 @overload
-def attention(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[False] = False, **options) -> Tensor: ...
+def attention(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[False] = False,
+              **options: Unpack[Options]) -> Tensor: ...
 @overload
-def attention(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[True], **options) -> tuple[Tensor, Tensor]: ...
+def attention(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[True],
+              **options: Unpack[Options]) -> tuple[Tensor, Tensor]: ...
 
 
 def attention(
@@ -102,9 +128,10 @@ def attention(
     if alignment is None:
         raise ValueError(f"align is {align!r}, allowed are {', '.join(map(repr, _ALIGNMENTS))}")
     rng = draw(q) if dropout_p != 0.0 else None
-    out, lse = attend(
-        innermost(q), innermost(k), innermost(v), alibi_slopes, _broadcastable(bias), _broadcastable(mask), cu_seqlens_q, cu_seqlens_k, seqused_k,
-        -1 if max_seqlen_q is None else max_seqlen_q, -1 if max_seqlen_k is None else max_seqlen_k,
-        alignment + 1 if causal else 0, alignment, scale, softcap, *window, dropout_p,
-        deterministic or torch.are_deterministic_algorithms_enabled(), batch_invariant, rng)
+    out, lse = attend((
+        innermost(q), innermost(k), innermost(v), alibi_slopes, _broadcastable(bias), _broadcastable(mask),
+        cu_seqlens_q, cu_seqlens_k, seqused_k, -1 if max_seqlen_q is None else max_seqlen_q,
+        -1 if max_seqlen_k is None else max_seqlen_k, alignment + 1 if causal else 0, alignment, scale, softcap,
+        *window, dropout_p, deterministic or torch.are_deterministic_algorithms_enabled(), batch_invariant, rng),
+        return_lse)
     return (out, lse) if return_lse else out

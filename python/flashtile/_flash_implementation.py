@@ -23,7 +23,7 @@ def register_flash_attention_impl() -> None:
     """Makes "flashtile" known to torch.nn.attention.activate_flash_attention_impl. Activates nothing."""
     register = getattr(torch.nn.attention, "register_flash_attention_impl", None)
     if register is None:
-        raise NotImplementedError(f"PyTorch {torch.__version__} has no register_flash_attention_impl: use flashtile.sdpa()")
+        raise NotImplementedError(f"PyTorch {torch.__version__} has no such registry: use flashtile.sdpa()")
     register("flashtile", register_fn=_Active)
 
 
@@ -58,7 +58,7 @@ def _rows(*tensors: Tensor) -> tuple[Tensor, ...]:
 def _cpu_forward(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
                  attn_mask: Optional[Tensor] = None, scale: Optional[float] = None) -> tuple[Tensor, Tensor]:
     rng = draw(query) if dropout_p else None
-    out, lse = attend(*_rows(query, key, value), *_options(attn_mask, TOP_LEFT * is_causal, scale, dropout_p, rng))
+    out, lse = attend((*_rows(query, key, value), *_options(attn_mask, TOP_LEFT * is_causal, scale, dropout_p, rng)))
     return out.transpose(1, 2), lse
 
 
@@ -76,7 +76,7 @@ def _cpu_backward(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, o
 def _cuda_forward(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False,
                   return_debug_mask: bool = False, *, scale: Optional[float] = None) -> tuple[Any, ...]:
     rng = draw(query) if dropout_p else query.new_empty(2, dtype=torch.int64)
-    out, lse = attend(*_rows(query, key, value), *_options(None, TOP_LEFT * is_causal, scale, dropout_p, rng))
+    out, lse = attend((*_rows(query, key, value), *_options(None, TOP_LEFT * is_causal, scale, dropout_p, rng)))
     return (out.transpose(1, 2), lse, None, None, query.shape[2], key.shape[2], rng, rng.new_empty(()),
             query.new_empty(0))
 
@@ -115,7 +115,7 @@ def _cuda_varlen_forward(
     options = _options(None, BOTTOM_RIGHT * is_causal, scale, dropout_p, rng,
                        _packed(cum_seq_q, cum_seq_k, seqused_k, max_q, max_k), alibi_slopes,
                        _window(window_size_left, window_size_right))
-    out, lse = attend(innermost(query), innermost(key), innermost(value), *options)
+    out, lse = attend((innermost(query), innermost(key), innermost(value), *options))
     return out, lse, rng, rng.new_empty(()), query.new_empty(0)
 
 

@@ -6,6 +6,7 @@ does not, and going round the dispatcher saves 10 to 20 microseconds of it: `att
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn, Optional
 
 import torch
@@ -18,12 +19,17 @@ from ._call import run
 _TENSORS = 9
 
 
-def _results(q: Tensor, v: Tensor, packed: bool) -> tuple[Tensor, Tensor]:
-    """Empty out and lse. Rows that belong to no sequence are never written, and so start at zero."""
+def _out(q: Tensor, v: Tensor, packed: bool) -> Tensor:
+    """An empty out. Rows that belong to no sequence are never written, and so start at zero; so it is with lse."""
     new = q.new_zeros if packed else q.new_empty
-    out = new((*q.shape[:-1], v.shape[-1]))
+    return new((*q.shape[:-1], v.shape[-1]))
+
+
+def _results(q: Tensor, v: Tensor, packed: bool) -> tuple[Tensor, Tensor]:
+    """Empty out and lse."""
+    new = q.new_zeros if packed else q.new_empty
     shape = (q.shape[1], q.shape[0]) if packed else (q.shape[0], q.shape[2], q.shape[1])
-    return out, new(shape, dtype=torch.float32)
+    return _out(q, v, packed), new(shape, dtype=torch.float32)
 
 
 def _gradients(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, packed: bool,
@@ -97,7 +103,7 @@ def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[
     dout = torch.zeros_like(out) if dout is None else innermost(dout)
     dlse = None if dlse is None else innermost(dlse)
     if eager(dout, out) and not torch.is_grad_enabled():
-        call = _backward
+        call: Callable = _backward
     else:  # traced, or gradients of gradients are asked for: the operator says that it has none
         call = _TransformedBackward.apply if _transformed() else backward_op
     need_dbias = ctx.needs_input_grad[4]
@@ -147,19 +153,29 @@ def eager(*tensors: Tensor | None) -> bool:
         return False
     if torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active():
         return False
-    return all(tensor is None or type(tensor) in (Tensor, torch.nn.Parameter) for tensor in tensors)
+    for tensor in tensors:
+        if type(tensor) not in _PLAIN:
+            return False
+    return True
+
+
+_PLAIN = (Tensor, type(None), torch.nn.Parameter)
 
 
 def _transformed() -> bool:
     return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 
 
-def attend(*arguments: Any) -> tuple[Tensor, Tensor]:
-    """(out, lse), differentiable in q, k, v and bias, of forward_op's arguments."""
+def attend(arguments: tuple, need_lse: bool = True) -> tuple[Tensor, Any]:
+    """(out, lse), differentiable in q, k, v and bias, of forward_op's arguments; lse may be None where not needed."""
     if not eager(*arguments[:_TENSORS]):
         return (_Transformed.apply if _transformed() else forward_op)(*arguments)
-    q, k, v, _, bias = arguments[:5]
+    q, k, v, _, bias, _, cu_seqlens_q, *_ = arguments
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad
                                     or (bias is not None and bias.requires_grad)):
         return _Attend.apply(*arguments)
-    return _forward(*arguments)
+    if need_lse:
+        return _forward(*arguments)
+    out = _out(q, v, cu_seqlens_q is not None)
+    run("forward", (*arguments[:_TENSORS], out, None), *arguments[_TENSORS:])
+    return out, None

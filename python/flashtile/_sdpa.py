@@ -49,14 +49,15 @@ def scaled_dot_product_attention(
     lead = query.shape[:-3]
     if query.dim() != 4 or key.shape[0] != query.shape[0] or value.shape[0] != query.shape[0]:
         lead = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3])
-    rows = [_rows(tensor, lead) for tensor in (query, key, value)]
-    heads, kv_heads = rows[0].shape[2], rows[1].shape[2]
+    q, k, v = (_rows(tensor, lead) for tensor in (query, key, value))
+    heads, kv_heads = q.shape[2], k.shape[2]
     if heads != kv_heads and kv_heads != 1 and not enable_gqa:
         raise ValueError(f"key has {kv_heads} heads, allowed without enable_gqa is query's {heads}, or 1")
     if attn_mask is not None and attn_mask.dim() > 3 and len(lead) > 1:
         attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-3:]).flatten(0, -4)
-    chosen = {} if attn_mask is None else {"mask" if attn_mask.dtype is torch.bool else "bias": attn_mask}
-    out = attention(*rows, causal=is_causal, align="top-left", scale=scale, dropout_p=dropout_p, **chosen)
+    boolean = attn_mask is not None and attn_mask.dtype is torch.bool
+    out = attention(q, k, v, causal=is_causal, align="top-left", scale=scale, dropout_p=dropout_p,
+                    mask=attn_mask if boolean else None, bias=None if boolean else attn_mask)
     out = out.transpose(1, 2)
     if query.dim() == 4:
         return out

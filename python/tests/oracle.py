@@ -1,5 +1,5 @@
-"""Attention as its definition says, dense, in PyTorch's own operators and the inputs' dtype: in fp64 the reference, in a
-narrow dtype the standard attention whose error sets the bound (the repository's DESIGN: at most twice, plus 2 ulp)."""
+"""Attention as its definition says, dense, in PyTorch's own operators and the inputs' dtype: in fp64 the reference, in
+a narrow dtype the standard attention whose error sets the bound: at most twice that, plus 2 ulp."""
 
 import math
 
@@ -51,6 +51,6 @@ def assert_close(got, reference, standard, what):
     if error.numel() == 0:
         return
     floor = 2 * standard[1] * reference[finite].abs().max()
-    assert error.max() <= 2 * allowed.max() + floor, f"{what}: max error {error.max():.3g}, standard {allowed.max():.3g}"
+    assert error.max() <= 2 * allowed.max() + floor, f"{what}: max error {error.max():.3g}, {allowed.max():.3g}"
     rms = [x.square().mean().sqrt() for x in (error, allowed)]
     assert rms[0] <= 2 * rms[1] + floor, f"{what}: rms error {rms[0]:.3g}, standard attention's {rms[1]:.3g}"

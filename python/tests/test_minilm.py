@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2, with its real weights, through transformers: sentence embeddings with ours and with eager attention."""
+"""all-MiniLM-L6-v2, with its real weights, through transformers: embeddings with ours and with eager attention."""
 
 from pathlib import Path
 

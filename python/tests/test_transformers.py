@@ -25,7 +25,8 @@ def config(name):
     if name == "mistral":
         return t.MistralConfig(**GQA, sliding_window=7)
     if name == "gemma2":
-        return t.Gemma2Config(**GQA, head_dim=256, sliding_window=7, attn_logit_softcapping=3.0, query_pre_attn_scalar=64)
+        return t.Gemma2Config(**GQA, head_dim=256, sliding_window=7, attn_logit_softcapping=3.0,
+                              query_pre_attn_scalar=64)
     if name == "gemma3":
         return t.Gemma3TextConfig(**GQA, head_dim=256, sliding_window=7, layer_types=["sliding_attention",
                                                                                     "full_attention"])

@@ -4,8 +4,8 @@ Shapes: q (batch, seqlen_q, nheads, d), k and v (batch, seqlen_k, nheads_k, d); 
 (total_k, nheads_k, d) with int32 cu_seqlens (batch + 1); qkv has 3, kv has 2 before the heads. Causal masks are aligned
 bottom-right. Errors are as those of `flashtile.attention`.
 
-return_attn_probs gives (out, softmax_lse, S_dmask): softmax_lse fp32 (batch, nheads, seqlen_q) or (nheads, total_q), the
-natural logarithm; S_dmask the normalised probabilities (batch, nheads, seqlen_q and seqlen_k rounded up to 128),
+return_attn_probs gives (out, softmax_lse, S_dmask): softmax_lse fp32 (batch, nheads, seqlen_q) or (nheads, total_q),
+the natural logarithm; S_dmask the normalised probabilities (batch, nheads, seqlen_q and seqlen_k rounded up to 128),
 negative where dropout dropped them, and empty where dropout is off. It is for tests: quadratic memory, no gradient.
 """
 
@@ -39,7 +39,8 @@ def flash_attn_qkvpacked_func(
     deterministic: bool = False, return_attn_probs: bool = False,
 ) -> Result:
     """As flash_attn_func, of qkv (batch, seqlen, 3, nheads, d)."""
-    return _attend(*qkv.unbind(-3), {}, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
+    q, k, v = qkv.unbind(-3)
+    return _attend(q, k, v, {}, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
                    deterministic, return_attn_probs)
 
 
@@ -49,7 +50,8 @@ def flash_attn_kvpacked_func(
     deterministic: bool = False, return_attn_probs: bool = False,
 ) -> Result:
     """As flash_attn_func, of kv (batch, seqlen, 2, nheads_k, d)."""
-    return _attend(q, *kv.unbind(-3), {}, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
+    k, v = kv.unbind(-3)
+    return _attend(q, k, v, {}, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
                    deterministic, return_attn_probs)
 
 
@@ -72,7 +74,8 @@ def flash_attn_varlen_qkvpacked_func(
     deterministic: bool = False, return_attn_probs: bool = False,
 ) -> Result:
     """As flash_attn_varlen_func, of qkv (total, 3, nheads, d)."""
-    return _attend(*qkv.unbind(-3), _packed(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen), dropout_p, softmax_scale,
+    q, k, v = qkv.unbind(-3)
+    return _attend(q, k, v, _packed(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen), dropout_p, softmax_scale,
                    causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
 
 
@@ -83,7 +86,8 @@ def flash_attn_varlen_kvpacked_func(
     deterministic: bool = False, return_attn_probs: bool = False,
 ) -> Result:
     """As flash_attn_varlen_func, of kv (total_k, 2, nheads_k, d)."""
-    return _attend(q, *kv.unbind(-3), _packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k), dropout_p,
+    k, v = kv.unbind(-3)
+    return _attend(q, k, v, _packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k), dropout_p,
                    softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
 
 
