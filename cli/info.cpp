@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "available_memory.h"
-#include "bench/machine.h"
+#include "bench/cpu_model.h"
 #include "commands.h"
 #include "plan.h"
 

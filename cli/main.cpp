@@ -13,12 +13,17 @@ namespace {
 
 constexpr const char* description = "flashtile: exact attention in linear memory";
 
-constexpr const char* examples = R"(Examples:
+constexpr const char* examples =
+    R"(Examples:
   flashtile info                                               what runs here
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --causal
   flashtile verify --random=100 --seed=1                       random problems against an fp64 oracle
-  flashtile bench --tokens=4096                                the paper's figures, scaled to a small machine
-  flashtile compile --arch=sm_80,sm_90a -o kernels.ftb         CUDA kernels ahead of time
+)"
+#if defined(FLASHTILE_BENCH)
+    R"(  flashtile bench --tokens=4096                                the paper's figures, scaled to a small machine
+)"
+#endif
+    R"(  flashtile compile --arch=sm_80,sm_90a -o kernels.ftb         CUDA kernels ahead of time
 
 `flashtile COMMAND --help` has more. Exit codes: 0 ok, 1 a wrong result, 2 usage or bad input.)";
 
@@ -34,7 +39,9 @@ int run(int argc, char** argv) {
         add_info(app, exit_code);
         add_attend(app, exit_code);
         add_verify(app, exit_code);
+#if defined(FLASHTILE_BENCH)
         add_bench(app, exit_code);
+#endif
         add_compile(app, exit_code);
         try {
             app.parse(argc, argv);

@@ -2,7 +2,6 @@
 #include "bench/machine.h"
 
 #include <cblas.h>
-#include <sys/utsname.h>
 
 #include <cstdlib>
 #include <ctime>
@@ -13,17 +12,10 @@
 #include <thread>
 #include <vector>
 
+#include "bench/cpu_model.h"
+
 namespace flashtile::cli::bench {
 namespace {
-
-// The value of the first line of /proc/cpuinfo with this name; "" where there is none.
-std::string cpuinfo(const std::string& name) {
-    std::ifstream file("/proc/cpuinfo");
-    for (std::string line; std::getline(file, line);)
-        if (line.starts_with(name))
-            if (const auto colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
-    return "";
-}
 
 std::vector<std::string> instruction_sets() {
     std::vector<std::string> names;
@@ -60,14 +52,6 @@ const char* compiler() {
 }
 
 }  // namespace
-
-std::string cpu_model() {
-    std::string model = cpuinfo("model name");
-    if (!model.empty()) return model;
-    utsname system{};
-    uname(&system);
-    return system.machine;
-}
 
 std::string openblas_pin() {
     const char* core = std::getenv("OPENBLAS_CORETYPE");

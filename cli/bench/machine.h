@@ -6,8 +6,6 @@
 
 namespace flashtile::cli::bench {
 
-std::string cpu_model();
-
 // "OPENBLAS_CORETYPE=Haswell" where the environment holds OpenBLAS to less than this CPU has; "" where it does not say.
 std::string openblas_pin();
 

@@ -1,5 +1,6 @@
 // run.cpp: see run.h.
 #include "bench/run.h"
+#include "bench/cpu_model.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

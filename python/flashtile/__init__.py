@@ -1,0 +1,45 @@
+"""flashtile: exact attention in linear memory, on CPUs and GPUs.
+
+    out = flashtile.attention(q, k, v, causal=True)     # PyTorch tensors in (batch, seqlen, heads, head_dim)
+    with flashtile.sdpa(): ...                          # F.scaled_dot_product_attention runs on flashtile
+    flashtile.install_as_flash_attn()                   # `import flash_attn` finds flashtile
+    flashtile.transformers.register()                   # attn_implementation="flashtile"
+    flashtile.info()                                    # what was found on this machine
+
+PyTorch is imported when the first name that needs it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ._info import describe, info
+from ._library import text as _text
+
+if TYPE_CHECKING:
+    from . import flash_attn, transformers
+    from ._attention import attention
+    from .flash_attn import install_as_flash_attn
+    from ._flash_implementation import register_flash_attention_impl
+    from ._sdpa import scaled_dot_product_attention, sdpa
+
+__version__ = _text("version")
+__all__ = ["attention", "describe", "flash_attn", "info", "install_as_flash_attn", "register_flash_attention_impl",
+           "scaled_dot_product_attention", "sdpa", "transformers"]
+
+_HOMES = {"attention": "_attention", "install_as_flash_attn": "flash_attn", "sdpa": "_sdpa",
+          "scaled_dot_product_attention": "_sdpa", "register_flash_attention_impl": "_flash_implementation"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("flash_attn", "transformers"):
+        return importlib.import_module("." + name, __name__)
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module("." + _HOMES[name], __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

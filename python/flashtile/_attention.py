@@ -1,0 +1,137 @@
+"""flashtile.attention: the function for PyTorch tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Optional, TypedDict, Union, overload
+
+import torch
+from torch import Tensor
+
+from ._ops import attend, innermost
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Alignment = Literal["bottom-right", "top-left"]
+_ALIGNMENTS = {"bottom-right": 0, "top-left": 1}  # flashtile_alignment; a causal mode's number is one more
+
+
+def draw(q: Tensor) -> Tensor:
+    """The seed and offset of a call's dropout, from PyTorch's generator of q's device."""
+    return torch.randint(torch.iinfo(torch.int64).max, (2,), device=q.device)
+
+
+def _broadcastable(tensor: Optional[Tensor]) -> Optional[Tensor]:
+    """As `innermost`, for a tensor that may repeat along its innermost dimension."""
+    if tensor is None or tensor.dim() == 0 or tensor.stride(-1) == 0:
+        return tensor
+    return innermost(tensor)
+
+
+class Options(TypedDict, total=False):
+    """attention's options, for those who read types: see there."""
+
+    causal: bool
+    window: tuple[int, int]
+    align: Alignment
+    scale: Optional[float]
+    softcap: float
+    alibi_slopes: Optional[Tensor]
+    bias: Optional[Tensor]
+    mask: Optional[Tensor]
+    dropout_p: float
+    deterministic: bool
+    batch_invariant: bool
+    cu_seqlens_q: Optional[Tensor]
+    cu_seqlens_k: Optional[Tensor]
+    max_seqlen_q: Optional[int]
+    max_seqlen_k: Optional[int]
+    seqused_k: Optional[Tensor]
+
+
+@overload
+def attention(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[False] = False,
+              **options: Unpack[Options]) -> Tensor: ...
+@overload
+def attention(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[True],
+              **options: Unpack[Options]) -> tuple[Tensor, Tensor]: ...
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    window: tuple[int, int] = (-1, -1),
+    align: Alignment = "bottom-right",
+    scale: Optional[float] = None,
+    softcap: float = 0.0,
+    alibi_slopes: Optional[Tensor] = None,
+    bias: Optional[Tensor] = None,
+    mask: Optional[Tensor] = None,
+    dropout_p: float = 0.0,
+    deterministic: bool = False,
+    batch_invariant: bool = False,
+    cu_seqlens_q: Optional[Tensor] = None,
+    cu_seqlens_k: Optional[Tensor] = None,
+    max_seqlen_q: Optional[int] = None,
+    max_seqlen_k: Optional[int] = None,
+    seqused_k: Optional[Tensor] = None,
+    return_lse: bool = False,
+) -> Union[Tensor, tuple[Tensor, Tensor]]:
+    """Exact attention, softmax(mask(scale * q k^T + ...)) v, in memory linear in the sequence length.
+
+    FlashAttention-2 (arXiv 2307.08691), on CPU and CUDA tensors, differentiable in q, k, v and bias, and through lse.
+    Every option's meaning, to the sign, stands in flashtile's docs/semantics.md.
+
+    Args:
+        q: (batch, seqlen_q, heads, head_dim); fp32, fp16 or bf16. Any strides; a copy is made only where the innermost
+            dimension is not contiguous.
+        k: (batch, seqlen_k, kv_heads, head_dim), where heads is a multiple of kv_heads (GQA, MQA).
+        v: (batch, seqlen_k, kv_heads, head_dim_v).
+        causal: a query sees no later key, as `align` lays the diagonal.
+        window: (left, right): query i sees the keys from i - left to i + right, inclusive, of the diagonal; -1 is open.
+        align: where the diagonal of causal, window and ALiBi lies if lengths differ: "bottom-right", the last query
+            sees the last key (flash-attn), or "top-left", query i sees keys 0..i (PyTorch).
+        scale: of the scores; 1/sqrt(head_dim) if None.
+        softcap: c > 0 makes a score s into c * tanh(s / c); 0 is off.
+        alibi_slopes: fp32 (heads) or (batch, heads): -slope * |distance to the diagonal| is added to a score.
+        bias: added to the scores; broadcasts to (batch, heads, seqlen_q, seqlen_k); q's dtype or fp32. Its gradient
+            has its own shape.
+        mask: bool, broadcasts likewise; True keeps.
+        dropout_p: the probability with which a normalised probability is dropped. The mask is drawn from PyTorch's
+            generator of q's device, and drawn again in backward, never stored.
+        deterministic: gradients that are the same bit for bit at each call. Also on where
+            torch.use_deterministic_algorithms is.
+        batch_invariant: a row's bits depend on its own query, keys and values only, not on the rest of the batch.
+        cu_seqlens_q, cu_seqlens_k: int32 or int64 (batch + 1): packed sequences. q is (total_q, heads, head_dim) then,
+            k and v (total_k, kv_heads, ..), and sequence b is the rows from cu_seqlens[b] to cu_seqlens[b + 1].
+        max_seqlen_q, max_seqlen_k: the longest lengths of packed sequences.
+        seqused_k: int32 (batch): how many keys of each sequence are used.
+        return_lse: return lse too.
+
+    Returns:
+        out, like q with v's head_dim; with return_lse (out, lse), where lse is fp32 (batch, heads, seqlen_q), or
+        (heads, total_q) when packed: the natural logarithm of the sum of the scores' exponentials. A query that sees no
+        key has out 0, lse -inf and zero gradients.
+
+    Raises:
+        ValueError: an argument is wrong: the message names it, its value and what is allowed.
+        TypeError: not a tensor, or a dtype or device that flashtile does not have.
+        RuntimeError: a device or compiler failed; NotImplementedError: legal, but nothing here can do it.
+    """
+    if torch.is_autocast_enabled(q.device.type):
+        dtype = torch.get_autocast_dtype(q.device.type)
+        q, k, v = (tensor if tensor.dtype is torch.float64 else tensor.to(dtype) for tensor in (q, k, v))
+    alignment = _ALIGNMENTS.get(align)
+    if alignment is None:
+        raise ValueError(f"align is {align!r}, allowed are {', '.join(map(repr, _ALIGNMENTS))}")
+    rng = draw(q) if dropout_p != 0.0 else None
+    out, lse = attend((
+        innermost(q), innermost(k), innermost(v), alibi_slopes, _broadcastable(bias), _broadcastable(mask),
+        cu_seqlens_q, cu_seqlens_k, seqused_k, -1 if max_seqlen_q is None else max_seqlen_q,
+        -1 if max_seqlen_k is None else max_seqlen_k, alignment + 1 if causal else 0, alignment, scale, softcap,
+        *window, dropout_p, deterministic or torch.are_deterministic_algorithms_enabled(), batch_invariant, rng),
+        return_lse)
+    return (out, lse) if return_lse else out

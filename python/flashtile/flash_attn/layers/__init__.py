@@ -1,0 +1,1 @@
+"""flash_attn.layers: apply_rotary_emb lies in rotary."""

@@ -1,0 +1,56 @@
+"""Attention as its definition says, dense, in PyTorch's own operators and the inputs' dtype: in fp64 the reference, in
+a narrow dtype the standard attention whose error sets the bound: at most twice that, plus 2 ulp."""
+
+import math
+
+import torch
+
+
+def dense(q, k, v, *, causal=False, window=(-1, -1), align="bottom-right", scale=None, softcap=0.0, alibi_slopes=None,
+          bias=None, mask=None, keep=None, dropout_p=0.0):
+    """(out, lse) of q (b, i, h, d), k and v (b, j, h_k, d). keep: the dropout mask."""
+    group = q.shape[2] // k.shape[2]
+    k, v = k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)
+    s = torch.einsum("bihd,bjhd->bhij", q, k)
+    wide = torch.float64 if q.dtype is torch.float64 else torch.float32
+    s = s.to(wide) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    rows, columns = s.shape[-2:]
+    offset = columns - rows if align == "bottom-right" else 0
+    distance = torch.arange(columns) - torch.arange(rows)[:, None] - offset
+    if softcap:
+        s = softcap * torch.tanh(s / softcap)
+    if alibi_slopes is not None:
+        s = s - alibi_slopes.to(wide)[..., None, None] * distance.abs()
+    if bias is not None:
+        s = s + bias.to(wide)
+    seen = torch.ones(rows, columns, dtype=torch.bool)
+    if causal:
+        seen = seen & (distance <= 0)
+    if window[0] >= 0:
+        seen = seen & (distance >= -window[0])
+    if window[1] >= 0:
+        seen = seen & (distance <= window[1])
+    seen = (seen if mask is None else seen & mask).expand(s.shape)
+    s = s.masked_fill(~seen, -1e300 if wide is torch.float64 else -1e38)
+    some = seen.any(-1)
+    lse = torch.where(some, s.logsumexp(-1), -torch.inf)
+    p = torch.where(seen, s.softmax(-1), 0.0)
+    if keep is not None:
+        p = torch.where(keep, p / (1 - round(dropout_p * 65536) / 65536), 0.0)
+    return torch.einsum("bhij,bjhd->bihd", p.to(q.dtype), v), lse
+
+
+def assert_close(got, reference, standard, what):
+    """Max and rms error at most twice standard attention's, plus 2 ulp of got's dtype at the largest reference."""
+    got, standard = got.detach().double(), (standard.detach().double(), torch.finfo(got.dtype).eps)
+    reference = reference.detach()
+    assert torch.equal(got.isinf(), reference.isinf()), what
+    finite = reference.isfinite()
+    error = (got - reference)[finite].abs()
+    allowed = (standard[0] - reference)[finite].abs()
+    if error.numel() == 0:
+        return
+    floor = 2 * standard[1] * reference[finite].abs().max()
+    assert error.max() <= 2 * allowed.max() + floor, f"{what}: max error {error.max():.3g}, {allowed.max():.3g}"
+    rms = [x.square().mean().sqrt() for x in (error, allowed)]
+    assert rms[0] <= 2 * rms[1] + floor, f"{what}: rms error {rms[0]:.3g}, standard attention's {rms[1]:.3g}"

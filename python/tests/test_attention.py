@@ -1,0 +1,222 @@
+"""flashtile.attention against dense attention in fp64: every option, forward and backward, and how it meets PyTorch."""
+
+import pytest
+import torch
+
+import flashtile
+from oracle import assert_close, dense
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def problem(dtype=torch.float32, batch=2, seqlen_q=37, seqlen_k=53, heads=4, kv_heads=2, d=16, dv=16):
+    shapes = ((batch, seqlen_q, heads, d), (batch, seqlen_k, kv_heads, d), (batch, seqlen_k, kv_heads, dv))
+    return tuple(torch.randn(shape).to(dtype).requires_grad_() for shape in shapes)
+
+
+def check(tensors, ours, standard=dense, bias=None):
+    """out, lse and the gradients of `ours` against `standard` in fp64, judged by `standard` in the tensors' dtype."""
+    leaves = tensors if bias is None else (*tensors, bias)
+    results = []
+    for function, wide in ((ours, False), (standard, True), (standard, False)):
+        used = [leaf.detach().double() if wide else leaf.detach().clone() for leaf in leaves]
+        for leaf in used:
+            leaf.requires_grad_()
+        out, lse = function(*used[:3], **({} if bias is None else {"bias": used[3]}))
+        if not results:
+            dout, dlse = torch.randn(out.shape).to(out.dtype), torch.randn(lse.shape)
+            dlse = torch.where(lse.isfinite(), dlse, 0.0)
+        grads = torch.autograd.grad((out, lse), used, (dout.to(out.dtype), dlse.to(lse.dtype)))
+        results.append((out, lse, *grads))
+    for got, reference, usual, what in zip(*results, ("out", "lse", "dq", "dk", "dv", "dbias")):
+        assert got.isnan().sum() == 0, what
+        assert_close(got, reference, usual, what)
+
+
+OPTIONS = {
+    "plain": {},
+    "causal": {"causal": True},
+    "top-left": {"causal": True, "align": "top-left"},
+    "window": {"window": (9, 4)},
+    "window top-left": {"window": (9, 4), "align": "top-left"},
+    "causal window": {"causal": True, "window": (5, -1)},
+    "scale": {"scale": 0.7},
+    "softcap": {"softcap": 1.5},
+    "alibi": {"alibi_slopes": torch.tensor([0.5, 0.25, 0.125, 0.0625])},
+    "alibi of each sequence": {"alibi_slopes": torch.rand(2, 4, generator=torch.Generator().manual_seed(1))},
+    "mask": {"mask": torch.rand(2, 1, 37, 53, generator=torch.Generator().manual_seed(2)) < 0.7},
+    "empty rows": {"mask": (torch.arange(37) % 3 > 0)[:, None]},
+    "all": {"causal": True, "window": (20, 0), "softcap": 2.0, "scale": 0.3,
+            "alibi_slopes": torch.tensor([0.5, 0.25, 0.125, 0.0625])},
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options(name, dtype):
+    options = OPTIONS[name]
+    check(problem(dtype), lambda q, k, v: flashtile.attention(q, k, v, return_lse=True, **options),
+          lambda q, k, v: dense(q, k, v, **options))
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 37, 53), (4, 37, 53), (37, 1), (1, 1, 1, 53), ()], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_bias_of_any_shape_gets_its_gradient(shape, dtype):
+    check(problem(dtype), lambda q, k, v, bias: flashtile.attention(q, k, v, bias=bias, causal=True, return_lse=True),
+          lambda q, k, v, bias: dense(q, k, v, bias=bias, causal=True), bias=torch.randn(shape).to(dtype))
+
+
+def test_head_dimension_of_v_and_heads():
+    check(problem(heads=6, kv_heads=1, d=24, dv=40),
+          lambda q, k, v: flashtile.attention(q, k, v, return_lse=True))
+
+
+def test_views_come_as_they_are():
+    qkv = torch.randn(2, 37, 3, 4, 16, requires_grad=True)
+    views = qkv.unbind(2)
+    turned = [view.detach().transpose(1, 2).contiguous().transpose(1, 2) for view in views]
+    strided = [view.detach().repeat_interleave(2, -1)[..., ::2] for view in views]
+    expected = flashtile.attention(*(view.detach().contiguous() for view in views), causal=True)
+    for tensors in (views, turned, strided):
+        assert torch.equal(flashtile.attention(*tensors, causal=True), expected)
+    flashtile.attention(*views, causal=True).square().sum().backward()
+    reference = qkv.detach().double().requires_grad_()
+    dense(*reference.unbind(2), causal=True)[0].square().sum().backward()
+    torch.testing.assert_close(qkv.grad.double(), reference.grad, atol=2e-5, rtol=1e-4)
+
+
+def test_expanded_gradient():
+    """sum()'s gradient is one number with strides of 0."""
+    q, k, v = problem()
+    wide = [t.detach().double().requires_grad_() for t in (q, k, v)]
+    flashtile.attention(q, k, v).sum().backward()
+    dense(*wide)[0].sum().backward()
+    for got, expected in zip((q, k, v), wide):
+        torch.testing.assert_close(got.grad.double(), expected.grad, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_packed(dtype):
+    lengths_q, lengths_k = (7, 0, 20, 5), (9, 4, 20, 3)
+    q, k, v = (torch.randn(n, h, 16, requires_grad=True) for n, h in ((34, 4), (38, 2), (38, 2)))  # 2 rows of nobody
+    cu_q, cu_k = (torch.tensor((0, *lengths)).cumsum(0).to(dtype) for lengths in (lengths_q, lengths_k))
+    out, lse = flashtile.attention(q, k, v, causal=True, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=20,
+                                   max_seqlen_k=20, return_lse=True)
+    assert lse.shape == (4, 34) and not out[32:].any()
+    (out.square().sum() + torch.where(lse.isfinite(), lse, 0.0).sum()).backward()
+    wide = [t.detach().double().requires_grad_() for t in (q, k, v)]
+    total = 0
+    for a, b, c, d in zip(cu_q, cu_q[1:], cu_k, cu_k[1:]):
+        expected, expected_lse = dense(wide[0][None, a:b], wide[1][None, c:d], wide[2][None, c:d], causal=True)
+        torch.testing.assert_close(out[a:b].double(), expected[0], atol=2e-6, rtol=1e-5)
+        torch.testing.assert_close(lse[:, a:b].double(), expected_lse[0], atol=2e-6, rtol=1e-5)
+        total = total + expected.square().sum() + torch.where(expected_lse.isfinite(), expected_lse, 0.0).sum()
+    total.backward()
+    for got, expected in zip((q, k, v), wide):
+        torch.testing.assert_close(got.grad.double(), expected.grad, atol=2e-5, rtol=1e-4)
+
+
+def test_used_keys():
+    q, k, v = (t.detach() for t in problem())
+    out = flashtile.attention(q, k, v, seqused_k=torch.tensor([53, 11], dtype=torch.int32))
+    expected, _ = dense(*(t[1:, :n].double() for t, n in ((q, 37), (k, 11), (v, 11))))
+    torch.testing.assert_close(out[1:].double(), expected, atol=2e-6, rtol=1e-5)
+
+
+def kept(q, k, p):
+    """The dropout mask of the generator's present state: probabilities, read by the identity as v, that are not 0."""
+    identity = torch.eye(k.shape[1])[None, :, None, :].expand(k.shape[0], -1, k.shape[2], -1)
+    return flashtile.attention(q, k, identity, dropout_p=p).transpose(1, 2) != 0
+
+
+def test_dropout_is_drawn_from_the_generator_and_replayed_in_backward():
+    q, k, v = problem(seqlen_q=64, seqlen_k=96)
+    state = torch.get_rng_state()
+    keep = kept(q.detach(), k.detach(), 0.3)
+    assert abs(keep.double().mean() - 0.7) < 0.01  # 49152 draws: six standard deviations
+
+    def ours(q, k, v):
+        torch.set_rng_state(state)
+        return flashtile.attention(q, k, v, dropout_p=0.3, return_lse=True)
+
+    check((q, k, v), ours, lambda q, k, v: dense(q, k, v, keep=keep, dropout_p=0.3))
+    first, second = (flashtile.attention(q, k, v, dropout_p=0.3) for _ in range(2))
+    assert not torch.equal(first, second)
+
+
+def test_autocast():
+    q, k, v = problem()
+    with torch.autocast("cpu", torch.bfloat16):
+        out = flashtile.attention(q, k, v)
+    assert out.dtype is torch.bfloat16
+    expected = flashtile.attention(*(t.to(torch.bfloat16) for t in (q, k, v)))
+    assert torch.equal(out, expected)
+    out.sum().backward()
+    assert q.grad.dtype is torch.float32
+
+
+def test_deterministic_follows_pytorch():
+    q, k, v = problem(seqlen_q=300, seqlen_k=300)
+    torch.use_deterministic_algorithms(True)
+    try:
+        grads = [torch.autograd.grad(flashtile.attention(q, k, v).square().sum(), (q, k, v)) for _ in range(3)]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for other in grads[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(grads[0], other))
+
+
+def test_only_lse_is_used():
+    q, k, v = problem()
+    wide = [t.detach().double().requires_grad_() for t in (q, k)]
+    flashtile.attention(q, k, v, return_lse=True)[1].sum().backward()
+    dense(*wide, v.detach().double())[1].sum().backward()
+    torch.testing.assert_close(q.grad.double(), wide[0].grad, atol=2e-6, rtol=1e-4)
+    torch.testing.assert_close(k.grad.double(), wide[1].grad, atol=2e-6, rtol=1e-4)
+    assert not v.grad.any()
+
+
+def test_empty_batch():
+    q, k, v = problem(batch=0)
+    out = flashtile.attention(q, k, v)
+    assert out.shape == (0, 37, 4, 16)
+    out.sum().backward()
+    assert q.grad.shape == q.shape
+
+
+def test_gradients_of_gradients_are_refused():
+    q, k, v = problem()
+    (dq,) = torch.autograd.grad(flashtile.attention(q, k, v).square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="no autograd formula"):
+        dq.sum().backward()
+
+
+def test_many_threads_at_once():
+    from concurrent.futures import ThreadPoolExecutor
+    problems = [tuple(t.detach() for t in problem(seqlen_q=n, seqlen_k=n)) for n in range(1, 41)]
+    expected = [flashtile.attention(*p) for p in problems]
+    with ThreadPoolExecutor(8) as pool:
+        for got, wanted in zip(pool.map(lambda p: flashtile.attention(*p), problems * 3), expected * 3):
+            assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize("error, message, change", [
+    (ValueError, "q.shape is", lambda q, k, v: ((q, k[..., :3, :].repeat(1, 1, 2, 1)[:, :, :3], v), {})),
+    (ValueError, "dropout is 1, allowed", lambda q, k, v: ((q, k, v), {"dropout_p": 1.0})),
+    (ValueError, "softcap is -1, allowed", lambda q, k, v: ((q, k, v), {"softcap": -1.0})),
+    (ValueError, "window_left is -2, allowed", lambda q, k, v: ((q, k, v), {"window": (-2, 0)})),
+    (ValueError, "align is 'left', allowed", lambda q, k, v: ((q, k, v), {"align": "left"})),
+    (ValueError, "k.dtype is bf16, allowed is fp32", lambda q, k, v: ((q, k.bfloat16(), v), {})),
+    (ValueError, "max_seqlen_q is -1, allowed", lambda q, k, v: ((q[0], k[0], v[0]), {
+        "cu_seqlens_q": torch.tensor([0, 37]), "cu_seqlens_k": torch.tensor([0, 53])})),
+    (ValueError, "bias.shape is", lambda q, k, v: ((q, k, v), {"bias": torch.zeros(3, 3)})),
+    (TypeError, "q.dtype is torch.float64, which", lambda q, k, v: ((q.double(), k.double(), v.double()), {})),
+    (TypeError, "lies on meta", lambda q, k, v: ((q, k.to("meta"), v), {})),
+    (TypeError, "wrong type", lambda q, k, v: ((q, k, v), {"window": (0.5, 0)})),
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_errors_are_the_librarys(error, message, change):
+    arguments, options = change(*(t.detach() for t in problem()))
+    with pytest.raises(error, match=message):
+        flashtile.attention(*arguments, **options)
+    with pytest.raises(RuntimeError if error is ValueError and "align" not in message else error):
+        flashtile.attention(*arguments, **options)  # flash-attn's callers catch RuntimeError

@@ -1,0 +1,191 @@
+"""PyTorch's machinery on the operators: compile, export, opcheck, gradcheck, checkpointing, vmap."""
+
+import pytest
+import torch
+import torch._dynamo.testing
+from torch.utils.checkpoint import checkpoint
+
+import flashtile
+from flashtile._ops import backward_op, forward_op
+
+
+def tensors(seqlen=24, heads=2, d=8, **how):
+    return [torch.randn(2, seqlen, heads, d, requires_grad=True, **how) for _ in range(3)]
+
+
+def gradients(function, inputs):
+    out = function(*inputs)
+    return out, *torch.autograd.grad(out.square().sum(), inputs)
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+
+
+def block(q, k, v):
+    return flashtile.attention(q * 2, k + 1, v.sin(), causal=True, window=(9, 0)).relu()
+
+
+def test_compile_fullgraph():
+    inputs = tensors()
+    for got, expected in zip(gradients(torch.compile(block, fullgraph=True), inputs), gradients(block, inputs)):
+        torch.testing.assert_close(got, expected)
+
+
+def test_compile_dynamic_shapes_without_compiling_again():
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(block, fullgraph=True, dynamic=True, backend=counter)
+    frames = []
+    for seqlen in (16, 24, 40):
+        inputs = tensors(seqlen)
+        for got, expected in zip(gradients(compiled, inputs), gradients(block, inputs)):
+            torch.testing.assert_close(got, expected)
+        frames.append(counter.frame_count)
+    assert frames[0] > 0 and frames == frames[:1] * 3
+
+
+def test_compile_packed_and_lse():
+    cu = torch.tensor([0, 10, 24], dtype=torch.int32)
+
+    def packed(q, k, v):
+        out, lse = flashtile.attention(q, k, v, cu_seqlens_q=cu, cu_seqlens_k=cu, max_seqlen_q=14, max_seqlen_k=14,
+                                       return_lse=True)
+        return out * lse.mT.unsqueeze(-1)
+
+    inputs = [torch.randn(24, 2, 8, requires_grad=True) for _ in range(3)]
+    for got, expected in zip(gradients(torch.compile(packed, fullgraph=True), inputs), gradients(packed, inputs)):
+        torch.testing.assert_close(got, expected)
+
+
+def test_compile_autocast():
+    def mixed(q, k, v):
+        with torch.autocast("cpu", torch.bfloat16):
+            return flashtile.attention(q, k, v)
+
+    inputs = tensors()
+    assert torch.equal(torch.compile(mixed, fullgraph=True)(*inputs), mixed(*inputs))
+
+
+def test_compile_dropout_draws_afresh():
+    compiled = torch.compile(lambda q, k, v: flashtile.attention(q, k, v, dropout_p=0.5), fullgraph=True)
+    q, k, _ = tensors()
+    identity = torch.eye(24)[None, :, None].expand(2, -1, 2, -1)
+    first, second = (compiled(q, k, identity) != 0 for _ in range(2))
+    assert not torch.equal(first, second)
+    assert abs(first.double().mean() - 0.5) < 0.06
+    # v is linear in out: its gradient shows which mask backward used.
+    v = identity.contiguous().requires_grad_()
+    out = compiled(q, k, v)
+    (dv,) = torch.autograd.grad(out[0, 3, 0].sum(), v)
+    assert torch.equal((dv[0, :, 0] != 0).any(-1), out[0, 3, 0] != 0)
+
+
+def test_export():
+    class Block(torch.nn.Module):
+        def forward(self, q, k, v):
+            return block(q, k, v)
+
+    inputs = tuple(t.detach() for t in tensors())
+    seqlen = torch.export.Dim("seqlen", min=2, max=512)
+    program = torch.export.export(Block(), inputs, dynamic_shapes=({1: seqlen},) * 3)
+    assert any(node.target is torch.ops.flashtile.forward.default for node in program.graph.nodes)
+    other = tuple(t.detach() for t in tensors(40))
+    torch.testing.assert_close(program.module()(*other), block(*other))
+
+
+def operands(bias=None, rng=None, cu=None, longest=-1, dropout=0.0):
+    """The arguments of the operators after q, k and v."""
+    return (None, bias, None, cu, cu, None, longest, longest, 0, 0, None, 0.0, -1, -1, dropout, False, False, rng)
+
+
+@pytest.mark.parametrize("case", ["plain", "bias", "dropout", "packed"])
+def test_opcheck(case):
+    q, k, v = tensors()
+    rest = operands()
+    if case == "bias":
+        rest = operands(bias=torch.randn(2, 24, 24, requires_grad=True))
+    elif case == "dropout":
+        rest = operands(rng=torch.tensor([5, 7]), dropout=0.25)
+    elif case == "packed":
+        q, k, v = (t.detach().flatten(0, 1).requires_grad_() for t in (q, k, v))
+        rest = operands(cu=torch.tensor([0, 20, 48]), longest=28)
+    torch.library.opcheck(forward_op, (q, k, v, *rest))
+    plain = [t.detach() if isinstance(t, torch.Tensor) else t for t in (q, k, v, *rest)]
+    out, lse = forward_op(*plain)
+    torch.library.opcheck(backward_op, (*plain, out, lse, torch.randn_like(out), torch.randn_like(lse), case == "bias"))
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_gradcheck(traced):
+    """In fp32, whose differences want a wide step and loose bounds; a wrong factor anywhere is far outside."""
+    q, k, v = tensors(seqlen=5, heads=2, d=4)
+    bias = torch.randn(2, 5, 5, requires_grad=True)
+    alone = operands()
+
+    def function(q, k, v, bias):
+        if traced:
+            return forward_op(q, k, v, None, bias, *alone[2:])
+        return flashtile.attention(q, k, v, bias=bias, return_lse=True)
+
+    with pytest.warns(UserWarning, match="double precision"):
+        assert torch.autograd.gradcheck(function, (q, k, v, bias), eps=1e-2, atol=2e-3, rtol=1e-2)
+
+
+def test_checkpoint_replays_dropout():
+    inputs = tensors()
+
+    def dropped(q, k, v):
+        return flashtile.attention(q, k, v, dropout_p=0.4)
+
+    state = torch.get_rng_state()
+    expected = gradients(dropped, inputs)
+    for reentrant in (False, True):
+        torch.set_rng_state(state)
+        out = checkpoint(dropped, *inputs, use_reentrant=reentrant)
+        if reentrant:
+            out.square().sum().backward()
+            got = [t.grad for t in inputs]
+        else:
+            got = torch.autograd.grad(out.square().sum(), inputs)
+        for a, b in zip((out, *got), expected):
+            torch.testing.assert_close(a, b)
+
+
+def test_modes_see_the_operator():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    q, k, v = tensors()
+    with Watch() as watch:
+        flashtile.attention(q, k, v)
+    assert torch.ops.flashtile.forward.default in watch.seen
+
+
+def test_vmap_works():
+    q, k, v = (torch.randn(3, 2, 24, 2, 8) for _ in range(3))
+    got = torch.vmap(flashtile.attention)(q, k, v)
+    expected = torch.stack([flashtile.attention(*t) for t in zip(q, k, v)])
+    torch.testing.assert_close(got, expected)
+    got = torch.vmap(flashtile.attention, in_dims=(0, None, None))(q, k[0], v[0])
+    expected = torch.stack([flashtile.attention(t, k[0], v[0]) for t in q])
+    torch.testing.assert_close(got, expected)
+
+
+def test_functional_gradients():
+    q, k, v = (t.detach() for t in tensors())
+    got = torch.func.grad(lambda q: flashtile.attention(q, k, v).square().sum())(q)
+    leaf = q.clone().requires_grad_()
+    flashtile.attention(leaf, k, v).square().sum().backward()
+    torch.testing.assert_close(got, leaf.grad)
+    alone = torch.func.grad(lambda q, k, v: flashtile.attention(q[None], k[None], v[None]).square().sum())
+    each = torch.func.vmap(alone)
+    torch.testing.assert_close(each(q, k, v), leaf.grad)

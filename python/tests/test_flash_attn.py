@@ -1,0 +1,177 @@
+"""flash-attn's interface: names, defaults, return values, and results against dense attention in fp64."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import flashtile
+from flashtile import flash_attn as ours
+from flashtile.flash_attn.bert_padding import pad_input, unpad_input
+from flashtile.flash_attn.layers.rotary import apply_rotary_emb
+from oracle import dense
+
+TAIL = ("dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None, "
+        "deterministic=False, return_attn_probs=False")
+SIGNATURES = {
+    "flash_attn_func": f"q, k, v, {TAIL}",
+    "flash_attn_qkvpacked_func": f"qkv, {TAIL}",
+    "flash_attn_kvpacked_func": f"q, kv, {TAIL}",
+    "flash_attn_varlen_func": f"q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, {TAIL}, "
+                              "block_table=None",
+    "flash_attn_varlen_qkvpacked_func": f"qkv, cu_seqlens, max_seqlen, {TAIL}",
+    "flash_attn_varlen_kvpacked_func": f"q, kv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, {TAIL}",
+    "flash_attn_with_kvcache": "q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, "
+                               "cache_seqlens=None, cache_batch_idx=None, cache_leftpad=None, block_table=None, "
+                               "softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, "
+                               "rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False",
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signature(name):
+    parameters = inspect.signature(getattr(ours, name)).parameters.values()
+    said = ", ".join(p.name if p.default is p.empty else f"{p.name}={p.default}" for p in parameters)
+    assert said == SIGNATURES[name]
+
+
+def close(got, expected, atol=2e-6):
+    torch.testing.assert_close(got.double(), expected, atol=atol, rtol=1e-4)
+
+
+def test_packed_forms_are_the_plain_one():
+    qkv = torch.randn(2, 33, 3, 4, 16, requires_grad=True)
+    wide = qkv.detach().double().requires_grad_()
+    expected, _ = dense(*wide.unbind(2), causal=True, window=(7, 0), scale=0.3, softcap=2.0)
+    expected.square().sum().backward()
+    options = {"softmax_scale": 0.3, "causal": True, "window_size": (7, 0), "softcap": 2.0}
+    for function, arguments in ((ours.flash_attn_func, qkv.unbind(2)),
+                                (ours.flash_attn_qkvpacked_func, (qkv,)),
+                                (ours.flash_attn_kvpacked_func, (qkv[:, :, 0], qkv[:, :, 1:]))):
+        qkv.grad = None
+        out = function(*arguments, **options)
+        out.square().sum().backward()
+        close(out, expected)
+        close(qkv.grad, wide.grad, atol=3e-5)
+
+
+def test_varlen_forms():
+    qkv = torch.randn(40, 3, 4, 16)
+    cu = torch.tensor([0, 13, 40], dtype=torch.int32)
+    q, k, v = qkv.unbind(1)
+    slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625])
+    expected = torch.cat([dense(*(t[None, a:b].double() for t in (q, k, v)), causal=True, alibi_slopes=slopes)[0][0]
+                          for a, b in ((0, 13), (13, 40))])
+    options = {"causal": True, "alibi_slopes": slopes}
+    close(ours.flash_attn_varlen_func(q, k, v, cu, cu, 27, 27, **options), expected)
+    close(ours.flash_attn_varlen_qkvpacked_func(qkv, cu, 27, **options), expected)
+    close(ours.flash_attn_varlen_kvpacked_func(q, qkv[:, 1:], cu, cu, 27, 27, **options), expected)
+
+
+def probabilities(q, k, **options):
+    identity = torch.eye(k.shape[1], dtype=torch.float64)[None, :, None].expand(k.shape[0], -1, k.shape[2], -1)
+    return dense(q.double(), k.double(), identity, **options)[0].transpose(1, 2)
+
+
+def test_return_attn_probs():
+    q, k, v = torch.randn(2, 37, 4, 16), torch.randn(2, 140, 2, 16), torch.randn(2, 140, 2, 16)
+    out, lse, s_dmask = ours.flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
+    expected, expected_lse = dense(*(t.double() for t in (q, k, v)), causal=True)
+    close(out, expected)
+    close(lse, expected_lse)
+    assert lse.dtype is torch.float32 and s_dmask.numel() == 0
+
+    out, lse, s_dmask = ours.flash_attn_func(q, k, v, dropout_p=0.25, causal=True, return_attn_probs=True)
+    assert s_dmask.shape == (2, 4, 128, 256)
+    close(lse, expected_lse)
+    p = probabilities(q, k, causal=True)
+    close(s_dmask[:, :, :37, :140].abs(), p)
+    assert not s_dmask[:, :, 37:].any() and not s_dmask[..., 140:].any()
+    keep = s_dmask[:, :, :37, :140] > 0
+    assert abs(keep[p > 0].double().mean() - 0.75) < 0.02
+    close(out, dense(*(t.double() for t in (q, k, v)), causal=True, keep=keep, dropout_p=0.25)[0])
+
+
+def test_return_attn_probs_varlen():
+    lengths_q, lengths_k = (5, 20), (9, 600)
+    q, k, v = torch.randn(25, 2, 16), torch.randn(609, 2, 16), torch.randn(609, 2, 16)
+    cu_q, cu_k = (torch.tensor((0, *n)).cumsum(0).int() for n in (lengths_q, lengths_k))
+    out, lse, s_dmask = ours.flash_attn_varlen_func(q, k, v, cu_q, cu_k, 20, 600, dropout_p=0.5, return_attn_probs=True)
+    assert lse.shape == (2, 25) and s_dmask.shape == (2, 2, 128, 640)
+    for b in range(2):
+        rows, keys = slice(cu_q[b], cu_q[b + 1]), slice(cu_k[b], cu_k[b + 1])
+        part = s_dmask[b, :, : lengths_q[b], : lengths_k[b]]
+        close(part.abs(), probabilities(q[None, rows], k[None, keys])[0])
+        wide = (q[None, rows].double(), k[None, keys].double(), v[None, keys].double())
+        close(out[rows], dense(*wide, keep=part[None] > 0, dropout_p=0.5)[0][0], atol=1e-5)
+
+
+def test_what_is_missing_is_named():
+    q = torch.randn(1, 1, 2, 8)
+    with pytest.raises(NotImplementedError, match="flash_attn_with_kvcache"):
+        ours.flash_attn_with_kvcache(q, q, q)
+    cu = torch.tensor([0, 1], dtype=torch.int32)
+    with pytest.raises(NotImplementedError, match="block_table"):
+        ours.flash_attn_varlen_func(q[0], q[0], q[0], cu, cu, 1, 1, block_table=cu)
+    with pytest.raises(RuntimeError, match="k.dtype"):
+        ours.flash_attn_func(q, q.half(), q)
+
+
+def test_bert_padding():
+    x = torch.randn(3, 5, 2, 4, requires_grad=True)
+    mask = torch.tensor([[1, 1, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 1, 1, 0]])
+    rows, indices, cu_seqlens, longest, used = unpad_input(x, mask)
+    assert cu_seqlens.tolist() == [0, 2, 7, 9] and cu_seqlens.dtype is torch.int32
+    assert (longest, used.tolist()) == (5, [2, 5, 2]) and indices.tolist() == [0, 1, 5, 6, 7, 8, 9, 12, 13]
+    assert torch.equal(rows, x[mask.bool()])
+    back = pad_input(rows, indices, 3, 5)
+    assert torch.equal(back, torch.where(mask[..., None, None].bool(), x, 0.0))
+    back.sum().backward()
+    assert torch.equal(x.grad, mask[..., None, None].expand(x.shape).float())
+
+    unused = torch.tensor([[0, 0, 1, 0, 0], [0] * 5, [0] * 5])
+    rows, indices, cu_seqlens, longest, used = unpad_input(x, mask, unused)
+    assert cu_seqlens.tolist() == [0, 3, 8, 10] and used.tolist() == [2, 5, 2] and len(rows) == 10
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rotary_is_a_rotation_of_the_plane(interleaved):
+    """Against complex numbers: the pair (a, b) at position n is (a + ib) e^(i n angle)."""
+    x, angles = torch.randn(2, 9, 3, 16), torch.rand(6) * 3
+    turns = torch.arange(20)[:, None] * angles
+    offsets = torch.tensor([0, 4])
+    got = apply_rotary_emb(x, turns.cos(), turns.sin(), interleaved=interleaved, seqlen_offsets=offsets)
+    pairs = x[..., :12].unflatten(-1, (6, 2)) if interleaved else x[..., :12].unflatten(-1, (2, 6)).transpose(-1, -2)
+    position = torch.arange(9) + offsets[:, None]
+    expected = torch.view_as_complex(pairs.contiguous().double()) * torch.exp(
+        1j * position[..., None].double() * angles.double())[:, :, None]
+    expected = torch.view_as_real(expected)
+    expected = (expected if interleaved else expected.transpose(-1, -2)).flatten(-2)
+    torch.testing.assert_close(got[..., :12].double(), expected, atol=1e-5, rtol=1e-5)
+    assert torch.equal(got[..., 12:], x[..., 12:])
+
+    cu = torch.tensor([0, 4, 9])
+    packed = apply_rotary_emb(x[0], turns.cos(), turns.sin(), interleaved=interleaved, cu_seqlens=cu)
+    alone = apply_rotary_emb(x[:1, 4:], turns.cos(), turns.sin(), interleaved=interleaved)
+    assert torch.equal(packed[4:], alone[0])
+    copy = x.clone()
+    assert apply_rotary_emb(copy, turns.cos(), turns.sin(), interleaved, inplace=True) is copy
+    assert torch.equal(copy, apply_rotary_emb(x, turns.cos(), turns.sin(), interleaved))
+
+
+def test_install_as_flash_attn():
+    """In a process of its own, since modules stay imported."""
+    program = """
+import flashtile, importlib.util
+assert importlib.util.find_spec("flash_attn") is None, "another flash_attn is installed"
+flashtile.install_as_flash_attn()
+import flash_attn
+from flash_attn import flash_attn_func
+from flash_attn.flash_attn_interface import flash_attn_varlen_func
+from flash_attn.bert_padding import index_first_axis, pad_input, unpad_input
+from flash_attn.layers.rotary import apply_rotary_emb
+assert flash_attn_func is flashtile.flash_attn.flash_attn_func and flash_attn.__version__.startswith("2.")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

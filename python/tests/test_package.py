@@ -1,0 +1,59 @@
+"""The package without PyTorch, its errors at import, and its command line."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import flashtile
+
+
+def run(*arguments, **environment):
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True,
+                          env={**os.environ, **environment})
+
+
+def test_import_needs_no_pytorch():
+    done = run("-c", "import sys, flashtile; flashtile.info(); assert 'torch' not in sys.modules")
+    assert done.returncode == 0, done.stderr
+    for part in (f"version: {flashtile.__version__}", "isa:", "driver:", "nvrtc:"):
+        assert part in done.stdout
+
+
+def test_describe():
+    found = flashtile.describe()
+    assert Path(found["library"]).is_file()
+    assert found["cpu"]["threads"] >= 1 and set(found["cpu"]["isa"]) == {"fp32", "fp16", "bf16"}
+    assert {"driver", "devices", "nvrtc", "cache"} <= set(found["cuda"])
+
+
+def test_a_library_that_is_not_there():
+    done = run("-c", "import flashtile", FLASHTILE_LIBRARY="/nowhere/libflashtile.so")
+    assert done.returncode == 1
+    assert "ImportError: flashtile cannot load its library /nowhere/libflashtile.so (named by FLASHTILE_LIBRARY)" \
+        in done.stderr
+
+
+def test_unknown_names():
+    with pytest.raises(AttributeError, match="no attribute 'attend'"):
+        flashtile.attend  # noqa: B018
+    assert set(flashtile.__all__) <= set(dir(flashtile))
+    assert all(getattr(flashtile, name) is not None for name in flashtile.__all__ if name != "transformers")
+
+
+def test_command_line():
+    from flashtile.__main__ import FOLDER
+    beside = Path(flashtile.describe()["library"]).parent / "flashtile"
+    if not (beside.is_file() or (FOLDER / "bin" / "flashtile").is_file()):
+        done = run("-m", "flashtile", "info")
+        assert done.returncode == 1 and "there is no command line at" in done.stderr
+        return
+    done = run("-m", "flashtile", "--version")
+    assert (done.returncode, done.stdout.strip()) == (0, flashtile.__version__)
+    assert run("-m", "flashtile", "attend", "--nonsense").returncode == 2
+
+
+def test_typed():
+    assert (Path(flashtile.__file__).parent / "py.typed").is_file()
