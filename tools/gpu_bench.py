@@ -7,7 +7,7 @@ Work: forward, backward (the FlashAttention-2 paper's grid: hidden dimension 204
 (`both`), deterministic (backward against the default one), dropout (slow-down of forward, and of PyTorch's), memory
 (beyond the results), host (what a call costs the host, and the first call: needs --host-time, the program
 flashtile_host_time). Methods: flashtile, torch_flash and torch_cudnn (scaled_dot_product_attention on those backends),
-torch_standard (matmul, softmax, matmul).
+torch_standard (matmul, softmax, matmul), fa3 (FlashAttention-3, where --fa3 names a folder whose fa3.py loads it).
 
 A GPU under load runs slower than a rested one, so each speed is taken twice: `burst`, five calls after idling, and
 `sustained`, after 150 ms of the same load. A sample's calls are submitted while the GPU is still held up by a delay, so
@@ -42,6 +42,7 @@ except ImportError as missing:
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from flashtile_torch import Library  # noqa: E402
 
+METHODS = ("flashtile", "torch_flash", "torch_cudnn", "fa3", "torch_standard")
 WORK = ("forward", "backward", "both", "deterministic", "dropout", "memory", "host")
 REGIMES = ("burst", "sustained")
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -191,11 +192,42 @@ class Torch:
         torch.autograd.grad(self.attend(), (self.q, self.k, self.v), self.dout)
 
 
-def make_methods(library, problem, names, left_out):
+class FlashAttention3:
+    """load(folder) of fa3.py gives its two functions."""
+
+    name = "fa3"
+    loaded = {}
+
+    def __init__(self, problem, folder):
+        if folder not in self.loaded:
+            sys.path.insert(0, folder)
+            import fa3
+            self.loaded[folder] = fa3.load(os.path.join(folder, "unpacked"))
+        self.functions = self.loaded[folder]
+        self.problem = problem
+        self.out, self.lse = self.functions[0](problem.q, problem.k, problem.v, causal=problem.causal)
+        self.gradients = self.backward()
+
+    def forward(self):
+        p = self.problem
+        self.functions[0](p.q, p.k, p.v, causal=p.causal)
+
+    def backward(self):
+        p = self.problem
+        return self.functions[1](p.dout, p.q, p.k, p.v, self.out, self.lse, causal=p.causal)
+
+    def both(self):
+        p = self.problem
+        out, lse = self.functions[0](p.q, p.k, p.v, causal=p.causal)
+        self.functions[1](p.dout, p.q, p.k, p.v, out, lse, causal=p.causal)
+
+
+def make_methods(library, problem, names, left_out, fa3=None):
+    makers = {"flashtile": lambda: Flashtile(library, problem), "fa3": lambda: FlashAttention3(problem, fa3)}
     methods = []
     for name in names:
         try:
-            methods.append(Flashtile(library, problem) if name == "flashtile" else Torch(problem, name))
+            methods.append(makers.get(name, lambda: Torch(problem, name))())
         except Exception as error:  # no memory, or a backend that does not take the problem
             if name == "flashtile":
                 raise
@@ -326,7 +358,7 @@ class Run:
                     if self.out_of_time(what):
                         continue
                     problem = self.problem(head_dim, causal, seqlen)
-                    methods = make_methods(self.library, problem, a.methods, self.left_out)
+                    methods = make_methods(self.library, problem, a.methods, self.left_out, a.fa3)
                     wrong = wrong_results(problem, methods)
                     self.wrong += [{"method": m, **problem.row(), "what": w} for m, w in wrong.items()]
                     right = [m for m in methods if m.name not in wrong]
@@ -456,7 +488,7 @@ def table(run):
     floors = {("forward", "torch_flash"): (1.0, 1.08), ("backward", "torch_flash"): (1.0, 1.1),
               ("forward", "torch_standard"): (3.0, 3.0), ("backward", "torch_standard"): (3.0, 3.0)}
     for work in ("forward", "backward", "both"):
-        for other in ("torch_flash", "torch_cudnn", "torch_standard"):
+        for other in METHODS[1:]:
             for regime in REGIMES:
                 found = ratios(run.rows, work, other, regime)
                 if not found:
@@ -520,8 +552,8 @@ def parse_arguments():
     parser.add_argument("--library", default=os.path.join(here, "../build/libflashtile.so"))
     parser.add_argument("--host-time", help="the program flashtile_host_time")
     parser.add_argument("--work", type=names_of(WORK), default=[w for w in WORK if w != "both"])
-    parser.add_argument("--methods", type=names_of(("flashtile", "torch_flash", "torch_cudnn", "torch_standard")),
-                        default=["flashtile", "torch_flash", "torch_cudnn", "torch_standard"])
+    parser.add_argument("--methods", type=names_of(METHODS), help="default: all, fa3 only with --fa3")
+    parser.add_argument("--fa3", help="folder of fa3.py, which loads FlashAttention-3")
     parser.add_argument("--head-dim", type=whole_numbers, default=[128, 64, 256])
     parser.add_argument("--seqlen", type=whole_numbers, default=[512, 1024, 2048, 4096, 8192, 16384])
     parser.add_argument("--causal", choices=("0", "1", "both"), default="both")
@@ -534,6 +566,10 @@ def parse_arguments():
     parser.add_argument("--plot", help="draw speeds as the paper's Figure 4 into this PNG file")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: a dry run of this program")
     arguments = parser.parse_args()
+    if arguments.methods is None:
+        arguments.methods = [m for m in METHODS if m != "fa3" or arguments.fa3]
+    elif "fa3" in arguments.methods and not arguments.fa3:
+        parser.error("--methods=fa3 needs --fa3=FOLDER")
     arguments.causal = {"0": [False], "1": [True], "both": [False, True]}[arguments.causal]
     return arguments
 

@@ -1,10 +1,16 @@
-"""Every test starts from the same seed, and on few threads: the machines that run them are small."""
+"""Every test starts from the same seed. FLASHTILE_TEST_DEVICE=cuda makes the tests' tensors on the GPU."""
+
+import os
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="the package's tests need PyTorch")
 
+DEVICE = os.environ.get("FLASHTILE_TEST_DEVICE", "cpu")
+
 
 @pytest.fixture(autouse=True)
-def seed():
+def device():
     torch.manual_seed(0)
+    torch.set_default_device(DEVICE)
+    return torch.device(DEVICE)
