@@ -68,9 +68,11 @@ struct BackwardSm80 {
                 ptx::cp_async_commit();
                 ptx::cp_async_wait<0>();
                 __syncthreads();  // block n has come for every thread
+                pass_turn(n, head_of, query_of);
             } else {
                 ptx::cp_async_wait<config.stages - 2>();
                 __syncthreads();  // likewise, and none still reads P, dS or the stage that is filled next
+                pass_turn(n, head_of, query_of);
                 const int ahead = n + config.stages - 1;
                 if (ahead < steps)
                     tile.load_queries(params, seq, head_of(ahead), query_of(ahead),
@@ -86,7 +88,17 @@ struct BackwardSm80 {
             stage = stage == config.stages - 1 ? 0 : stage + 1;
             parity ^= 1;
         }
+        if constexpr (config.deterministic) __syncthreads();  // all have added to the last dQ
+        pass_turn(steps, head_of, query_of);
         finish(dk, dv);
+    }
+
+    // All threads have added to dQ of step n - 1. That was a while ago, so that the fence has little to wait for.
+    template <class HeadOf, class QueryOf>
+    __device__ __forceinline__ void pass_turn(int n, HeadOf head_of, QueryOf query_of) {
+        if (!config.deterministic || n == 0 || threadIdx.x != 0) return;
+        seq.h = head_of(n - 1);
+        Turn<config>(params, seq, block, query_of(n - 1)).pass();
     }
 
     __device__ __forceinline__ void process_block(int i0, int stage, int parity, typename KeyGrid::Accumulators& dk,
@@ -94,7 +106,9 @@ struct BackwardSm80 {
         typename Tile::ScoreGrid::Accumulators score_gradient;
         tile.template compute<true>(params, seq, i0, j0, stage, parity, score_gradient);
         tile.write_ds(score_gradient);
-        __syncthreads();  // P and dS stand
+        // another warp than the one that passes turns on
+        if (config.deterministic && threadIdx.x == 32) Turn<config>(params, seq, block, i0).wait();
+        __syncthreads();  // P and dS stand, and all key blocks whose turn is before have added to dQ
         // dV += P^T dO
         M::template product<config.Br, Tile::kPitchS, Read::transposed, Tile::kPitchV, Read::transposed>(
             dv, tile.p + ValueGrid::row(), tile.dout_stage(stage) + ValueGrid::column());
@@ -109,7 +123,7 @@ struct BackwardSm80 {
         else
             M::template product<config.Bc, Tile::kPitchS, Read::as_stored, Tile::kPitchQ, Read::transposed, true>(
                 dq, ds, k);
-        QueryGradient<config>::add(params, seq, block, i0, dq, [] { __syncthreads(); });
+        QueryGradient<config>::add(params, seq, i0, dq);
         // dK += dS^T Q
         M::template product<config.Br, Tile::kPitchS, Read::transposed, Tile::kPitchQ, Read::transposed>(
             dk, tile.ds + KeyGrid::row(), tile.q_stage(stage) + KeyGrid::column());
@@ -138,14 +152,13 @@ struct BackwardSm80 {
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-// One thread block a block of keys, ascending: in a causal problem the first has most to do, and a block waits only for
-// those before it.
+// One thread block a block of keys.
 template <KernelConfig config>
 __device__ __forceinline__ void backward_sm80(const KernelParams& params) {
     const Index blocks = (params.seqlen_k + config.Bc - 1) / config.Bc;
     const Index head = blockIdx.x / blocks;
     const Sequence seq = Sequence::make<config>(params, head / params.kv_heads, head % params.kv_heads * params.group);
-    const int block = static_cast<int>(blockIdx.x % blocks);
+    const int block = launched_key_block<config>(blockIdx.x % blocks, blocks);
     if (block * config.Bc < seq.rows_k) BackwardSm80<config>(params, seq, shared_memory, block).run();
 }
 

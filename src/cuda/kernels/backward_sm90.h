@@ -39,6 +39,7 @@ struct BackwardSm90 {
     const int first_block, blocks, steps, shift;
     unsigned k, v, q, dout, ds, lse, D;  // shared addresses
     unsigned kv_full;
+    unsigned turn_come, added;  // barriers between the consumers and the keeper of turns
     Ring<config.stages> q_ring, dout_ring;
 
     __device__ __forceinline__ BackwardSm90(const KernelParams& p, const Sequence& s, unsigned memory, int n)
@@ -60,8 +61,10 @@ struct BackwardSm90 {
           ds(dout + config.stages * kBytesDO),
           lse(ds + 2 * kBytesDS),
           D(lse + config.stages * kBytesRow),
-          kv_full(D + config.stages * kBytesRow) {
-        dout_ring.place(q_ring.place(kv_full + 8));
+          kv_full(D + config.stages * kBytesRow),
+          turn_come(kv_full + 8),
+          added(turn_come + 8) {
+        dout_ring.place(q_ring.place(added + 8));
     }
 
     __device__ static __forceinline__ int block_count(const Sequence& s, int j0, int j_end) {
@@ -73,6 +76,8 @@ struct BackwardSm90 {
 
     __device__ __forceinline__ void init_barriers() const {
         ptx::mbarrier_init(kv_full, 1);
+        ptx::mbarrier_init(turn_come, 1);
+        ptx::mbarrier_init(added, kConsumerThreads / 32);
         // one elected thread of each consumer says that its warpgroup is done
         q_ring.init(2);
         dout_ring.init(2);
@@ -106,6 +111,19 @@ struct BackwardSm90 {
             ptx::tma_load_bytes(D + dout_ring.stage * kBytesRow, params.ws_D + row, kBytesRow,
                                 dout_ring.full_barrier());
             dout_ring.advance();
+        }
+    }
+
+    // One thread of a deterministic pass: waits for this block's turn at each unit of dQ and passes it on, so that the
+    // consumers need not wait for memory.
+    __device__ __forceinline__ void keep_turns() {
+        for (int n = 0; n < steps; ++n) {
+            seq.h = head_of(n);
+            const Turn<config> turn(params, seq, block, query_of(n));
+            turn.wait();
+            ptx::mbarrier_arrive(turn_come);
+            ptx::mbarrier_wait(added, n % 2);
+            turn.pass();
         }
     }
 
@@ -199,7 +217,12 @@ struct BackwardSm90 {
         pin(dq);
         if (elected) dout_ring.release();
         dout_ring.advance();
-        Gradient::add(params, seq, block, i0, dq, [] { ptx::named_barrier(kBoth, kConsumerThreads); });
+        if constexpr (config.deterministic) ptx::mbarrier_wait(turn_come, n % 2);
+        Gradient::add(params, seq, i0, dq);
+        if constexpr (config.deterministic) {
+            __syncwarp();
+            if (lane_id() == 0) ptx::mbarrier_arrive(added);
+        }
         ptx::wgmma_wait<0>();
         pin(dk);
         if (elected) q_ring.release();
@@ -241,8 +264,7 @@ struct BackwardSm90 {
 
 extern __shared__ __align__(1024) unsigned char shared_memory[];
 
-// One thread block a block of keys, ascending: in a causal problem the first has most to do, and a block waits only for
-// those before it.
+// One thread block a block of keys.
 template <KernelConfig config>
 __device__ __forceinline__ void backward_sm90(const KernelParams& params) {
     using Backward = BackwardSm90<config>;
@@ -250,7 +272,7 @@ __device__ __forceinline__ void backward_sm90(const KernelParams& params) {
     const Index head = blockIdx.x / blocks;
     const Sequence seq = Sequence::make<config>(params, head / params.kv_heads, head % params.kv_heads * params.group);
     const unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
-    Backward backward(params, seq, memory, static_cast<int>(blockIdx.x % blocks));
+    Backward backward(params, seq, memory, launched_key_block<config>(blockIdx.x % blocks, blocks));
     if (threadIdx.x == 0) backward.init_barriers();
     __syncthreads();  // barriers stand
     // uniform over a warp, and the compiler may know it
@@ -258,6 +280,7 @@ __device__ __forceinline__ void backward_sm90(const KernelParams& params) {
     if (warpgroup == 2) {
         ptx::registers_give_back<Backward::kProducerRegisters>();
         if (threadIdx.x == 256) backward.produce();
+        if (config.deterministic && threadIdx.x == 256 + 32) backward.keep_turns();
     } else {
         ptx::registers_take<Backward::kConsumerRegisters>();
         backward.consume(warpgroup);

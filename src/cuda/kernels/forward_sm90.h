@@ -30,12 +30,14 @@ struct ForwardSm90 {
     static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
     static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
     static_assert(config.Br == 64 * kConsumers, "");
+    static constexpr unsigned kNoTile = ~0u;  // in place of a head: the list is over
 
     using Accumulators = Fragments<1, OT>;
     using Scores = Fragments<1, NT>;
 
     const KernelParams& params;
     unsigned q, k, v;  // shared addresses
+    unsigned numbers;  // likewise: the tile that each stage of Q belongs to
     Ring<kQueryStages> q_ring;
     Ring<config.stages> k_ring, v_ring;
 
@@ -44,7 +46,7 @@ struct ForwardSm90 {
         unsigned barriers = v + config.stages * kBytesV;
         barriers = q_ring.place(barriers);
         barriers = k_ring.place(barriers);
-        v_ring.place(barriers);
+        numbers = v_ring.place(barriers);
     }
 
     // One elected thread of each consumer says that its warpgroup is done with a stage.
@@ -58,7 +60,8 @@ struct ForwardSm90 {
     // One thread: K of a tile's first block, Q, then K of each next block before V of the one before it, as they are
     // used.
     __device__ __forceinline__ void produce() {
-        TileSchedule<config>(params).each(params, [&](const Tile& tile) {
+        TileSchedule<config>(params).each([&](TileNumber number) {
+            const Tile tile(params, number);
             const int h = static_cast<int>(tile.seq.h), kv_head = static_cast<int>(tile.seq.kv_head(params));
             const int b = static_cast<int>(tile.seq.b);
             const auto load = [&](unsigned to, const TensorMap& map, unsigned barrier, int columns, int rows, int row,
@@ -82,6 +85,7 @@ struct ForwardSm90 {
             };
             if (tile.blocks > 0) load_k(0);
             q_ring.wait_empty();
+            ptx::store_shared_words(numbers + q_ring.stage * 8, number.head, number.block);
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ);
             load(q + q_ring.stage * kStageQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
                  tile.i0 - params.first_query, h);
@@ -92,10 +96,18 @@ struct ForwardSm90 {
             }
             if (tile.blocks > 0) load_v(tile.blocks - 1);
         });
+        q_ring.wait_empty();
+        ptx::store_shared_words(numbers + q_ring.stage * 8, kNoTile, 0);
+        ptx::mbarrier_arrive(q_ring.full_barrier());
     }
 
     __device__ __forceinline__ void consume(int consumer) {
-        TileSchedule<config>(params).each(params, [&](const Tile& tile) { attend(tile, consumer); });
+        while (true) {
+            q_ring.wait_full();
+            const uint2 number = ptx::load_shared_words(numbers + q_ring.stage * 8);
+            if (number.x == kNoTile) return;
+            attend(Tile(params, TileNumber{number.x, number.y}), consumer);
+        }
     }
 
     __device__ __forceinline__ void attend(const Tile& tile, int consumer) {
@@ -105,7 +117,6 @@ struct ForwardSm90 {
         Softmax<1, config.scale_first> softmax;
         o.clear();
         softmax.start();
-        q_ring.wait_full();
         if (tile.blocks > 0) {
             Scores s;
             k_ring.wait_full();

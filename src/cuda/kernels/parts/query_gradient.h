@@ -26,18 +26,10 @@ struct QueryGradient {
         return seq.h * p.units + seq.first_unit(p, config.packed, config.Br) + i0 / config.Br;
     }
 
-    // Key block `block` adds its share. Where results must repeat, the key blocks that see a unit do so in turns;
-    // `synchronise` joins the threads that add.
-    template <class Synchronise>
-    __device__ static __forceinline__ void add(const KernelParams& p, const Sequence& seq, int block, int i0,
-                                               const typename Grid::Accumulators& dq, Synchronise synchronise) {
+    // A key block adds its share. Where results must repeat, the caller sees to the turns.
+    __device__ static __forceinline__ void add(const KernelParams& p, const Sequence& seq, int i0,
+                                               const typename Grid::Accumulators& dq) {
         const Index unit = unit_of(p, seq, i0);
-        if constexpr (config.deterministic) {
-            const auto turn = static_cast<unsigned>(block - seq.first_key<config>(i0) / config.Bc);
-            if (threadIdx.x == 0)
-                while (ptx::load_acquire(p.ws_turn + unit) != turn) __nanosleep(32);
-            synchronise();  // all before have added
-        }
 #pragma unroll
         for (int m = 0; m < Grid::MT; ++m)
 #pragma unroll
@@ -49,14 +41,37 @@ struct QueryGradient {
                     for (int e = 0; e < 4; ++e) ptx::red_add(at(p, unit, m, n, e), dq.c[m][n][e]);
                 }
             }
-        if constexpr (config.deterministic) {
-            __threadfence();
-            synchronise();  // all of this block's additions are done
-            if (threadIdx.x == 0)
-                ptx::store_release(p.ws_turn + unit,
-                                   static_cast<unsigned>(block - seq.first_key<config>(i0) / config.Bc) + 1);
-        }
     }
 };
+
+// In a deterministic backward pass the key blocks that see a unit of queries add to its dQ in turns, from the last
+// block back to the first. So they are launched, since a block may wait only for those launched before it; and under a
+// causal mask each then starts at a unit where it is the first, and stays a step behind the block that it follows.
+template <KernelConfig config>
+struct Turn {
+    unsigned* word;  // how many have added
+    unsigned turn;
+
+    __device__ __forceinline__ Turn(const KernelParams& p, const Sequence& seq, int block, int i0)
+        : word(p.ws_turn + QueryGradient<config>::unit_of(p, seq, i0)),
+          turn(static_cast<unsigned>((seq.end_key<config>(smaller(i0 + config.Br, seq.seqlen_q)) - 1) / config.Bc -
+                                     block)) {}
+
+    __device__ __forceinline__ void wait() const {
+        while (ptx::load_acquire(word) != turn) __nanosleep(32);
+    }
+    // To be called by one thread, which knows that all others have added.
+    __device__ __forceinline__ void pass() const {
+        __threadfence();
+        ptx::store_release(word, turn + 1);
+    }
+};
+
+// Which of a head's key blocks the n-th of its thread blocks takes. Ascending: in a causal problem the first has most
+// to do.
+template <KernelConfig config>
+__device__ __forceinline__ int launched_key_block(Index n, Index blocks) {
+    return static_cast<int>(config.deterministic ? blocks - 1 - n : n);
+}
 
 }  // namespace flashtile

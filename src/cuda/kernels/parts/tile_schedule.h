@@ -1,10 +1,15 @@
 // tile_schedule.h: which blocks of queries a thread block of a persistent kernel works on. There are as many thread
-// blocks as multiprocessors, and each knows its own list without asking: that needs no counter in memory.
+// blocks as multiprocessors, and each knows its own list without asking: that needs no counter in memory. The producer
+// walks the list and hands the numbers on with Q, so that consumers spend no registers on it.
 #pragma once
 
 #include "cuda/kernels/parts/sequence.h"
 
 namespace flashtile {
+
+struct TileNumber {
+    unsigned head, block;
+};
 
 // A block of queries of one head, and the blocks of keys that it sees, walked from the last one back.
 template <KernelConfig config>
@@ -13,6 +18,8 @@ struct QueryTile {
     int i0, i1;
     int first_block, blocks;
 
+    __device__ __forceinline__ QueryTile(const KernelParams& p, TileNumber number)
+        : QueryTile(p, number.head, static_cast<int>(number.block)) {}
     __device__ __forceinline__ QueryTile(const KernelParams& p, unsigned head, int block)
         : seq(Sequence::make<config>(p, head / p.heads, head % p.heads)),
           i0(block * config.Br),
@@ -24,29 +31,73 @@ struct QueryTile {
     __device__ __forceinline__ int key_of(int n) const { return (first_block + blocks - 1 - n) * config.Bc; }
 };
 
+// Where masks make tiles unequal, most of them are dealt out as pairs, a head's longest with its shortest, next longest
+// with next shortest: pairs are equal, and go head by head, so that K and V of few heads are in the cache at a time.
+// The last one to two rounds of pairs are dealt as single tiles from the longest to the shortest and back again, so
+// that all thread blocks end with about the same. Equal tiles go head by head.
 template <KernelConfig config>
 struct TileSchedule {
-    unsigned query_blocks, heads, tiles;
+    unsigned query_blocks, heads;
+    unsigned pairs;   // a head; of an odd number of tiles the one in the middle is a pair alone
+    unsigned rounds;  // of pairs
+    // What the rounds leave: all tiles of heads [first_head, heads), and of the head before it those that are neither
+    // among its `taken` longest nor its `taken` shortest.
+    unsigned first_head, taken, rest;
 
     __device__ __forceinline__ explicit TileSchedule(const KernelParams& p)
         : query_blocks(static_cast<unsigned>((p.seqlen_q + config.Br - 1) / config.Br)),
           heads(static_cast<unsigned>(p.heads) * static_cast<unsigned>(p.batch)),
-          tiles(query_blocks * heads) {}
-
-    // Calls body(QueryTile) for this thread block's tiles. Where a mask makes them unequal they are dealt out from the
-    // longest to the shortest and back again, so that all thread blocks end with about the same; otherwise head by
-    // head, so that K and V of few heads are in the cache at a time.
-    template <class Body>
-    __device__ __forceinline__ void each(const KernelParams& p, Body body) const {
-        for (unsigned first = 0, round = 0; first < tiles; first += gridDim.x, ++round) {
-            const bool back = config.band && round % 2 != 0;
-            const unsigned n = first + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-            if (n >= tiles) continue;
-            if constexpr (config.band)
-                body(QueryTile<config>(p, n % heads, static_cast<int>(query_blocks - 1 - n / heads)));
-            else
-                body(QueryTile<config>(p, n / query_blocks, static_cast<int>(n % query_blocks)));
+          pairs((query_blocks + 1) / 2),
+          rounds(0),
+          first_head(0),
+          taken(0),
+          rest(query_blocks * heads) {
+        if constexpr (config.band) {
+            const unsigned whole_rounds = pairs * heads / gridDim.x;
+            rounds = whole_rounds > 1 ? whole_rounds - 1 : 0;
+            first_head = (rounds * gridDim.x + pairs - 1) / pairs;
+            taken = rounds * gridDim.x % pairs;
+            rest = (heads - first_head) * query_blocks + (taken == 0 ? 0 : query_blocks - 2 * taken);
         }
+    }
+
+    // Calls body(TileNumber) for this thread block's tiles.
+    template <class Body>
+    __device__ __forceinline__ void each(Body body) const {
+        for (unsigned turn = 0;; ++turn) {
+            TileNumber tile;
+            if (config.band && turn < 2 * rounds) {
+                const unsigned pair = turn / 2 * gridDim.x + blockIdx.x, shortest = pair % pairs;
+                tile.head = pair / pairs;
+                tile.block = turn % 2 == 0 ? query_blocks - 1 - shortest : shortest;
+                if (turn % 2 != 0 && 2 * shortest + 1 == query_blocks) continue;  // alone
+            } else {
+                const unsigned round = turn - 2 * rounds;
+                if (round * gridDim.x >= rest) return;
+                const bool back = config.band && round % 2 != 0;
+                const unsigned n = round * gridDim.x + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+                if (n >= rest) continue;
+                if constexpr (config.band)
+                    tile = longest_first(n);
+                else
+                    tile = {n / query_blocks, n % query_blocks};
+            }
+            body(tile);
+        }
+    }
+
+private:
+    // The n-th longest of the rest: of the longest and the shortest blocks the whole heads have one each, of those
+    // between the head that was begun has one as well.
+    __device__ __forceinline__ TileNumber longest_first(unsigned n) const {
+        const unsigned whole = heads - first_head, begun = taken == 0 ? 0 : 1;
+        const unsigned outer = taken * whole, inner = (query_blocks - 2 * taken) * (whole + begun);
+        if (n < outer) return {first_head + n % whole, query_blocks - 1 - n / whole};
+        n -= outer;
+        if (n < inner)
+            return {first_head - begun + n % (whole + begun), query_blocks - 1 - taken - n / (whole + begun)};
+        n -= inner;
+        return {first_head + n % whole, taken - 1 - n / whole};
     }
 };
 
