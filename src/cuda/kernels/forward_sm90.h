@@ -30,14 +30,34 @@ struct ForwardSm90 {
     static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
     static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
     static_assert(config.Br == 64 * kConsumers, "");
-    static constexpr unsigned kNoTile = ~0u;  // in place of a head: the list is over
+    // bf16's P reaches as far as fp32's exponents do, so that maxima of later blocks need not be looked for.
+    static constexpr bool kSkipsMaximum = config.element == Element::bf16 && config.lazy_rescale && !config.scale_first;
+    // In place of a head: no tile, and no tile any more.
+    static constexpr unsigned kBlank = ~1u, kEnd = ~0u;
+
+    // What the producer and the consumers tell each other of a stage of Q.
+    struct Slot {
+        TileNumber number;
+        bool tracked;  // the maximum is to be looked for in every block
+        bool redo;     // probabilities overflowed
+
+        __device__ static __forceinline__ Slot read(unsigned address) {
+            const uint4 words = ptx::load_shared(address);
+            return {{words.x, words.y}, words.z != 0, words.w != 0};
+        }
+        __device__ __forceinline__ void write(unsigned address) const {
+            ptx::store_shared(address, make_uint4(number.head, number.block, tracked, redo));
+        }
+        __device__ static __forceinline__ void ask_again(unsigned address) { ptx::store_shared(address + 12, 1); }
+    };
+    __device__ __forceinline__ unsigned slot() const { return slots + q_ring.stage * 16; }
 
     using Accumulators = Fragments<1, OT>;
     using Scores = Fragments<1, NT>;
 
     const KernelParams& params;
     unsigned q, k, v;  // shared addresses
-    unsigned numbers;  // likewise: the tile that each stage of Q belongs to
+    unsigned slots;    // likewise, one a stage of Q
     Ring<kQueryStages> q_ring;
     Ring<config.stages> k_ring, v_ring;
 
@@ -46,113 +66,155 @@ struct ForwardSm90 {
         unsigned barriers = v + config.stages * kBytesV;
         barriers = q_ring.place(barriers);
         barriers = k_ring.place(barriers);
-        numbers = v_ring.place(barriers);
+        slots = v_ring.place(barriers);
     }
 
-    // One elected thread of each consumer says that its warpgroup is done with a stage.
+    // Each warp says that it is done with a stage of Q, one elected thread of each consumer that its warpgroup is with
+    // one of K or V.
     __device__ __forceinline__ void init_barriers() const {
-        q_ring.init(kConsumers);
+        for (int n = 0; n < kQueryStages; ++n) Slot{}.write(slots + n * 16);
+        q_ring.init(kConsumers * 4);
         k_ring.init(kConsumers);
         v_ring.init(kConsumers);
         ptx::fence_mbarrier_init();
     }
 
-    // One thread: K of a tile's first block, Q, then K of each next block before V of the one before it, as they are
-    // used.
+    // One thread: the tiles of the schedule, and again those whose probabilities overflowed.
     __device__ __forceinline__ void produce() {
-        TileSchedule<config>(params).each([&](TileNumber number) {
-            const Tile tile(params, number);
-            const int h = static_cast<int>(tile.seq.h), kv_head = static_cast<int>(tile.seq.kv_head(params));
-            const int b = static_cast<int>(tile.seq.b);
-            const auto load = [&](unsigned to, const TensorMap& map, unsigned barrier, int columns, int rows, int row,
-                                  int head) {
-                for (int c = 0; c < columns; c += kChunk)
-                    ptx::tma_load(to + c * rows * 2, &map, barrier, c, row, head, b);
-            };
-            const auto load_k = [&](int n) {
-                k_ring.wait_empty();
-                ptx::mbarrier_arrive_expect(k_ring.full_barrier(), kBytesK);
-                load(k + k_ring.stage * kBytesK, params.k_map, k_ring.full_barrier(), kColumns, config.Bc,
-                     tile.key_of(n) - params.first_key, kv_head);
-                k_ring.advance();
-            };
-            const auto load_v = [&](int n) {
-                v_ring.wait_empty();
-                ptx::mbarrier_arrive_expect(v_ring.full_barrier(), kBytesV);
-                load(v + v_ring.stage * kBytesV, params.v_map, v_ring.full_barrier(), kColumnsV, config.Bc,
-                     tile.key_of(n) - params.first_key, kv_head);
-                v_ring.advance();
-            };
-            if (tile.blocks > 0) load_k(0);
-            q_ring.wait_empty();
-            ptx::store_shared_words(numbers + q_ring.stage * 8, number.head, number.block);
+        TileSchedule<config> schedule(params);
+        // as many blanks as there are stages, so that the end of every tile is seen
+        int blanks = kSkipsMaximum ? kQueryStages : 0;
+        Slot before{};
+        TileNumber number{};
+        while (number.head != kEnd) {
+            if (before.redo)
+                number = before.number;
+            else if (!schedule.next(number))
+                number.head = blanks-- > 0 ? kBlank : kEnd;
+            before = send(number, before.redo);
+        }
+    }
+
+    // K of the tile's first block, Q, then K of each next block before V of the one before it, as they are used.
+    // Returns the tile whose place this one's Q took.
+    __device__ __forceinline__ Slot send(TileNumber number, bool tracked) {
+        const bool empty = number.head >= kBlank;
+        const Tile tile(params, empty ? TileNumber{0, 0} : number);
+        const int blocks = empty ? 0 : tile.blocks;
+        const int h = static_cast<int>(tile.seq.h), kv_head = static_cast<int>(tile.seq.kv_head(params));
+        const int b = static_cast<int>(tile.seq.b);
+        const auto load = [&](unsigned to, const TensorMap& map, unsigned barrier, int columns, int rows, int row,
+                              int head) {
+            for (int c = 0; c < columns; c += kChunk) ptx::tma_load(to + c * rows * 2, &map, barrier, c, row, head, b);
+        };
+        const auto load_k = [&](int n) {
+            k_ring.wait_empty();
+            ptx::mbarrier_arrive_expect(k_ring.full_barrier(), kBytesK);
+            load(k + k_ring.stage * kBytesK, params.k_map, k_ring.full_barrier(), kColumns, config.Bc,
+                 tile.key_of(n) - params.first_key, kv_head);
+            k_ring.advance();
+        };
+        const auto load_v = [&](int n) {
+            v_ring.wait_empty();
+            ptx::mbarrier_arrive_expect(v_ring.full_barrier(), kBytesV);
+            load(v + v_ring.stage * kBytesV, params.v_map, v_ring.full_barrier(), kColumnsV, config.Bc,
+                 tile.key_of(n) - params.first_key, kv_head);
+            v_ring.advance();
+        };
+        if (blocks > 0) load_k(0);
+        q_ring.wait_empty();
+        const Slot before = Slot::read(slot());
+        Slot{number, tracked, false}.write(slot());
+        if (empty) {
+            ptx::mbarrier_arrive(q_ring.full_barrier());
+        } else {
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ);
             load(q + q_ring.stage * kStageQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
                  tile.i0 - params.first_query, h);
-            q_ring.advance();
-            for (int n = 1; n < tile.blocks; ++n) {
-                load_k(n);
-                load_v(n - 1);
-            }
-            if (tile.blocks > 0) load_v(tile.blocks - 1);
-        });
-        q_ring.wait_empty();
-        ptx::store_shared_words(numbers + q_ring.stage * 8, kNoTile, 0);
-        ptx::mbarrier_arrive(q_ring.full_barrier());
+        }
+        q_ring.advance();
+        for (int n = 1; n < blocks; ++n) {
+            load_k(n);
+            load_v(n - 1);
+        }
+        if (blocks > 0) load_v(blocks - 1);
+        return before;
     }
 
     __device__ __forceinline__ void consume(int consumer) {
         while (true) {
             q_ring.wait_full();
-            const uint2 number = ptx::load_shared_words(numbers + q_ring.stage * 8);
-            if (number.x == kNoTile) return;
-            attend(Tile(params, TileNumber{number.x, number.y}), consumer);
+            const Slot now = Slot::read(slot());
+            if (now.number.head == kEnd) return;
+            if (kSkipsMaximum && now.number.head != kBlank && !now.tracked)
+                attend<kSkipsMaximum>(now.number, consumer);
+            else if (now.number.head != kBlank)
+                attend<false>(now.number, consumer);
+            release_query();
         }
     }
 
-    __device__ __forceinline__ void attend(const Tile& tile, int consumer) {
+    // Where kSkips, blocks after the first that gave every row a maximum are not searched for a greater one.
+    template <bool kSkips>
+    __device__ __forceinline__ void attend(TileNumber number, int consumer) {
+        const Tile tile(params, number);
         const unsigned own_q = q + q_ring.stage * kStageQ + consumer * 64 * 128;
         const bool elected = threadIdx.x % 128 == 0;
         Accumulators o;
+        Scores s;
+        typename M::template Left<1, NT> p;
         Softmax<1, config.scale_first> softmax;
+        float factor[2] = {0.0f, 0.0f};
+        bool sound = true;
         o.clear();
         softmax.start();
+        // S of block n beside O += P V of block n - 1, then P of block n under the latter.
+        const auto step = [&]<bool kAnchored>(int n) {
+            k_ring.wait_full();
+            start(s, own_q);
+            v_ring.wait_full();
+            accumulate(o, p);
+            ptx::wgmma_wait<1>();
+            pin(s);
+            if (elected) k_ring.release();
+            k_ring.advance();
+            sound = exponentiate<kAnchored>(tile, consumer, n, s, softmax) && sound;
+            ptx::wgmma_wait<0>();
+            pin(o);
+            if (elected) v_ring.release();
+            v_ring.advance();
+            softmax.rescale(o);
+            p = M::left_of(s);
+        };
         if (tile.blocks > 0) {
-            Scores s;
             k_ring.wait_full();
             start(s, own_q);
             ptx::wgmma_wait<0>();
             pin(s);
             if (elected) k_ring.release();
             k_ring.advance();
-            exponentiate(tile, consumer, 0, s, softmax);
-            auto p = M::left_of(s);
+            exponentiate<false>(tile, consumer, 0, s, softmax);
+            p = M::left_of(s);
+            int n = 1;
 #pragma unroll 1
-            for (int n = 1; n < tile.blocks; ++n) {
-                k_ring.wait_full();
-                start(s, own_q);
-                v_ring.wait_full();
-                accumulate(o, p);
-                ptx::wgmma_wait<1>();
-                pin(s);
-                if (elected) k_ring.release();
-                k_ring.advance();
-                exponentiate(tile, consumer, n, s, softmax);
-                ptx::wgmma_wait<0>();
-                pin(o);
-                if (elected) v_ring.release();
-                v_ring.advance();
-                softmax.rescale(o);
-                p = M::left_of(s);
+            for (; n < tile.blocks && !(kSkips && softmax.anchored()); ++n) step.template operator()<false>(n);
+            if constexpr (kSkips) {
+#pragma unroll 1
+                for (; n < tile.blocks; ++n) step.template operator()<true>(n);
             }
             v_ring.wait_full();
             accumulate(o, p);
+            finish_rows(tile, consumer, softmax, factor);
             ptx::wgmma_wait<0>();
             pin(o);
             if (elected) v_ring.release();
             v_ring.advance();
+        } else {
+            finish_rows(tile, consumer, softmax, factor);
         }
-        finish(tile, consumer, softmax, o);
+        if constexpr (kSkips)
+            if (!__all_sync(~0u, sound)) Slot::ask_again(slot());
+        store(tile, consumer, factor, o);
     }
 
     // Line 8: S = Q K^T, started.
@@ -176,8 +238,9 @@ struct ForwardSm90 {
         return tile.i0 + consumer * 64 + static_cast<int>(warp_id() % 4) * 16;
     }
 
-    // Line 9: options and masks, then P = 2^(S - m).
-    __device__ __forceinline__ void exponentiate(const Tile& tile, int consumer, int n, Scores& s,
+    // Line 9: options and masks, then P = 2^(S - m). False if it overflowed.
+    template <bool kAnchored>
+    __device__ __forceinline__ bool exponentiate(const Tile& tile, int consumer, int n, Scores& s,
                                                  Softmax<1, config.scale_first>& softmax) const {
         const Place place{warp_row(tile, consumer), tile.key_of(n)};
         if constexpr (config.scale_first) {
@@ -186,42 +249,58 @@ struct ForwardSm90 {
         }
         if (!band_covers<config>(tile.seq, place.i0, smaller(place.i0 + 16, tile.i1), place.j0, place.j0 + config.Bc))
             apply_band<config>(s, tile.seq, place);
-        softmax.template find_maximum<config.lazy_rescale>(s, params.scale_log2);
-        softmax.exponentiate(s, params.scale_log2);
+        bool sound = true;
+        if constexpr (kAnchored) {
+            sound = softmax.exponentiate_anchored(s, params.scale_log2);
+        } else {
+            softmax.template find_maximum<config.lazy_rescale>(s, params.scale_log2);
+            softmax.exponentiate(s, params.scale_log2);
+        }
         if constexpr (config.dropout)
             each_dropped<1, NT>(dropout_of(params, tile.seq), params, place,
                                 [&](int m, int t, int e) { s.c[m][t][e] = 0.0f; });
+        return sound;
     }
 
-    // Lines 12 to 15: O = O / l, the only division; LSE = m + log l. O takes the place of this warpgroup's own Q, which
-    // no other reads, and leaves from there in whole vectors.
-    __device__ __forceinline__ void finish(const Tile& tile, int consumer, Softmax<1, config.scale_first>& softmax,
-                                           Accumulators& o) {
+    // Lines 13 to 15, under the last product: LSE = m + log l, and what O is multiplied by, 1 / l, the only division.
+    __device__ __forceinline__ void finish_rows(const Tile& tile, int consumer, Softmax<1, config.scale_first>& softmax,
+                                                float (&factor)[2]) const {
         softmax.finish();
         const float kept = config.dropout ? 65536.0f / static_cast<float>(65536u - params.dropout_threshold) : 1.0f;
-        const int warp_i0 = warp_row(tile, consumer), warp_i1 = smaller(warp_i0 + 16, tile.i1);
+        const int warp_i0 = warp_row(tile, consumer);
         const Sequence& seq = tile.seq;
-        float factor[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float l = softmax.l[0][half];
             factor[half] = l == 0.0f ? 0.0f : kept / l;
             const int i = warp_i0 + Place::row(0, 2 * half);
             if constexpr (config.lse)
-                if (lane_id() % 4 == 0 && i < warp_i1) {
+                if (lane_id() % 4 == 0 && i < tile.i1) {
                     const DeviceTensor& lse = params.lse;
                     rows_of<float>(lse, seq.batch_row, seq.h, seq.first_q)[i * lse.stride_row] =
                         softmax.lse(0, half, params.natural_unit);
                 }
         }
+    }
+
+    // Line 12: O = O / l. It takes the place of this warpgroup's own Q, which no other reads, and leaves from there in
+    // whole vectors.
+    __device__ __forceinline__ void store(const Tile& tile, int consumer, const float (&factor)[2],
+                                          const Accumulators& o) const {
+        const Sequence& seq = tile.seq;
+        const int warp_i0 = warp_row(tile, consumer), warp_i1 = smaller(warp_i0 + 16, tile.i1);
         Scalar* out = rows_of<Scalar>(params.out, seq.batch_row, seq.h, seq.first_q) + warp_i0 * params.out.stride_row;
         ptx::named_barrier(1 + consumer, 128);  // no warp of this warpgroup still reads Q
         store_warp_rows<config.element, config.head_dim_v, config.Br>(
             o, factor, q + q_ring.stage * kStageQ, consumer * 64 + static_cast<int>(warp_id() % 4) * 16, out,
             params.out.stride_row, warp_i1 - warp_i0);
-        ptx::fence_async_proxy();               // the copy engine writes where O was
-        ptx::named_barrier(1 + consumer, 128);  // all of this warpgroup have read O from there
-        if (threadIdx.x % 128 == 0) q_ring.release();
+    }
+
+    // Each warp for itself.
+    __device__ __forceinline__ void release_query() {
+        ptx::fence_async_proxy();  // the copy engine writes where O was
+        __syncwarp();
+        if (lane_id() == 0) q_ring.release();
         q_ring.advance();
     }
 };

@@ -2,6 +2,7 @@
 // keeps m and l of the rows that it holds; l is its own columns' share until the end.
 #pragma once
 
+#include "cuda/kernels/parts/logarithm.h"
 #include "cuda/kernels/parts/scores.h"
 #include "cuda/kernels/ptx/exp2.h"
 
@@ -56,7 +57,8 @@ struct Softmax {
         for (int n = 0; n < MT; ++n)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const float next = fmaxf(m[n][half], highest[n][half]);
+                // a whole number where it may be: then alpha is exact
+                const float next = fmaxf(m[n][half], kLazy && !kNatural ? ceilf(highest[n][half]) : highest[n][half]);
                 alpha[n][half] = ptx::exp2(kNatural ? (m[n][half] - next) * kLog2e : m[n][half] - next);
                 m[n][half] = next;
                 l[n][half] *= alpha[n][half];
@@ -83,18 +85,53 @@ struct Softmax {
 #pragma unroll
         for (int n = 0; n < MT; ++n)
 #pragma unroll
+            for (int half = 0; half < 2; ++half) l[n][half] += exponentiate_row(s, factor, n, half);
+    }
+
+    // True once every row of the warp has a maximum to refer to.
+    __device__ __forceinline__ bool anchored() const {
+        bool all = true;
+#pragma unroll
+        for (int n = 0; n < MT; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) all = all && m[n][half] > kLeastMaximum;
+        return __all_sync(~0u, all);
+    }
+
+    // The same without looking for the maximum: P = 2^(factor S - m) with the m that an earlier block left, which
+    // bf16's range holds. Where a lane's sum then exceeds kMostGrowth, the row's greatest P becomes 1 and m moves up by
+    // its logarithm; alpha is what l has been multiplied by and O must be, where `grows`. False if P overflowed: the
+    // tile is to be done again with find_maximum.
+    template <int NT>
+    __device__ __forceinline__ bool exponentiate_anchored(Fragments<MT, NT>& s, float factor) {
+        constexpr float kMostGrowth = 256.0f, kMostJump = 0x1p126f;
+        bool sound = true, lane_grows = false;
+#pragma unroll
+        for (int n = 0; n < MT; ++n)
+#pragma unroll
             for (int half = 0; half < 2; ++half) {
-                float sum = 0.0f;
-#pragma unroll
-                for (int column = 0; column < NT; ++column)
-#pragma unroll
-                    for (int e = 2 * half; e < 2 * half + 2; ++e) {
-                        float& p = s.c[n][column][e];
-                        p = ptx::exp2(kNatural ? (p - m[n][half]) * kLog2e : fmaf(p, factor, -m[n][half]));
-                        sum += p;
-                    }
+                const float sum = exponentiate_row(s, factor, n, half);
                 l[n][half] += sum;
+                lane_grows = lane_grows || !(sum <= kMostGrowth);
+                sound = sound && sum <= kMostJump;  // a NaN is not
             }
+        grows = __any_sync(~0u, lane_grows);
+        if (!grows) return true;
+#pragma unroll
+        for (int n = 0; n < MT; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float highest = 1.0f;
+                each_of_row(s, n, half, [&](float& p) { highest = fmaxf(highest, p); });
+                highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 1));
+                highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 2));
+                const float shift = ptx::log2(highest);
+                alpha[n][half] = ptx::exp2(-shift);  // by what m moves, whatever log2's error
+                m[n][half] += shift;
+                l[n][half] *= alpha[n][half];
+                each_of_row(s, n, half, [&](float& p) { p *= alpha[n][half]; });
+            }
+        return sound;
     }
 
     // Adds up the four lanes of a row.
@@ -112,8 +149,27 @@ struct Softmax {
     // m is multiplied by to be in natural units.
     __device__ __forceinline__ float lse(int n, int half, double unit) const {
         if (l[n][half] == 0.0f) return -infinity();
-        return static_cast<float>(static_cast<double>(m[n][half]) * (kNatural ? 1.0 : unit) +
-                                  log(static_cast<double>(l[n][half])));
+        return static_cast<float>(fma(static_cast<double>(m[n][half]), kNatural ? 1.0 : unit, logarithm(l[n][half])));
+    }
+
+private:
+    template <int NT, class Body>
+    __device__ static __forceinline__ void each_of_row(Fragments<MT, NT>& s, int n, int half, Body body) {
+#pragma unroll
+        for (int column = 0; column < NT; ++column)
+#pragma unroll
+            for (int e = 2 * half; e < 2 * half + 2; ++e) body(s.c[n][column][e]);
+    }
+
+    // Returns this lane's share of rowsum(P).
+    template <int NT>
+    __device__ __forceinline__ float exponentiate_row(Fragments<MT, NT>& s, float factor, int n, int half) const {
+        float sum = 0.0f;
+        each_of_row(s, n, half, [&](float& p) {
+            p = ptx::exp2(kNatural ? (p - m[n][half]) * kLog2e : fmaf(p, factor, -m[n][half]));
+            sum += p;
+        });
+        return sum;
     }
 };
 

@@ -43,6 +43,7 @@ struct TileSchedule {
     // What the rounds leave: all tiles of heads [first_head, heads), and of the head before it those that are neither
     // among its `taken` longest nor its `taken` shortest.
     unsigned first_head, taken, rest;
+    unsigned turn = 0;
 
     __device__ __forceinline__ explicit TileSchedule(const KernelParams& p)
         : query_blocks(static_cast<unsigned>((p.seqlen_q + config.Br - 1) / config.Br)),
@@ -61,19 +62,17 @@ struct TileSchedule {
         }
     }
 
-    // Calls body(TileNumber) for this thread block's tiles.
-    template <class Body>
-    __device__ __forceinline__ void each(Body body) const {
-        for (unsigned turn = 0;; ++turn) {
-            TileNumber tile;
-            if (config.band && turn < 2 * rounds) {
-                const unsigned pair = turn / 2 * gridDim.x + blockIdx.x, shortest = pair % pairs;
-                tile.head = pair / pairs;
-                tile.block = turn % 2 == 0 ? query_blocks - 1 - shortest : shortest;
-                if (turn % 2 != 0 && 2 * shortest + 1 == query_blocks) continue;  // alone
+    // The next of this thread block's tiles; false if there is none.
+    __device__ __forceinline__ bool next(TileNumber& tile) {
+        while (true) {
+            const unsigned now = turn++;
+            if (config.band && now < 2 * rounds) {
+                const unsigned pair = now / 2 * gridDim.x + blockIdx.x, shortest = pair % pairs;
+                tile = {pair / pairs, now % 2 == 0 ? query_blocks - 1 - shortest : shortest};
+                if (now % 2 == 0 || 2 * shortest + 1 != query_blocks) return true;  // or it is alone
             } else {
-                const unsigned round = turn - 2 * rounds;
-                if (round * gridDim.x >= rest) return;
+                const unsigned round = now - 2 * rounds;
+                if (round * gridDim.x >= rest) return false;
                 const bool back = config.band && round % 2 != 0;
                 const unsigned n = round * gridDim.x + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
                 if (n >= rest) continue;
@@ -81,8 +80,8 @@ struct TileSchedule {
                     tile = longest_first(n);
                 else
                     tile = {n / query_blocks, n % query_blocks};
+                return true;
             }
-            body(tile);
         }
     }
 

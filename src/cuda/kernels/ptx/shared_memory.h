@@ -7,14 +7,9 @@ __device__ __forceinline__ void store_shared(unsigned address, unsigned x) {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
 }
 
-__device__ __forceinline__ void store_shared_words(unsigned address, unsigned x, unsigned y) {
-    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(x), "r"(y) : "memory");
-}
-
-__device__ __forceinline__ uint2 load_shared_words(unsigned address) {
-    uint2 x;
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(address) : "memory");
-    return x;
+__device__ __forceinline__ void store_shared(unsigned address, const uint4& x) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                 : "memory");
 }
 
 __device__ __forceinline__ float2 load_shared_pair(unsigned address) {
