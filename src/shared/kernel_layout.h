@@ -56,10 +56,10 @@ constexpr int query_stages(const KernelConfig& c) {
     return larger(c.head_dim, c.head_dim_v) <= 128 ? 2 : 1;
 }
 
-// The stages of Q (later O), of K and V, barriers; and what aligning the start to 1024 bytes may take.
+// The stages of Q, of K and V, barriers; and what aligning the start to 1024 bytes may take.
 constexpr int forward_sm90_shared_bytes(const KernelConfig& c) {
     const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
-    return 2 * (query_stages(c) * c.Br * larger(d, dv) + c.stages * c.Bc * (d + dv)) + kMostBarriers + 1024;
+    return 2 * (query_stages(c) * c.Br * d + c.stages * c.Bc * (d + dv)) + kMostBarriers + 1024;
 }
 
 // What backward keeps of a row beside Q and dO: LSE in log2 and in natural units, D.

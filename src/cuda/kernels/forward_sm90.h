@@ -6,11 +6,13 @@
 #pragma once
 
 #include "cuda/kernels/parts/dropout.h"
+#include "cuda/kernels/parts/quad_store.h"
 #include "cuda/kernels/parts/ring.h"
 #include "cuda/kernels/parts/softmax.h"
-#include "cuda/kernels/parts/swizzled_store.h"
 #include "cuda/kernels/parts/tile_schedule.h"
+#include "cuda/kernels/parts/wgmma_product.h"
 #include "cuda/kernels/ptx/mbarrier.h"
+#include "cuda/kernels/ptx/shared_memory.h"
 #include "cuda/kernels/ptx/tma.h"
 
 namespace flashtile {
@@ -24,7 +26,7 @@ struct ForwardSm90 {
     static constexpr int kColumns = chunk_columns(config.head_dim), kColumnsV = chunk_columns(config.head_dim_v);
     static constexpr int NT = config.Bc / 8, OT = kColumnsV / 8;
     static constexpr int kQueryStages = query_stages(config);
-    static constexpr int kBytesQ = config.Br * kColumns * 2, kStageQ = config.Br * larger(kColumns, kColumnsV) * 2;
+    static constexpr int kBytesQ = config.Br * kColumns * 2;
     static constexpr int kBytesK = config.Bc * kColumns * 2, kBytesV = config.Bc * kColumnsV * 2;
     // Registers a thread: the launch gives all the same, the producer hands most of its own on.
     static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
@@ -62,7 +64,7 @@ struct ForwardSm90 {
     Ring<config.stages> k_ring, v_ring;
 
     __device__ __forceinline__ ForwardSm90(const KernelParams& p, unsigned memory)
-        : params(p), q(memory), k(q + kQueryStages * kStageQ), v(k + config.stages * kBytesK) {
+        : params(p), q(memory), k(q + kQueryStages * kBytesQ), v(k + config.stages * kBytesK) {
         unsigned barriers = v + config.stages * kBytesV;
         barriers = q_ring.place(barriers);
         barriers = k_ring.place(barriers);
@@ -129,7 +131,7 @@ struct ForwardSm90 {
             ptx::mbarrier_arrive(q_ring.full_barrier());
         } else {
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ);
-            load(q + q_ring.stage * kStageQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
+            load(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
                  tile.i0 - params.first_query, h);
         }
         q_ring.advance();
@@ -150,7 +152,8 @@ struct ForwardSm90 {
                 attend<kSkipsMaximum>(now.number, consumer);
             else if (now.number.head != kBlank)
                 attend<false>(now.number, consumer);
-            release_query();
+            else
+                release_query();
         }
     }
 
@@ -158,7 +161,7 @@ struct ForwardSm90 {
     template <bool kSkips>
     __device__ __forceinline__ void attend(TileNumber number, int consumer) {
         const Tile tile(params, number);
-        const unsigned own_q = q + q_ring.stage * kStageQ + consumer * 64 * 128;
+        const unsigned own_q = q + q_ring.stage * kBytesQ + consumer * 64 * 128;
         const bool elected = threadIdx.x % 128 == 0;
         Accumulators o;
         Scores s;
@@ -202,6 +205,9 @@ struct ForwardSm90 {
 #pragma unroll 1
                 for (; n < tile.blocks; ++n) step.template operator()<true>(n);
             }
+            if constexpr (kSkips)
+                if (!__all_sync(~0u, sound)) Slot::ask_again(slot());
+            release_query();
             v_ring.wait_full();
             accumulate(o, p);
             finish_rows(tile, consumer, softmax, factor);
@@ -210,10 +216,9 @@ struct ForwardSm90 {
             if (elected) v_ring.release();
             v_ring.advance();
         } else {
+            release_query();
             finish_rows(tile, consumer, softmax, factor);
         }
-        if constexpr (kSkips)
-            if (!__all_sync(~0u, sound)) Slot::ask_again(slot());
         store(tile, consumer, factor, o);
     }
 
@@ -283,22 +288,18 @@ struct ForwardSm90 {
         }
     }
 
-    // Line 12: O = O / l. It takes the place of this warpgroup's own Q, which no other reads, and leaves from there in
-    // whole vectors.
+    // Line 12: O = O / l.
     __device__ __forceinline__ void store(const Tile& tile, int consumer, const float (&factor)[2],
                                           const Accumulators& o) const {
-        const Sequence& seq = tile.seq;
-        const int warp_i0 = warp_row(tile, consumer), warp_i1 = smaller(warp_i0 + 16, tile.i1);
-        Scalar* out = rows_of<Scalar>(params.out, seq.batch_row, seq.h, seq.first_q) + warp_i0 * params.out.stride_row;
-        ptx::named_barrier(1 + consumer, 128);  // no warp of this warpgroup still reads Q
-        store_warp_rows<config.element, config.head_dim_v, config.Br>(
-            o, factor, q + q_ring.stage * kStageQ, consumer * 64 + static_cast<int>(warp_id() % 4) * 16, out,
-            params.out.stride_row, warp_i1 - warp_i0);
+        const int i0 = warp_row(tile, consumer);
+        const DeviceTensor& out = params.out;
+        store_rows<config.element, config.head_dim_v>(
+            o, factor, rows_of<Scalar>(out, tile.seq.batch_row, tile.seq.h, tile.seq.first_q) + i0 * out.stride_row,
+            out.stride_row, tile.i1 - i0);
     }
 
-    // Each warp for itself.
+    // Each warp for itself, once its last S has been computed.
     __device__ __forceinline__ void release_query() {
-        ptx::fence_async_proxy();  // the copy engine writes where O was
         __syncwarp();
         if (lane_id() == 0) q_ring.release();
         q_ring.advance();
