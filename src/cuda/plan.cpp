@@ -60,6 +60,7 @@ KernelConfig common(const Problem& p, const Access& access) {
     c.head_dim_v = static_cast<int>(p.head_dim_v);
     c.vector_bytes = access.vector_bytes;
     c.band = p.window_left >= 0 || p.window_right >= 0;
+    c.window = p.window_left >= 0;
     c.packed = p.packed;
     c.seqused = access.seqused;
     c.softcap = p.softcap != 0.0f;
@@ -319,7 +320,7 @@ BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceF
 
     // They need nothing of a config but where dQ lies: every mask and option shares them.
     KernelConfig around = main;
-    around.band = around.seqused = around.softcap = around.alibi = around.mask = around.dropout = false;
+    around.band = around.window = around.seqused = around.softcap = around.alibi = around.mask = around.dropout = false;
     around.scale_first = around.deterministic = false;
     around.bias = BiasElement::none;
     around.blocks_per_sm = 1;

@@ -47,6 +47,7 @@ struct KernelConfig {
 
     bool lse = false;          // forward writes LSE
     bool band = false;         // causal or window
+    bool window = false;       // a band with a left side, too
     bool packed = false;       // cumulative lengths
     bool seqused = false;      // keys shortened per sequence
     bool scale_first = false;  // scores are scaled before their maximum is taken: softcap, ALiBi, bias, or a scale <= 0

@@ -10,7 +10,7 @@ namespace flashtile::gpu {
 template <class Visit>
 constexpr void visit_fields(const KernelConfig& config, Visit&& visit) {
     const auto& [kernel, element, head_dim, head_dim_v, value_slices, Br, Bc, warps, stages, warps_s, warps_dkv,
-                 warps_dq, blocks_per_sm, vector_bytes, lse, band, packed, seqused, scale_first, softcap, alibi, bias,
+                 warps_dq, blocks_per_sm, vector_bytes, lse, band, window, packed, seqused, scale_first, softcap, alibi, bias,
                  mask, dropout, deterministic, lazy_rescale] = config;
     visit("kernel", kernel);
     visit("element", element);
@@ -28,6 +28,7 @@ constexpr void visit_fields(const KernelConfig& config, Visit&& visit) {
     visit("vector_bytes", vector_bytes);
     visit("lse", lse);
     visit("band", band);
+    visit("window", window);
     visit("packed", packed);
     visit("seqused", seqused);
     visit("scale_first", scale_first);

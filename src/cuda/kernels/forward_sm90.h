@@ -252,7 +252,10 @@ struct ForwardSm90 {
             each_score<1, NT>([&](int m, int t, int e) { s.c[m][t][e] *= params.scale; });
             ScoreModifier<config>::make(params, tile.seq).template apply<false>(s, params, tile.seq, place, s);
         }
-        if (!band_covers<config>(tile.seq, place.i0, smaller(place.i0 + 16, tile.i1), place.j0, place.j0 + config.Bc))
+        // after a block in which every row saw a key, only a band's left side hides any
+        constexpr bool kMayHide = !kAnchored || config.window;
+        if (kMayHide &&
+            !band_covers<config>(tile.seq, place.i0, smaller(place.i0 + 16, tile.i1), place.j0, place.j0 + config.Bc))
             apply_band<config>(s, tile.seq, place);
         bool sound = true;
         if constexpr (kAnchored) {

@@ -54,7 +54,8 @@ std::string describe(const Variant& variant) {
     text.erase(std::min(text.find(", 0 bytes of shared memory"), text.size()));
     text += ", " + std::to_string(c.vector_bytes) + "-byte loads:";
     const std::pair<bool, const char*> options[] = {{c.lse, " lse"},
-                                                    {c.band, " band"},
+                                                    {c.band && !c.window, " band"},
+                                                    {c.window, " window"},
                                                     {c.packed, " packed"},
                                                     {c.seqused, " seqused"},
                                                     {c.softcap, " softcap"},

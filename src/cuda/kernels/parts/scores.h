@@ -134,19 +134,15 @@ __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence&
             // relative to this lane's first column, so that what is compared with is a constant
             const int origin = place.j0 + Place::column(0, 0);
             int low = 0;
-            if constexpr (config.band) low = clamp_to_int(seq.band.first_key(i) - origin);
+            if constexpr (config.window) low = clamp_to_int(seq.band.first_key(i) - origin);
             const int high = clamp_to_int((config.band ? seq.band.end_key(i, seq.seqlen_k) : seq.seqlen_k) - origin);
-            const auto hide = [&](auto is_hidden) {
 #pragma unroll
-                for (int n = 0; n < NT; ++n)
+            for (int n = 0; n < NT; ++n)
 #pragma unroll
-                    for (int e = 2 * half; e < 2 * half + 2; ++e)
-                        if (is_hidden(n * 8 + e % 2)) s.c[m][n][e] = -infinity();
-            };
-            if (config.band && seq.band.left >= 0)  // a comparison more for each score only where it is needed
-                hide([&](int column) { return column >= high || column < low; });
-            else
-                hide([&](int column) { return column >= high; });
+                for (int e = 2 * half; e < 2 * half + 2; ++e) {
+                    const int column = n * 8 + e % 2;
+                    if (column >= high || (config.window && column < low)) s.c[m][n][e] = -infinity();
+                }
         }
 }
 
