@@ -144,6 +144,7 @@ struct ForwardSm90 {
     }
 
     __device__ __forceinline__ void consume(int consumer) {
+        if (consumer == kConsumers - 1) pass_turn(consumer);  // the first turn is the first one's
         while (true) {
             q_ring.wait_full();
             const Slot now = Slot::read(slot());
@@ -168,15 +169,19 @@ struct ForwardSm90 {
         typename M::template Left<1, NT> p;
         Softmax<1, config.scale_first> softmax;
         float factor[2] = {0.0f, 0.0f};
+        // Short tiles of few columns lose more by keeping in step than turns gain.
+        const bool turns = kColumns > 64 || tile.blocks >= 12;
         bool sound = true;
         o.clear();
         softmax.start();
         // S of block n beside O += P V of block n - 1, then P of block n under the latter.
         const auto step = [&]<bool kAnchored>(int n) {
             k_ring.wait_full();
-            start(s, own_q);
             v_ring.wait_full();
+            if (turns) wait_turn(consumer);
+            start(s, own_q);
             accumulate(o, p);
+            if (turns) pass_turn(consumer);
             ptx::wgmma_wait<1>();
             pin(s);
             if (elected) k_ring.release();
@@ -220,6 +225,15 @@ struct ForwardSm90 {
             finish_rows(tile, consumer, softmax, factor);
         }
         store(tile, consumer, factor, o);
+    }
+
+    // Consumers start their products in turns (FlashAttention-3's ping-pong), so that while one's run the others work
+    // on their softmax. Consumer n waits at barrier 1 + n for the 128 threads of the one before it.
+    __device__ __forceinline__ void wait_turn(int consumer) const {
+        ptx::named_barrier(1 + consumer, 256);
+    }
+    __device__ __forceinline__ void pass_turn(int consumer) const {
+        ptx::named_barrier_arrive(1 + (consumer + 1) % kConsumers, 256);
     }
 
     // Line 8: S = Q K^T, started.

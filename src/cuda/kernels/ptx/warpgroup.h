@@ -34,6 +34,11 @@ __device__ __forceinline__ void named_barrier(unsigned number, unsigned threads)
     asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
+// Counts the calling threads among those that `number` waits for, and goes on.
+__device__ __forceinline__ void named_barrier_arrive(unsigned number, unsigned threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
 // Keeps the compiler from moving uses of a register across this place.
 __device__ __forceinline__ void pin(float& x) {
     asm volatile("" : "+f"(x)::"memory");
