@@ -101,6 +101,7 @@ struct BackwardPlan {
     std::int32_t threads;
     std::int64_t key_block;
     std::int64_t panels, query_blocks;  // a head, over all sequences
+    std::int64_t heads_together;        // at work at a time: one is enough for one thread, others shall not wait
     std::size_t scratch;                // a thread
     std::size_t rows_bytes, dq_bytes, turn_bytes;
 
@@ -110,6 +111,7 @@ struct BackwardPlan {
         while (key_block > 32 && all_keys < kEnoughTasks * key_block) key_block /= 2;
         panels = units(p, kernels.panel);
         query_blocks = units(p, kernels.query_block);
+        heads_together = threads == 1 ? 1 : 2 * threads;
         scratch = round_up(kernels.backward_scratch(p));
         const auto rows = static_cast<std::size_t>(p.heads * panels * kernels.panel);
         rows_bytes = round_up(rows * sizeof(float));
@@ -150,7 +152,7 @@ public:
         const Workspace workspace(execution, plan.workspace());
         const Schedule queries(p.batch, p.heads, p.seqlen_q, x.cu_seqlens_q, plan.rows);
         run_tasks(execution, plan.threads, queries.tickets(), [&](std::int64_t ticket, std::int32_t slot) {
-            plan.kernels.forward(p, x, queries.block(ticket, Schedule::Order::by_head),
+            plan.kernels.forward(p, x, queries.by_head(ticket),
                                  workspace.base() + static_cast<std::size_t>(slot) * plan.scratch);
         });
         return ran(plan.kernels, "forward", plan.threads);
@@ -175,7 +177,7 @@ public:
 
         const auto each = [&](const Schedule& schedule, auto kernel) {
             run_tasks(execution, plan.threads, schedule.tickets(), [&](std::int64_t ticket, std::int32_t slot) {
-                kernel(p, x, state, schedule.block(ticket, Schedule::Order::first_of_each),
+                kernel(p, x, state, schedule.by_turns(ticket, plan.heads_together),
                        next + static_cast<std::size_t>(slot) * plan.scratch);
             });
         };

@@ -75,7 +75,7 @@ public:
         for (int64_t n = 0; n < panels; ++n) finish(panel[n]);
     }
 
-    static constexpr int64_t kMaxPanels = 8;
+    static constexpr int64_t kMaxPanels = 16;
 
 private:
     static int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
