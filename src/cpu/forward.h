@@ -103,7 +103,7 @@ private:
 
     // Lines 4 and 5: load Q; O = 0, l = 0, m = "minus infinity".
     void start(Panel& panel) {
-        load_packed_panel<Math>(head_.q, panel.i0, panel.count, d_, head_.query_factor(), rows_, tile_, panel.q);
+        load_packed_panel<Math>(head_.q, panel.i0, panel.count, d_, head_.query_factor(), rows_, panel.q);
         memset(panel.o, 0, static_cast<size_t>(dv_ * kPanel) * sizeof(float));
         for (int half = 0; half < kPanel; half += kLanes) {
             store(panel.m + half, broadcast(head_.least_maximum()));

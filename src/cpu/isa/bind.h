@@ -33,9 +33,9 @@ inline int64_t query_row_floats(const Problem& p) {
     return kLanes * round_up(widest, kLanes);
 }
 
-inline std::size_t backward_scratch(const Problem& p) {
+inline std::size_t backward_scratch(const Problem& p, int64_t task_keys) {
     return with_math(p.dtype, [&]<class Math>(Math) {
-        const std::size_t keys = BackwardKeys<Math>::scratch_bytes(p);
+        const std::size_t keys = BackwardKeys<Math>::scratch_bytes(p, task_keys);
         const std::size_t bias = BackwardBias<Math>::scratch_bytes(p);
         const std::size_t rows = static_cast<std::size_t>(query_row_floats(p)) * sizeof(float);
         const std::size_t most = keys > bias ? keys : bias;
