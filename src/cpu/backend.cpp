@@ -71,7 +71,9 @@ private:
 // bits do not depend on it.
 std::int64_t forward_rows(const Problem& p, const Kernels& kernels, std::int32_t threads) {
     const std::int64_t all_rows = p.heads * (p.packed ? p.total_q : p.batch * p.seqlen_q);
+    constexpr std::int64_t most_elements = 512 * 256;  // of Q and O: more would leave the level-2 cache
     std::int64_t rows = kernels.max_rows;
+    while (rows > 8 * kernels.panel && rows * (p.head_dim + p.head_dim_v) > most_elements) rows /= 2;
     while (rows > kernels.panel && (rows >= 2 * p.seqlen_q || (threads > 1 && all_rows < 4 * threads * rows)))
         rows /= 2;
     return rows;
