@@ -67,13 +67,11 @@ private:
     Memory own_;
 };
 
-// Rows of a forward block: as many panels as share a key block well, fewer if threads would go without work. A row's
-// bits do not depend on it.
-std::int64_t forward_rows(const Problem& p, const Kernels& kernels, std::int32_t threads) {
+// Rows of a forward block: fewer than share a key block well if threads would go without work. A row's bits do not
+// depend on it.
+std::int64_t forward_rows(const Problem& p, const Operands& x, const Kernels& kernels, std::int32_t threads) {
     const std::int64_t all_rows = p.heads * (p.packed ? p.total_q : p.batch * p.seqlen_q);
-    constexpr std::int64_t most_elements = 512 * 256;  // of Q and O: more would leave the level-2 cache
-    std::int64_t rows = kernels.max_rows;
-    while (rows > 8 * kernels.panel && rows * (p.head_dim + p.head_dim_v) > most_elements) rows /= 2;
+    std::int64_t rows = kernels.forward_rows(p, x);
     while (rows > kernels.panel && (rows >= 2 * p.seqlen_q || (threads > 1 && all_rows < 4 * threads * rows)))
         rows /= 2;
     return rows;
@@ -85,10 +83,10 @@ struct ForwardPlan {
     std::int64_t rows;
     std::size_t scratch;  // a thread
 
-    ForwardPlan(const Problem& p, const Execution& execution)
+    ForwardPlan(const Problem& p, const Operands& x, const Execution& execution)
         : kernels(kernels_for(p.dtype, execution.isa)),
           threads(threads_for(execution)),
-          rows(forward_rows(p, kernels, threads)),
+          rows(forward_rows(p, x, kernels, threads)),
           scratch(round_up(kernels.forward_scratch(p, rows))) {}
 
     std::size_t workspace() const { return scratch * static_cast<std::size_t>(threads); }
@@ -149,15 +147,15 @@ public:
     const char* name() const override { return "cpu"; }
     std::int32_t device_type() const override { return FLASHTILE_CPU; }
 
-    std::size_t forward_workspace(const Problem& p, const Operands&, const Execution& execution) const override {
-        return ForwardPlan(p, execution).workspace();
+    std::size_t forward_workspace(const Problem& p, const Operands& x, const Execution& execution) const override {
+        return ForwardPlan(p, x, execution).workspace();
     }
     std::size_t backward_workspace(const Problem& p, const Operands&, const Execution& execution) const override {
         return BackwardPlan(p, execution).workspace();
     }
 
     std::string forward(const Problem& p, const Operands& x, const Execution& execution) const override {
-        const ForwardPlan plan(p, execution);
+        const ForwardPlan plan(p, x, execution);
         const Workspace workspace(execution, plan.workspace());
         const Schedule queries(p.batch, p.heads, p.seqlen_q, x.cu_seqlens_q, plan.rows);
         run_tasks(execution, plan.threads, queries.tickets(), [&](std::int64_t ticket, std::int32_t slot) {

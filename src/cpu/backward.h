@@ -233,7 +233,7 @@ public:
         }
         dk_ = arena_.take<float>(keys_ * d_wide_);
         dv_acc_ = arena_.take<float>(keys_ * dv_wide_);
-        visible_ = arena_.take<uint8_t>(kPanels * Bc);
+        visible_ = arena_.take<uint8_t>(kPanels * Bc > keys_ ? kPanels * Bc : keys_);
     }
 
     static std::size_t scratch_bytes(const Problem& problem, int64_t keys) {

@@ -40,6 +40,15 @@ public:
         lay_out();
     }
 
+    // Rows of a block of queries. The more there are, the fewer times K and V are copied; but Q and O of more than
+    // kMostElements leave the level-2 cache, which costs more than reading K and V again where they lie.
+    static int64_t most_rows(const Problem& problem, const Rows& k, const Rows& v) {
+        const int64_t d = problem.head_dim, dv = problem.head_dim_v;
+        int64_t panels = KeyBlocks<Math>::in_place(k, v, d, dv) ? kFewPanels : kMaxPanels;
+        while (panels > kFewPanels && panels * kPanel * (d + dv) > kMostElements) panels /= 2;
+        return panels * kPanel;
+    }
+
     static std::size_t scratch_bytes(const Problem& problem, int64_t rows) {
         const Head none{};
         Forward layout(problem, none, nullptr);
@@ -83,9 +92,10 @@ public:
         }
     }
 
-    static constexpr int64_t kMaxPanels = 32;
-
 private:
+    static constexpr int64_t kFewPanels = 8, kMaxPanels = 32;
+    static constexpr int64_t kMostElements = 512 * 256;
+
     static int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
     static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 

@@ -34,10 +34,10 @@ struct BackwardState {
 struct Kernels {
     flashtile_isa isa;
     std::int64_t panel;        // queries side by side in two vectors
-    std::int64_t max_rows;     // of a forward block
     std::int64_t key_block;    // Bc of the backward
     std::int64_t query_block;  // Br of the backward
 
+    std::int64_t (*forward_rows)(const Problem&, const Operands&);  // at most, of a block of queries
     std::size_t (*forward_scratch)(const Problem&, std::int64_t rows);
     void (*forward)(const Problem&, const Operands&, const Block&, std::byte* scratch);
 
