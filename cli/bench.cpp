@@ -20,8 +20,9 @@ constexpr const char* examples = R"(Examples:
 
 Without a flag the grid is the paper's: hidden dimension 2048, 16384 tokens in all, sequence lengths 512 to 16384.
 Each speed's FLOPs are 4 * seqlen^2 * head_dim * heads * batch, halved when causal, 2.5 times that for backward.
-Every result is compared with standard attention's before its speed is shown. Exit codes: 0 ok, 1 a result was
-wrong, 2 usage.)";
+The ceiling column is the share of this machine's multiply-add peak just before and after each sample, the median
+over samples: on a shared machine the peak changes by the second. Every result is compared with standard attention's
+before its speed is shown. Exit codes: 0 ok, 1 a result was wrong, 2 usage.)";
 
 }  // namespace
 

@@ -7,6 +7,7 @@ the causal mask; one row of panels for each pass, dtype and thread count (on a G
 """
 
 import json
+import statistics
 import sys
 
 import matplotlib
@@ -62,7 +63,7 @@ def draw_panel(axes, rows, ceiling):
 def ceiling_of(rows):
     """What the shares of a panel are shares of."""
     shares = [speed_of(row) / row["ceiling_share"] for row in rows if row["ceiling_share"]]
-    return max(shares, default=None)
+    return statistics.median(shares) if shares else None
 
 
 def draw(result, path):

@@ -17,10 +17,13 @@ struct Ceilings {
 
     // What a point's speed is a share of: the FMA peak, and for bf16 the better of that and dpbf16's.
     double for_point(const Point& point) const;
-};
+    // A look of a few ms at what for_point() is just now, in GFLOP/s, when others may be using this machine. A look
+    // that sees more than was ever seen raises the ceiling.
+    double look(const Point& point);
 
-// One short look at the FMA peak: far below the ceiling it tells that others are using this machine.
-double fma_gflops_now(int threads);
+private:
+    bool by_dpbf16(const Point& point) const;
+};
 
 Ceilings measure_ceilings(const std::set<int>& threads);
 

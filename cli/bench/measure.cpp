@@ -24,10 +24,10 @@ struct Candidate {
     Method* method;
     int calls_per_sample;
     std::vector<double> seconds = {};  // of one call
+    std::vector<double> shares = {};   // of the ceiling, a sample each
 };
 
 double sample(const Candidate& candidate) {
-    std::this_thread::sleep_for(settle);
     if (candidate.calls_per_sample > 1) candidate.method->run(1);  // wakes its threads, fills the caches
     return candidate.method->run(candidate.calls_per_sample) / candidate.calls_per_sample;
 }
@@ -40,8 +40,8 @@ double median(std::vector<double> values) {
     return values.size() % 2 ? values[half] : 0.5 * (values[half - 1] + values[half]);
 }
 
-Measurement measure(const Point& point, const std::vector<std::unique_ptr<Method>>& methods, double ceiling_gflops,
-                    int repeats, double seconds) {
+Measurement measure(const Point& point, const std::vector<std::unique_ptr<Method>>& methods,
+                    const std::function<double()>& look, int repeats, double seconds) {
     const auto start = std::chrono::steady_clock::now();
     const auto elapsed = [&] {
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -81,20 +81,30 @@ Measurement measure(const Point& point, const std::vector<std::unique_ptr<Method
         }
     }
 
+    std::vector<double> looks;
+    const auto look_again = [&] {
+        std::this_thread::sleep_for(settle);
+        return looks.emplace_back(look());
+    };
+    double before = look_again();
     for (int round = 0; round < repeats; ++round) {
         for (std::size_t n = 0; n < candidates.size(); ++n) {
             Candidate& candidate = candidates[(n + static_cast<std::size_t>(round)) % candidates.size()];
-            candidate.seconds.push_back(sample(candidate));
+            const double time = candidate.seconds.emplace_back(sample(candidate));
+            const double after = look_again();
+            candidate.shares.push_back(flops(point) / time * 1e-9 / (0.5 * (before + after)));
+            before = after;
         }
         if (seconds > 0.0 && elapsed() > seconds) break;
     }
     for (const auto& method : methods) method->release();
+    result.ceiling = median(looks);
 
     for (const Candidate& candidate : candidates) {
         const double time = median(candidate.seconds);
         const double gflops = flops(point) / time * 1e-9;
         result.rows.push_back({candidate.method->name(), candidate.method->isa(point), point, time * 1e3, gflops,
-                               gflops / ceiling_gflops});
+                               median(candidate.shares)});
     }
     return result;
 }

@@ -77,7 +77,7 @@ void print_measurement(const Point& point, const Point* previous, const Measurem
 
 void print_if_busy(double share_of_ceiling) {
     if (share_of_ceiling < 0.9)
-        fmt::print("        the machine is busy: a bare FMA loop reaches {:.0f}% of the ceiling just now\n",
+        fmt::print("        the machine is busy: its ceiling was {:.0f}% of its best, and shares are of that\n",
                    100.0 * share_of_ceiling);
 }
 

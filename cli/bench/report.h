@@ -13,7 +13,7 @@ namespace flashtile::cli::bench {
 void print_ceilings(const Ceilings& ceilings);
 // The rows of one point, with a heading where the point opens a new group of the grid (`previous` may be null).
 void print_measurement(const Point& point, const Point* previous, const Measurement& measurement);
-// Warns where the machine gives less than 0.9 of its ceiling.
+// Warns where the machine gave less than 0.9 of its best while a point was measured.
 void print_if_busy(double share_of_ceiling);
 void print_memory(const std::vector<MemoryRow>& rows);
 

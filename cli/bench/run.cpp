@@ -11,6 +11,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <stdexcept>
 
 #include "bench/machine.h"
@@ -18,6 +19,9 @@
 #include "bench/report.h"
 #include "bench/torch_method.h"
 #include "commands.h"
+#include "io/array.h"
+#include "io/output_file.h"
+#include "io/unfinished.h"
 
 namespace flashtile::cli::bench {
 namespace {
@@ -47,23 +51,25 @@ void require_matplotlib() {
 }
 
 void require_writable(const char* option, const std::string& path) {
-    const bool was_there = fs::exists(path);
-    if (!std::ofstream(path, std::ios::app))
-        throw std::runtime_error(fmt::format("{} is {}, which cannot be written", option, path));
-    if (!was_there) fs::remove(path);
+    try {
+        const io::OutputFile nothing(path, 0);
+    } catch (const io::FileError& error) {
+        throw std::runtime_error(fmt::format("{} is {}, which cannot be written: {}", option, path, error.what()));
+    }
 }
 
 void write_json(const std::string& path, const json& result) {
-    std::ofstream file(path);
-    file << result.dump(1) << '\n';
-    if (!file.flush()) throw std::runtime_error(fmt::format("{} could not be written", path));
+    const std::string text = result.dump(1) + '\n';
+    io::OutputFile file(path, text.size());
+    std::ranges::copy(std::as_bytes(std::span(text)), file.bytes().begin());
+    file.flush();
+    file.commit();
 }
 
 void plot(const std::string& path, const json& result) {
-    const fs::path data = fs::path(path).concat(".json");
-    write_json(data.string(), result);
-    const bool drawn = succeeds({python_interpreter(), tool_path("plot_bench.py"), data.string(), path}, false);
-    fs::remove(data);
+    const io::Unfinished data(fs::absolute(path).parent_path());  // for the program that draws alone
+    std::ofstream(data.path()) << result;
+    const bool drawn = succeeds({python_interpreter(), tool_path("plot_bench.py"), data.path(), path}, false);
     if (!drawn) throw std::runtime_error(fmt::format("the plot {} could not be drawn", path));
 }
 
@@ -153,12 +159,11 @@ int run(const Options& options) {
         }
         status.say("measuring the machine's ceilings");
         Budget budget(options.minutes, points);
-        const Ceilings ceilings = measure_ceilings(thread_counts(points));
+        Ceilings ceilings = measure_ceilings(thread_counts(points));
         status.clear();
         print_ceilings(ceilings);
         if (!openblas_pin().empty())
             fmt::print("note: {} is set; unset it to see the standard baseline at its best\n", openblas_pin());
-        result["ceilings"] = to_json(ceilings);
 
         const Point* previous = nullptr;
         for (const Point& point : points) {
@@ -167,16 +172,17 @@ int run(const Options& options) {
                 continue;
             }
             status.say(fmt::format("[{}/{}] {}", &point - points.data() + 1, points.size(), describe(point)));
-            const Measurement measurement =
-                measure(point, methods, ceilings.for_point(point), options.repeats, budget.take(point));
+            const Measurement measurement = measure(
+                point, methods, [&] { return ceilings.look(point); }, options.repeats, budget.take(point));
             status.clear();
             print_measurement(point, previous, measurement);
-            print_if_busy(fma_gflops_now(point.threads) / ceilings.fma_fp32.at(point.threads));
+            print_if_busy(measurement.ceiling / ceilings.for_point(point));
             std::fflush(stdout);
             for (const Row& row : measurement.rows) result["rows"].push_back(to_json(row));
             if (!measurement.wrong.empty()) exit_code = exit_wrong_result;
             previous = &point;
         }
+        result["ceilings"] = to_json(ceilings);
     }
     result["machine"] = machine_json(torch ? torch_version(*torch) : "");
 

@@ -67,11 +67,11 @@ private:
     Memory own_;
 };
 
-// Rows of a forward block: as many panels as share a key block well, fewer if threads would go without work. A row's
-// bits do not depend on it.
-std::int64_t forward_rows(const Problem& p, const Kernels& kernels, std::int32_t threads) {
+// Rows of a forward block: fewer than share a key block well if threads would go without work. A row's bits do not
+// depend on it.
+std::int64_t forward_rows(const Problem& p, const Operands& x, const Kernels& kernels, std::int32_t threads) {
     const std::int64_t all_rows = p.heads * (p.packed ? p.total_q : p.batch * p.seqlen_q);
-    std::int64_t rows = kernels.max_rows;
+    std::int64_t rows = kernels.forward_rows(p, x);
     while (rows > kernels.panel && (rows >= 2 * p.seqlen_q || (threads > 1 && all_rows < 4 * threads * rows)))
         rows /= 2;
     return rows;
@@ -83,34 +83,43 @@ struct ForwardPlan {
     std::int64_t rows;
     std::size_t scratch;  // a thread
 
-    ForwardPlan(const Problem& p, const Execution& execution)
+    ForwardPlan(const Problem& p, const Operands& x, const Execution& execution)
         : kernels(kernels_for(p.dtype, execution.isa)),
           threads(threads_for(execution)),
-          rows(forward_rows(p, kernels, threads)),
+          rows(forward_rows(p, x, kernels, threads)),
           scratch(round_up(kernels.forward_scratch(p, rows))) {}
 
     std::size_t workspace() const { return scratch * static_cast<std::size_t>(threads); }
 };
 
-// Queries and keys of backward's blocks. Keys of a block are fewer where a problem is small, so that threads find work.
-// No bit depends on it: each sum of dq runs over keys in order, and those of dk and dv over queries.
+// Queries and keys of backward's tasks. The more keys a task has, the fewer times queries are brought to the products'
+// form and dq is fetched; fewer keys where threads would not find work. No bit depends on it: each sum of dq runs over
+// keys in order, and those of dk and dv over queries.
 struct BackwardPlan {
-    static constexpr std::int64_t kEnoughTasks = 16;
+    static constexpr std::int64_t kEnoughTasks = 8;  // a thread
+    static constexpr std::int64_t kMostKeys = 1024;
+    static constexpr std::int64_t kMostElements = kMostKeys * 256;  // of K and V: larger ones would leave the caches
 
     const Kernels& kernels;
     std::int32_t threads;
     std::int64_t key_block;
     std::int64_t panels, query_blocks;  // a head, over all sequences
+    std::int64_t heads_together;        // at work at a time: one is enough for one thread, others shall not wait
     std::size_t scratch;                // a thread
     std::size_t rows_bytes, dq_bytes, turn_bytes;
 
     BackwardPlan(const Problem& p, const Execution& execution)
-        : kernels(kernels_for(p.dtype, execution.isa)), threads(threads_for(execution)), key_block(kernels.key_block) {
+        : kernels(kernels_for(p.dtype, execution.isa)), threads(threads_for(execution)), key_block(kMostKeys) {
         const std::int64_t all_keys = p.kv_heads * (p.packed ? p.total_k : p.batch * p.seqlen_k);
-        while (key_block > 32 && all_keys < kEnoughTasks * key_block) key_block /= 2;
+        const auto too_many = [&](std::int64_t keys) {
+            return keys >= 2 * p.seqlen_k || (threads > 1 && all_keys < kEnoughTasks * threads * keys) ||
+                   (keys > kernels.key_block && keys * (p.head_dim + p.head_dim_v) > kMostElements);
+        };
+        while (key_block > 32 && too_many(key_block)) key_block /= 2;
         panels = units(p, kernels.panel);
         query_blocks = units(p, kernels.query_block);
-        scratch = round_up(kernels.backward_scratch(p));
+        heads_together = threads == 1 ? 1 : 2 * threads;
+        scratch = round_up(kernels.backward_scratch(p, key_block));
         const auto rows = static_cast<std::size_t>(p.heads * panels * kernels.panel);
         rows_bytes = round_up(rows * sizeof(float));
         dq_bytes = round_up(rows * static_cast<std::size_t>(p.head_dim) * sizeof(float));
@@ -138,19 +147,19 @@ public:
     const char* name() const override { return "cpu"; }
     std::int32_t device_type() const override { return FLASHTILE_CPU; }
 
-    std::size_t forward_workspace(const Problem& p, const Operands&, const Execution& execution) const override {
-        return ForwardPlan(p, execution).workspace();
+    std::size_t forward_workspace(const Problem& p, const Operands& x, const Execution& execution) const override {
+        return ForwardPlan(p, x, execution).workspace();
     }
     std::size_t backward_workspace(const Problem& p, const Operands&, const Execution& execution) const override {
         return BackwardPlan(p, execution).workspace();
     }
 
     std::string forward(const Problem& p, const Operands& x, const Execution& execution) const override {
-        const ForwardPlan plan(p, execution);
+        const ForwardPlan plan(p, x, execution);
         const Workspace workspace(execution, plan.workspace());
         const Schedule queries(p.batch, p.heads, p.seqlen_q, x.cu_seqlens_q, plan.rows);
         run_tasks(execution, plan.threads, queries.tickets(), [&](std::int64_t ticket, std::int32_t slot) {
-            plan.kernels.forward(p, x, queries.block(ticket, Schedule::Order::by_head),
+            plan.kernels.forward(p, x, queries.by_head(ticket),
                                  workspace.base() + static_cast<std::size_t>(slot) * plan.scratch);
         });
         return ran(plan.kernels, "forward", plan.threads);
@@ -173,17 +182,21 @@ public:
         };
         std::memset(state.turn, 0, plan.turn_bytes);
 
-        const auto each = [&](const Schedule& schedule, auto kernel) {
+        const auto each = [&](const Schedule& schedule, std::int64_t heads_together, auto kernel) {
             run_tasks(execution, plan.threads, schedule.tickets(), [&](std::int64_t ticket, std::int32_t slot) {
-                kernel(p, x, state, schedule.block(ticket, Schedule::Order::first_of_each),
+                kernel(p, x, state, schedule.by_turns(ticket, heads_together),
                        next + static_cast<std::size_t>(slot) * plan.scratch);
             });
         };
         const Schedule queries(p.batch, p.heads, p.seqlen_q, x.cu_seqlens_q, kernels.query_block);
-        each(queries, kernels.backward_prepare);
-        each(Schedule(p.batch, p.kv_heads, p.seqlen_k, x.cu_seqlens_k, plan.key_block), kernels.backward_keys);
-        each(queries, kernels.backward_finish);
-        if (x.dbias) each(Schedule(x.bias_batch, x.bias_heads, x.bias_rows, {}, kernels.panel), kernels.backward_bias);
+        // Rows of different heads often share a page, so these two passes take all heads of a block together.
+        const std::int64_t all = p.batch * p.heads;
+        each(queries, all, kernels.backward_prepare);
+        each(Schedule(p.batch, p.kv_heads, p.seqlen_k, x.cu_seqlens_k, plan.key_block), plan.heads_together,
+             kernels.backward_keys);
+        each(queries, all, kernels.backward_finish);
+        if (x.dbias)
+            each(Schedule(x.bias_batch, x.bias_heads, x.bias_rows, {}, kernels.panel), 1, kernels.backward_bias);
         return ran(kernels, "backward", plan.threads);
     }
 

@@ -36,10 +36,11 @@ public:
         const float* D;
     };
 
-    GradientTile(const Problem& problem, Arena& arena) : d_(problem.head_dim), dv_(problem.head_dim_v) {
+    // For up to `keys` keys loaded at a time, Bc of them in a tile.
+    GradientTile(const Problem& problem, Arena& arena, int64_t keys) : d_(problem.head_dim), dv_(problem.head_dim_v) {
         const int64_t widest = d_ > dv_ ? d_ : dv_;
-        k_ = arena.take<Scalar>(Bc * row_step<Math>(d_));
-        v_ = arena.take<Scalar>(Bc * row_step<Math>(dv_));
+        k_ = arena.take<Scalar>(keys * row_step<Math>(d_));
+        v_ = arena.take<Scalar>(keys * row_step<Math>(dv_));
         s_ = arena.take<float>(Bc * kPanel);
         dp_ = arena.take<float>(Bc * kPanel);
         derivative_ = arena.take<float>(Bc * kPanel);
@@ -60,8 +61,8 @@ public:
     Queries load_queries(const Head& head, const cpu::BackwardState& state, int64_t h, int64_t i0, Scalar* q,
                          Scalar* dout) {
         const int64_t count = head.seqlen_q - i0 < kPanel ? head.seqlen_q - i0 : kPanel;
-        load_packed_panel<Math>(head.q, i0, count, d_, head.query_factor(), rows_, tile_, q);
-        load_packed_panel<Math>(head.dout, i0, count, dv_, 1.0f, rows_, tile_, dout);
+        load_packed_panel<Math>(head.q, i0, count, d_, head.query_factor(), rows_, q);
+        load_packed_panel<Math>(head.dout, i0, count, dv_, 1.0f, rows_, dout);
         const int64_t at = (h * state.panels + head.first_unit(kPanel)) * kPanel + i0;
         for (int64_t lane = 0; lane < count; ++lane)
             if (state.lse[at + lane] == __builtin_inff()) {
@@ -140,6 +141,9 @@ public:
         return all_visible;
     }
 
+    // The loaded keys down the columns of K.
+    Operand2d<Math> k_columns() const requires(Math::kPack == 1) { return {block_k_.data, 1, block_k_.row}; }
+
 private:
     static void clear_lane(Scalar* panel, int64_t rows, int64_t lane) {
         for (int64_t r = 0; r < rows; ++r) panel[r * kPanel + lane] = 0;
@@ -209,7 +213,8 @@ public:
           operands_(operands),
           state_(state),
           arena_(scratch),
-          tile_(problem, arena_),
+          keys_(state.key_block),
+          tile_(problem, arena_, keys_),
           d_(problem.head_dim),
           dv_(problem.head_dim_v),
           d_wide_(round_up(d_, kPanel)),
@@ -218,7 +223,7 @@ public:
         do_panel_ = arena_.take<Scalar>(kPanels * Tile::pairs(dv_) * kPanel);
         q_rows_ = arena_.take<Scalar>(Tile::pairs(Br) * (d_wide_ + kLanes));
         do_rows_ = arena_.take<Scalar>(Tile::pairs(Br) * (dv_wide_ + kLanes));
-        k_columns_ = arena_.take<Scalar>(Tile::pairs(Bc) * column_step(d_));
+        k_columns_ = arena_.take<Scalar>(Tile::pairs(keys_) * column_step(d_));
         p_ = arena_.take<float>(Bc * kStride);
         ds_ = arena_.take<float>(Bc * kStride);
         if constexpr (Math::kPack > 1) {
@@ -226,21 +231,23 @@ public:
             ds_rows_ = arena_.take<Scalar>(Bc * kStride / 2);
             ds_pairs_ = arena_.take<Scalar>(Bc / 2 * kPanel);
         }
-        dk_ = arena_.take<float>(Bc * d_wide_);
-        dv_acc_ = arena_.take<float>(Bc * dv_wide_);
-        visible_ = arena_.take<uint8_t>(kPanels * Bc);
+        dk_ = arena_.take<float>(keys_ * d_wide_);
+        dv_acc_ = arena_.take<float>(keys_ * dv_wide_);
+        visible_ = arena_.take<uint8_t>(kPanels * Bc > keys_ ? kPanels * Bc : keys_);
     }
 
-    static std::size_t scratch_bytes(const Problem& problem) {
+    static std::size_t scratch_bytes(const Problem& problem, int64_t keys) {
         const Operands none{};
-        const BackwardKeys layout(problem, none, cpu::BackwardState{}, nullptr);
+        cpu::BackwardState state{};
+        state.key_block = keys;
+        const BackwardKeys layout(problem, none, state, nullptr);
         return static_cast<std::size_t>(layout.arena_.used(nullptr));
     }
 
     // dK and dV of keys [first, end) of key head kv_h.
     void run(int64_t b, int64_t kv_h, int64_t first, int64_t end) {
-        memset(dk_, 0, static_cast<size_t>(Bc * d_wide_) * sizeof(float));
-        memset(dv_acc_, 0, static_cast<size_t>(Bc * dv_wide_) * sizeof(float));
+        memset(dk_, 0, static_cast<size_t>((end - first) * d_wide_) * sizeof(float));
+        memset(dv_acc_, 0, static_cast<size_t>((end - first) * dv_wide_) * sizeof(float));
         const int64_t group = problem_.heads / problem_.kv_heads;
         Head head{};
         for (int64_t g = 0; g < group; ++g) {
@@ -249,12 +256,19 @@ public:
             const int64_t used_end = end < head.seqlen_k ? end : head.seqlen_k;
             if (first >= used_end) continue;
             tile_.load_keys(head, first, used_end);
-            if (!late_columns(head))
+            if constexpr (Math::kPack == 1) {
+                k_block_ = tile_.k_columns();
+            } else if (!late_columns(head)) {
                 k_block_ =
                     columns_operand<Math>(head.k, first, used_end, d_, hidden_rows(head, first, used_end), k_columns_);
+            }
             const int64_t i_end = head.band.end_query(used_end - 1, head.seqlen_q);
-            for (int64_t i0 = head.band.first_query(first) / Br * Br; i0 < i_end; i0 += Br)
-                query_block(head, h, i0, i0 + Br < head.seqlen_q ? i0 + Br : head.seqlen_q, first, used_end);
+            for (int64_t i0 = head.band.first_query(first) / Br * Br; i0 < i_end; i0 += Br) {
+                const int64_t i1 = lesser(i0 + Br, head.seqlen_q);
+                start_queries(head, h, i0, i1);
+                for (int64_t j0 = first; j0 < used_end; j0 += Bc)
+                    tile_products(head, h, i0, i1, first, j0, lesser(j0 + Bc, used_end));
+            }
         }
         write(head.dk, dk_, d_, d_wide_, first, end, problem_.scale);
         write(head.dv, dv_acc_, dv_, dv_wide_, first, end, head.drops ? head.dropout.scale() : 1.0f);
@@ -273,8 +287,27 @@ private:
         return visible_;
     }
 
-    // One block of queries against the task's keys: lines 9 to 16.
-    void query_block(const Head& head, int64_t h, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
+    // Line 9 for a block of queries; load_panel does the rest when a panel is first needed.
+    void start_queries(const Head& head, int64_t h, int64_t i0, int64_t i1) {
+        loaded_ = 0;
+        query_rows_ = query_rows(head.q, head, h, i0, i1, d_, d_wide_, q_rows_);
+        dout_rows_ = query_rows(head.dout, head, h, i0, i1, dv_, dv_wide_, do_rows_);
+    }
+    void load_panel(const Head& head, int64_t h, int64_t i0, int64_t i1, int64_t n) {
+        const int64_t first = i0 + n * kPanel, end = lesser(first + kPanel, i1);
+        if (query_rows_.data == q_rows_) copy_query_rows(head.q, head, h, i0, first, end, d_, d_wide_, q_rows_);
+        if (dout_rows_.data == do_rows_) copy_query_rows(head.dout, head, h, i0, first, end, dv_, dv_wide_, do_rows_);
+        Scalar* q = q_panel_ + n * Tile::pairs(d_) * kPanel;
+        Scalar* dout = do_panel_ + n * Tile::pairs(dv_) * kPanel;
+        queries_[n] = tile_.load_queries(head, state_, h, first, q, dout);
+        loaded_ = n + 1;
+        // Whatever panel comes next. Only one: lines of rows that lie a power of two apart share few sets of a cache.
+        const int64_t next_end = lesser(end + kPanel, head.seqlen_q);
+        tile_.look_ahead(Prefetch(head.q, end, next_end, d_), Prefetch(head.dout, end, next_end, dv_), Bc);
+    }
+
+    // One block of queries against Bc of the task's keys: lines 10 to 16.
+    void tile_products(const Head& head, int64_t h, int64_t i0, int64_t i1, int64_t first_key, int64_t j0, int64_t j1) {
         const int64_t seen_from = head.band.first_key(i0);
         const int64_t seen_to = head.band.end_key(i1 - 1, head.seqlen_k);
         if (seen_from >= j1 || seen_to <= j0) return;
@@ -285,16 +318,9 @@ private:
             int64_t from, to;
             bool all_visible;
         } range[kPanels];
-        const QueryRows q_rows = query_rows(head.q, head, h, i0, i1, d_, d_wide_, q_rows_);
-        const QueryRows dout_rows = query_rows(head.dout, head, h, i0, i1, dv_, dv_wide_, do_rows_);
         for (int64_t n = 0; n < panels; ++n) {
-            const int64_t first = i0 + n * kPanel, end = lesser(first + kPanel, i1);
-            if (q_rows.data == q_rows_) copy_query_rows(head.q, head, h, i0, first, end, d_, d_wide_, q_rows_);
-            if (dout_rows.data == do_rows_)
-                copy_query_rows(head.dout, head, h, i0, first, end, dv_, dv_wide_, do_rows_);
-            Scalar* q = q_panel_ + n * Tile::pairs(d_) * kPanel;
-            Scalar* dout = do_panel_ + n * Tile::pairs(dv_) * kPanel;
-            const auto queries = tile_.load_queries(head, state_, h, first, q, dout);
+            if (n == loaded_) load_panel(head, h, i0, i1, n);
+            const typename Tile::Queries& queries = queries_[n];
             const int64_t last = queries.i0 + queries.count - 1;
             const int64_t from = clamp(head.band.first_key(queries.i0), j0, j1) - j0;
             const int64_t to = clamp(head.band.end_key(last, head.seqlen_k), j0, j1) - j0;
@@ -307,11 +333,6 @@ private:
                 continue;
             }
             clear(p, ds, to, j1 - j0);
-            // Whatever panel comes next. Only one: lines of rows that lie a power of two apart share few sets of a
-            // cache.
-            const int64_t next = queries.i0 + queries.count, next_end = lesser(next + kPanel, head.seqlen_q);
-            tile_.look_ahead(Prefetch(head.q, next, next_end, d_), Prefetch(head.dout, next, next_end, dv_),
-                             to - range[n].from);
             uint8_t* visible = late_columns(head) ? visible_ + n * Bc : nullptr;
             range[n].all_visible = tile_.compute(head, queries, j0 + range[n].from, j0 + to, visible,
                                                  {p + range[n].from * kStride, ds + range[n].from * kStride, kStride});
@@ -319,16 +340,17 @@ private:
         pack(j1 - j0, rows);
 
         // dV += P^T dO, dK += dS^T Q
-        add_columns(p_operand(), dout_rows, dv_wide_, dv_acc_, j1 - j0, rows);
-        add_columns(ds_operand(), q_rows, d_wide_, dk_, j1 - j0, rows);
+        add_columns(p_operand(), dout_rows_, dv_wide_, dv_acc_ + (j0 - first_key) * dv_wide_, j1 - j0, rows);
+        add_columns(ds_operand(), query_rows_, d_wide_, dk_ + (j0 - first_key) * d_wide_, j1 - j0, rows);
 
         // dQ += dS K, in the order of key blocks
         std::uint32_t* turn = state_.turn + h * state_.query_blocks + head.first_unit(Br) + i0 / Br;
-        const auto mine = static_cast<std::uint32_t>(j0 / state_.key_block - seen_from / state_.key_block);
+        const int64_t unit = lesser(state_.key_block, Bc);
+        const auto mine = static_cast<std::uint32_t>(j0 / unit - seen_from / unit);
         cpu::wait_for_turn(turn, mine);
         for (int64_t n = 0; n < panels; ++n)
             if (range[n].from < range[n].to)
-                add_dq(head, h, i0, n, j0, range[n].from, range[n].to, range[n].all_visible);
+                add_dq(head, h, i0, n, first_key, j0, range[n].from, range[n].to, range[n].all_visible);
         cpu::pass_turn(turn, mine + 1);
     }
 
@@ -427,8 +449,8 @@ private:
     }
 
     // dQ^T += K^T dS^T for panel n, over keys [from, to) of the block
-    void add_dq(const Head& head, int64_t h, int64_t i0, int64_t n, int64_t j0, int64_t from, int64_t to,
-                bool all_visible) {
+    void add_dq(const Head& head, int64_t h, int64_t i0, int64_t n, int64_t first_key, int64_t j0, int64_t from,
+                int64_t to, bool all_visible) {
         float* dq = state_.dq + (h * state_.panels + head.first_unit(kPanel) + i0 / kPanel + n) * d_ * kPanel;
         Operand2d<Math> k;
         if (late_columns(head)) {
@@ -436,7 +458,7 @@ private:
                                       k_columns_);
         } else {
             k = k_block_;
-            k.data += from / Math::kPack * k.step;
+            k.data += (j0 - first_key + from) / Math::kPack * k.step;
         }
         const Scalar* ds;
         int64_t ds_step;
@@ -476,6 +498,7 @@ private:
     const Operands& operands_;
     const cpu::BackwardState& state_;
     Arena arena_;
+    int64_t keys_;
     Tile tile_;
     int64_t d_, dv_, d_wide_, dv_wide_;
     Scalar *q_panel_, *do_panel_, *q_rows_, *do_rows_, *k_columns_;
@@ -483,6 +506,10 @@ private:
     float *p_, *ds_, *dk_, *dv_acc_;
     uint8_t* visible_;
     Operand2d<Math> k_block_{};
+    // The block of queries at work: its rows, and its panels as far as they are loaded.
+    QueryRows query_rows_{}, dout_rows_{};
+    typename Tile::Queries queries_[kPanels];
+    int64_t loaded_ = 0;
 };
 
 }  // namespace FLASHTILE_TARGET

@@ -17,6 +17,7 @@ template <class Math>
 class Forward {
     using Scalar = typename Math::Scalar;
     static constexpr int64_t Bc = kForwardKeys;
+    static constexpr int64_t kLinesAStep = 16;  // of rows of Q and O: all of a panel's while it meets one block of keys
 
     // m, l and O of one panel, and its Q^T.
     struct Panel {
@@ -39,6 +40,15 @@ public:
         lay_out();
     }
 
+    // Rows of a block of queries. The more there are, the fewer times K and V are copied; but Q and O of more than
+    // kMostElements leave the level-2 cache, which costs more than reading K and V again where they lie.
+    static int64_t most_rows(const Problem& problem, const Rows& k, const Rows& v) {
+        const int64_t d = problem.head_dim, dv = problem.head_dim_v;
+        int64_t panels = KeyBlocks<Math>::in_place(k, v, d, dv) ? kFewPanels : kMaxPanels;
+        while (panels > kFewPanels && panels * kPanel * (d + dv) > kMostElements) panels /= 2;
+        return panels * kPanel;
+    }
+
     static std::size_t scratch_bytes(const Problem& problem, int64_t rows) {
         const Head none{};
         Forward layout(problem, none, nullptr);
@@ -50,34 +60,42 @@ public:
         const Head& head = head_;
         const int64_t panels = (end - first + kPanel - 1) / kPanel;
         Panel panel[kMaxPanels];
-        for (int64_t n = 0; n < panels; ++n) {
-            const int64_t i0 = first + n * kPanel;
-            panel[n] = take_panel(i0, end - i0 < kPanel ? end - i0 : kPanel);
-            start(panel[n]);
-        }
+        for (int64_t n = 0; n < panels; ++n)
+            panel[n] = take_panel(first + n * kPanel, lesser(end - first - n * kPanel, kPanel));
 
         const int64_t j_end = head.band.end_key(end - 1, head.seqlen_k);
-        for (int64_t j0 = head.band.first_key(first) / Bc * Bc; j0 < j_end; j0 += Bc) {
-            const int64_t first_key = greater(j0, head.band.first_key(first));
+        const int64_t j_first = head.band.first_key(first);
+        if (j_first >= j_end)
+            for (int64_t n = 0; n < panels; ++n) {
+                start(panel[n]);
+                finish(panel[n]);
+            }
+        for (int64_t j0 = j_first / Bc * Bc; j0 < j_end; j0 += Bc) {
+            const int64_t first_key = greater(j0, j_first);
             const int64_t end_key = lesser(j0 + Bc, j_end);
-            if (first_key >= end_key) continue;
             const int64_t even_first = first_key - (first_key - j0) % Math::kPack;
             blocks_.load(head, even_first, end_key, even_first < first_key, !late_v_);
             blocks_.expect(head, end_key, lesser(j0 + 2 * Bc, j_end), panels);
             for (int64_t n = 0; n < panels; ++n) {
                 const int64_t i0 = panel[n].i0, i1 = i0 + panel[n].count;
+                if (j0 <= j_first) {
+                    start(panel[n]);
+                    q_ahead_ = Prefetch(head.q, i1, lesser(i1 + kPanel, end), d_);
+                }
+                if (end_key == j_end) out_ahead_ = Prefetch(head.out, i0, i1, dv_);
                 const int64_t from = greater(first_key, head.band.first_key(i0));
                 const int64_t to = lesser(end_key, head.band.end_key(i1 - 1, head.seqlen_k));
                 if (from < to) process_block(panel[n], j0, from, to);
                 blocks_.advance(head);
+                if (end_key == j_end) finish(panel[n]);
             }
         }
-        for (int64_t n = 0; n < panels; ++n) finish(panel[n]);
     }
 
-    static constexpr int64_t kMaxPanels = 8;
-
 private:
+    static constexpr int64_t kFewPanels = 8, kMaxPanels = 32;
+    static constexpr int64_t kMostElements = 512 * 256;
+
     static int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
     static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -103,7 +121,7 @@ private:
 
     // Lines 4 and 5: load Q; O = 0, l = 0, m = "minus infinity".
     void start(Panel& panel) {
-        load_packed_panel<Math>(head_.q, panel.i0, panel.count, d_, head_.query_factor(), rows_, tile_, panel.q);
+        load_packed_panel<Math>(head_.q, panel.i0, panel.count, d_, head_.query_factor(), rows_, panel.q);
         memset(panel.o, 0, static_cast<size_t>(dv_ * kPanel) * sizeof(float));
         for (int half = 0; half < kPanel; half += kLanes) {
             store(panel.m + half, broadcast(head_.least_maximum()));
@@ -156,7 +174,11 @@ private:
                 store(s_ + j * kPanel, s0);
                 store(s_ + j * kPanel + kLanes, s1);
             },
-            [this] { blocks_.step(); });
+            [this] {
+                blocks_.step();
+                q_ahead_.step(kLinesAStep);
+                out_ahead_.step(kLinesAStep);
+            });
         block_max[0] = m0;
         block_max[1] = m1;
     }
@@ -274,6 +296,7 @@ private:
     bool late_v_;  // V waits for the scores: a mask or bias may hide keys
     Arena arena_;
     KeyBlocks<Math> blocks_;
+    Prefetch q_ahead_, out_ahead_;
     float* s_;     // S^T, then P^T in fp32
     Scalar* p_;    // P^T in pairs
     float* tile_;  // a panel of bias or mask

@@ -28,20 +28,20 @@ struct BackwardState {
     std::uint32_t* turn;
     std::int64_t panels;
     std::int64_t query_blocks;
-    std::int64_t key_block;  // keys of a task, at most Bc
+    std::int64_t key_block;  // keys of a task: some blocks of Bc, or part of one
 };
 
 struct Kernels {
     flashtile_isa isa;
     std::int64_t panel;        // queries side by side in two vectors
-    std::int64_t max_rows;     // of a forward block
     std::int64_t key_block;    // Bc of the backward
     std::int64_t query_block;  // Br of the backward
 
+    std::int64_t (*forward_rows)(const Problem&, const Operands&);  // at most, of a block of queries
     std::size_t (*forward_scratch)(const Problem&, std::int64_t rows);
     void (*forward)(const Problem&, const Operands&, const Block&, std::byte* scratch);
 
-    std::size_t (*backward_scratch)(const Problem&);
+    std::size_t (*backward_scratch)(const Problem&, std::int64_t keys);  // of a task
     // D and lse of a block of queries; sets dq of its panels to zero.
     void (*backward_prepare)(const Problem&, const Operands&, const BackwardState&, const Block&, std::byte* scratch);
     // dk, dv of a block of keys, for every query head of the group; adds to dq in turn.

@@ -23,6 +23,11 @@ public:
         }
     }
 
+    // True if K and V are read where they lie.
+    static bool in_place(const Rows& k, const Rows& v, int64_t d, int64_t dv) {
+        return Math::kPack == 1 && k.dtype == DType::fp32 && lies_close(k, d) && lies_close(v, dv);
+    }
+
     // Makes keys [first, end) current; pairs start at `first`. `hide_first`: key `first` is there only as a partner,
     // and its V reads as zero. `with_v`: false where V has to wait for the scores.
     void load(const Head& head, int64_t first, int64_t end, bool hide_first, bool with_v) {
@@ -83,7 +88,7 @@ private:
         const Buffer& buffer = buffers_[active_];
         next_ = {first, end, first, {buffer.k, k_step_, 1}, {buffer.v, 1, v_step_}};
         if constexpr (Math::kPack == 1)
-            if (head.k.dtype == DType::fp32 && lies_close(head.k, d_) && lies_close(head.v, dv_) && first < end) {
+            if (in_place(head.k, head.v, d_, dv_) && first < end) {
                 next_.k = rows_operand<Math>(head.k, first, end, d_, buffer.k);
                 next_.v = columns_operand<Math>(head.v, first, end, dv_, nullptr, buffer.v);
                 next_.copied = end;

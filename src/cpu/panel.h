@@ -155,18 +155,39 @@ inline Operand2d<Math> columns_operand(const Rows& x, int64_t first, int64_t end
     return {buffer, 1, column_step(cols)};
 }
 
-// load_panel in the form that a product over its columns reads. `floats` holds cols rows of kPanel floats.
+// load_panel in the form that a product over its columns reads. `factor` is 1 or -1.
 template <class Math>
 inline void load_packed_panel(const Rows& rows, int64_t first_row, int64_t count, int64_t cols, float factor,
-                              float* row_buffer, float* floats, typename Math::Scalar* packed) {
+                              float* row_buffer, typename Math::Scalar* packed) {
     if constexpr (Math::kPack == 1) {
         load_panel(rows, first_row, count, 0, cols, factor, row_buffer, packed);
     } else {
-        load_panel(rows, first_row, count, 0, cols, factor, row_buffer, floats);
-        for (int64_t c = 0; c < cols; c += 2)
-            for (int64_t half = 0; half < kPanel; half += kLanes)
-                Math::store_pair(packed + c / 2 * kPanel + half, load(floats + c * kPanel + half),
-                                 c + 1 < cols ? load(floats + (c + 1) * kPanel + half) : Vec{});
+        // Pairs of columns are words: transposed as they are, in the place of floats, but for the sign.
+        const int64_t words = (cols + 1) / 2, width = round_up(words, kLanes);
+        const IntVec sign = broadcast_int(factor < 0.0f ? static_cast<int32_t>(0x80008000u) : 0);
+        for (int64_t half = 0; half < kPanel; half += kLanes) {
+            const float* source[kLanes];
+            for (int64_t lane = 0; lane < kLanes; ++lane) {
+                const bool present = half + lane < count;
+                const char* src = present ? rows.at(first_row + half + lane) : nullptr;
+                source[lane] = reinterpret_cast<const float*>(src);
+                if (present && 2 * width == cols) continue;
+                float* row = row_buffer + lane * width;
+                memset(row, 0, static_cast<size_t>(width) * sizeof(float));
+                if (present) memcpy(row, src, static_cast<size_t>(cols) * 2);
+                source[lane] = row;
+            }
+            for (int64_t w0 = 0; w0 < words; w0 += kLanes) {
+                Vec tile[kLanes];
+                FLASHTILE_UNROLL
+                for (int n = 0; n < kLanes; ++n) tile[n] = load(source[n] + w0);
+                transpose(tile);
+                for (int64_t n = 0; n < kLanes && w0 + n < words; ++n) {
+                    const IntVec pairs = reinterpret_cast<IntVec>(tile[n]) ^ sign;
+                    memcpy(packed + (w0 + n) * kPanel + half, &pairs, sizeof pairs);
+                }
+            }
+        }
     }
 }
 

@@ -28,29 +28,41 @@ public:
 
     std::int64_t tickets() const { return tickets_; }
 
-    enum class Order {
-        by_head,  // a head's blocks one after the other, the last first: it sees the most keys under a causal mask
-        first_of_each,  // the first block of every head, then the second: neighbours do not wait for each other
-    };
+    // A head's blocks one after the other, the last first: it sees the most keys under a causal mask.
+    Block by_head(std::int64_t ticket) const {
+        const Sequence s = sequence_of(ticket);
+        return block(s, ticket / s.blocks, s.blocks - 1 - ticket % s.blocks);
+    }
 
-    Block block(std::int64_t ticket, Order order) const {
-        // Dense: all sequences are alike, and so are all heads. Packed: find the sequence, then its heads are alike.
-        std::int64_t b = 0, heads = tickets_ / std::max<std::int64_t>(blocks_, 1), blocks = blocks_, length = length_;
-        if (lengths_) {
-            // The last sequence that starts at or before this ticket; an empty one shares its start with the next.
-            b = std::upper_bound(first_.begin(), first_.end(), ticket) - first_.begin() - 1;
-            ticket -= first_[static_cast<std::size_t>(b)];
-            heads = heads_;
-            length = length_of(b);
-            blocks = (length + rows_ - 1) / rows_;
-        }
-        const bool by_head = order == Order::by_head;
-        const std::int64_t head = by_head ? ticket / blocks : ticket % heads;
-        const std::int64_t n = by_head ? blocks - 1 - ticket % blocks : ticket / heads;
-        return {b + head / heads_, head % heads_, n * rows_, std::min((n + 1) * rows_, length)};
+    // The first block of `together` heads, then their second, and so on; then the next heads. Blocks of one head that
+    // must wait for each other are then not neighbours, and no more heads than need be share the caches.
+    Block by_turns(std::int64_t ticket, std::int64_t together) const {
+        const Sequence s = sequence_of(ticket);
+        const std::int64_t first = ticket / (together * s.blocks) * together;
+        const std::int64_t heads = std::min(together, s.heads - first);
+        const std::int64_t rest = ticket - first * s.blocks;
+        return block(s, first + rest % heads, rest / heads);
     }
 
 private:
+    // Heads that are alike: those of one packed sequence, or dense all of them.
+    struct Sequence {
+        std::int64_t b, heads, blocks, length;
+    };
+
+    // Also makes `ticket` count from the start of its sequence.
+    Sequence sequence_of(std::int64_t& ticket) const {
+        if (!lengths_) return {0, tickets_ / std::max<std::int64_t>(blocks_, 1), blocks_, length_};
+        // The last sequence that starts at or before this ticket; an empty one shares its start with the next.
+        const auto b = std::upper_bound(first_.begin(), first_.end(), ticket) - first_.begin() - 1;
+        ticket -= first_[static_cast<std::size_t>(b)];
+        return {b, heads_, (length_of(b) + rows_ - 1) / rows_, length_of(b)};
+    }
+
+    Block block(const Sequence& s, std::int64_t head, std::int64_t n) const {
+        return {s.b + head / heads_, head % heads_, n * rows_, std::min((n + 1) * rows_, s.length)};
+    }
+
     std::int64_t length_of(std::int64_t b) const { return lengths_[b + 1] - lengths_[b]; }
 
     std::int64_t heads_, length_, rows_, blocks_, tickets_;

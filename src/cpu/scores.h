@@ -7,10 +7,6 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
-inline IntVec broadcast_int(int32_t x) {
-    return x - IntVec{};
-}
-
 // Differences of positions that a band can tell apart within a block; saturation keeps them in 32 bits.
 inline int32_t saturate(int64_t x) {
     constexpr int64_t kFar = int64_t{1} << 30;

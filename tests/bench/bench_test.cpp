@@ -103,12 +103,67 @@ TEST(Measure, GivesNoSpeedToAWrongResult) {
         std::vector<std::unique_ptr<Method>> methods;
         methods.push_back(make_standard());
         methods.push_back(std::make_unique<Wrong>(fails));
-        const Measurement measurement = measure(point, methods, 100.0, 3, 0.0);
+        const Measurement measurement = measure(
+            point, methods, [] { return 100.0; }, 3, 0.0);
         ASSERT_EQ(measurement.rows.size(), 1U);
         EXPECT_EQ(measurement.rows[0].method, "standard");
         EXPECT_EQ(measurement.wrong.size(), fails ? 0U : 1U);
         EXPECT_EQ(measurement.left_out.size(), fails ? 1U : 0U);
     }
+}
+
+// A machine whose speed changes from one moment to the next, and a method that always uses four fifths of it.
+struct Machine {
+    double gflops() const { return 50.0 + 50.0 * (moment % 4); }
+    int moment = 0;
+};
+class FourFifths final : public Method {
+public:
+    explicit FourFifths(Machine& machine) : machine_(machine) {}
+    std::string name() const override { return "four fifths"; }
+    std::string isa(const Point&) const override { return "none"; }
+    std::string why_not(const Point&) const override { return ""; }
+    void prepare(const Point& point, const Inputs&) override { point_ = point; }
+    double run(int count) override {
+        // Halfway between this look and the next. One call is longer than a sample must be, so `count` is 1.
+        Machine next = machine_;
+        ++next.moment;
+        return count * flops(point_) / (0.8e9 * 0.5 * (machine_.gflops() + next.gflops()));
+    }
+    Results results() override { return {}; }
+    void release() override {}
+
+private:
+    Machine& machine_;
+    Point point_;
+};
+
+TEST(Measure, TakesTheShareOfTheCeilingAroundEachSample) {
+    const Point point{.head_dim = 64, .seqlen = 4096, .batch = 1, .heads = 1, .kv_heads = 1};  // 4.3 GFLOP
+    Machine machine{.moment = -1};  // the first look is moment 0
+    std::vector<std::unique_ptr<Method>> methods;
+    methods.push_back(std::make_unique<FourFifths>(machine));
+    const auto look = [&] {
+        ++machine.moment;
+        return machine.gflops();
+    };
+    const Measurement measurement = measure(point, methods, look, 7, 0.0);
+    ASSERT_EQ(measurement.rows.size(), 1U);
+    EXPECT_EQ(machine.moment, 7);  // one look between samples, one at each end
+    EXPECT_DOUBLE_EQ(measurement.rows[0].ceiling_share, 0.8);
+    EXPECT_DOUBLE_EQ(measurement.ceiling, 125.0);
+}
+
+TEST(Ceiling, IsRaisedByALookThatSeesMore) {
+    Ceilings ceilings;
+    ceilings.fma_fp32[1] = 1e-3;
+    const Point point{.dtype = flashtile::fp32, .threads = 1};
+    const double seen = ceilings.look(point);
+    EXPECT_GT(seen, 1e-3);
+    EXPECT_DOUBLE_EQ(ceilings.for_point(point), seen);
+    ceilings.fma_fp32[1] = 1e3 * seen;
+    EXPECT_LT(ceilings.look(point), 1e3 * seen);
+    EXPECT_DOUBLE_EQ(ceilings.for_point(point), 1e3 * seen);
 }
 
 TEST(Run, WritesTheJsonThatOthersRead) {

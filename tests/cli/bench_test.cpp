@@ -39,6 +39,29 @@ TEST(Bench, FlagsReachTheRows) {
     EXPECT_EQ(folder.names(), std::set<std::string>{"result.json"});
 }
 
+TEST(Bench, ReplacesAnOlderResultWholeOrNotAtAll) {
+    const TemporaryFolder folder;
+    const Command quick = {
+        "bench",       "forward",     "--seqlen=64", "--head-dim=16",           "--heads=1", "--batch=1", "--causal=0",
+        "--threads=1", "--repeats=1", "--json",      folder.file("result.json")};
+    std::ofstream(folder.file("result.json")) << "precious";
+    // Files may not grow: the new result cannot be written.
+    Command limited = {"prlimit", "--fsize=0"};
+    for (const std::string& word : flashtile_command(quick)) limited.push_back(word);
+    const Ending failed = run(limited);
+    EXPECT_EQ(failed.exit_code, 2);
+    EXPECT_NE(failed.err.find("no room"), std::string::npos) << failed.err;
+    std::ifstream old(folder.file("result.json"));
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(old), {}), "precious");
+    EXPECT_EQ(folder.names(), std::set<std::string>{"result.json"});
+
+    const Ending ending = flashtile(quick);
+    ASSERT_EQ(ending.exit_code, 0) << ending.err;
+    std::ifstream file(folder.file("result.json"));
+    EXPECT_EQ(nlohmann::json::parse(file).at("rows").size(), 2U);
+    EXPECT_EQ(folder.names(), std::set<std::string>{"result.json"});
+}
+
 TEST(Bench, RefusesBeforeMeasuring) {
     const auto expect_refused = [](const Command& flags, const std::string& message) {
         Command command = {"bench", "forward"};

@@ -17,6 +17,12 @@ inline auto with_math([[maybe_unused]] DType dtype, F f) {
     return f(Fp32Math{});
 }
 
+inline int64_t forward_rows(const Problem& p, const Operands& x) {
+    return with_math(p.dtype, [&]<class Math>(Math) {
+        return Forward<Math>::most_rows(p, rows_of(x.k, 0, 0, 0), rows_of(x.v, 0, 0, 0));
+    });
+}
+
 inline std::size_t forward_scratch(const Problem& p, int64_t rows) {
     return with_math(p.dtype, [&]<class Math>(Math) { return Forward<Math>::scratch_bytes(p, rows); });
 }
@@ -33,9 +39,9 @@ inline int64_t query_row_floats(const Problem& p) {
     return kLanes * round_up(widest, kLanes);
 }
 
-inline std::size_t backward_scratch(const Problem& p) {
+inline std::size_t backward_scratch(const Problem& p, int64_t task_keys) {
     return with_math(p.dtype, [&]<class Math>(Math) {
-        const std::size_t keys = BackwardKeys<Math>::scratch_bytes(p);
+        const std::size_t keys = BackwardKeys<Math>::scratch_bytes(p, task_keys);
         const std::size_t bias = BackwardBias<Math>::scratch_bytes(p);
         const std::size_t rows = static_cast<std::size_t>(query_row_floats(p)) * sizeof(float);
         const std::size_t most = keys > bias ? keys : bias;
@@ -87,10 +93,8 @@ inline void probe(DType dtype) {
 }
 
 inline cpu::Kernels make_kernels(flashtile_isa isa) {
-    return {isa,           kPanel,           Forward<Fp32Math>::kMaxPanels * kPanel,
-            kBackwardKeys, kBackwardQueries, forward_scratch,
-            forward,       backward_scratch, backward_prepare,
-            backward_keys, backward_finish,  backward_bias,
+    return {isa,     kPanel,           kBackwardKeys,    kBackwardQueries, forward_rows,    forward_scratch,
+            forward, backward_scratch, backward_prepare, backward_keys,    backward_finish, backward_bias,
             probe};
 }
 

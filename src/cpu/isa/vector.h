@@ -45,6 +45,10 @@ inline Vec broadcast(float x) {
     return x - Vec{};
 }
 
+inline IntVec broadcast_int(int32_t x) {
+    return x - IntVec{};
+}
+
 // The greater of each pair; b where a is NaN, so that a NaN score never becomes the maximum of its row.
 inline Vec max(Vec a, Vec b) {
 #if defined(__AVX512F__)
