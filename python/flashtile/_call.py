@@ -59,6 +59,20 @@ def device_of(tensor: Tensor, name: str) -> tuple[int, int]:
     return DEVICES[device.type], device.index or 0
 
 
+def seed_and_offset(rng: Tensor, device: torch.device) -> tuple[int, int]:
+    """Where they lie. The library gets bare addresses and cannot see whose they are."""
+    if rng.device != device or rng.dtype is not torch.int64 or rng.shape != (2,) or not rng.is_contiguous():
+        raise TypeError(f"rng is {rng.dtype} {tuple(rng.shape)} on {rng.device}, allowed is torch.int64 (2,), "
+                        f"contiguous, on q's device, {device}")
+    address = rng.data_ptr()
+    return address, address + 8
+
+
+def stream_of(kind: int, index: int) -> int:
+    """PyTorch's current stream of a device: flashtile_options.stream."""
+    return torch._C._cuda_getCurrentRawStream(index) if kind == DEVICES["cuda"] else 0
+
+
 class Call:
     """A function of the library with the memory of its structs. Calls that run at once need one each: see `run`."""
 
@@ -101,13 +115,11 @@ class Call:
             except (AttributeError, KeyError, IndexError):
                 explain(tensor, name)
             pointers.append(base + at)
-        seed = offset = stream = threads = 0
+        seed = offset = threads = 0
         if rng is not None and dropout:
-            seed = rng.data_ptr()
-            offset = seed + 8
-        if kind == DEVICES["cuda"]:
-            stream = torch._C._cuda_getCurrentRawStream(index)
-        elif not _own_threads:
+            seed, offset = seed_and_offset(rng, device)
+        stream = stream_of(kind, index)
+        if kind == DEVICES["cpu"] and not _own_threads:
             threads = torch.get_num_threads()
         OPTIONS.pack_into(memory, 0, OPTIONS.size, causal, alignment, scale is not None, scale or 0.0, softcap,
                           window_left, window_right, dropout, 0, 0, seed, offset, deterministic, batch_invariant, 0,
@@ -158,12 +170,13 @@ def run(name: str, tensors: Sequence[Tensor | None], *options) -> None:
 
 
 def dropout_mask(dropout: float, rng: Tensor, keep: Tensor) -> None:
-    """Fills keep, bool (batch, heads, seqlen_q, seqlen_k) on the CPU, with the dropout mask of `rng`."""
+    """Fills keep, bool (batch, heads, seqlen_q, seqlen_k), with the dropout mask of `rng`, which lies on its device."""
+    place = device_of(keep, "keep")
     options = ctypes.create_string_buffer(OPTIONS.size)
-    OPTIONS.pack_into(options, 0, OPTIONS.size, 0, 0, 0, 0.0, 0.0, -1, -1, dropout, 0, 0, rng.data_ptr(),
-                      rng.data_ptr() + 8, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    OPTIONS.pack_into(options, 0, OPTIONS.size, 0, 0, 0, 0.0, 0.0, -1, -1, dropout, 0, 0,
+                      *seed_and_offset(rng, keep.device), 0, 0, 0, 0, 0, 0, stream_of(*place), 0, 0)
     tensor = ctypes.create_string_buffer(TENSOR_SIZE)
-    _PACK[4](tensor, 0, keep.data_ptr(), DTYPES[keep.dtype], *device_of(keep, "keep"), 4, *keep.shape, *keep.stride())
+    _PACK[4](tensor, 0, keep.data_ptr(), DTYPES[keep.dtype], *place, 4, *keep.shape, *keep.stride())
     status = library.flashtile_dropout_mask(ctypes.addressof(options), ctypes.addressof(tensor))
     if status:
         fail(status)
