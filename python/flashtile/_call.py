@@ -40,6 +40,9 @@ TENSOR_SIZE = TENSORS[0].size
 _own_threads = "FLASHTILE_THREADS" in os.environ
 
 
+_places: dict[torch.device, tuple[int, int]] = {}  # what device_of has answered
+
+
 def explain(tensor: object, name: str) -> NoReturn:
     """Why something cannot become a flashtile_tensor."""
     if not isinstance(tensor, Tensor):
@@ -54,9 +57,12 @@ def explain(tensor: object, name: str) -> NoReturn:
 def device_of(tensor: Tensor, name: str) -> tuple[int, int]:
     """flashtile_device and the index of a tensor's device."""
     device = tensor.device
-    if device.type not in DEVICES:
-        explain(tensor, name)
-    return DEVICES[device.type], device.index or 0
+    place = _places.get(device)
+    if place is None:
+        if device.type not in DEVICES:
+            explain(tensor, name)
+        place = _places[device] = DEVICES[device.type], device.index or 0
+    return place
 
 
 def seed_and_offset(rng: Tensor, device: torch.device) -> tuple[int, int]:
@@ -80,14 +86,16 @@ class Call:
         self.function = getattr(library, "flashtile_" + name)
         self.workspace_function = getattr(library, f"flashtile_{name}_workspace")
         results = RESULT_NAMES[name]
+        self.backward = name == "backward"
         self.names = (*INPUT_NAMES, *results)
         self.results = Struct(f"N{len(results)}P")
         inputs = OPTIONS.size
         outputs = inputs + INPUTS.size
         first = outputs + self.results.size
         self.tensors = range(first, first + len(self.names) * TENSOR_SIZE, TENSOR_SIZE)
-        self.memory = ctypes.create_string_buffer(self.tensors.stop)
-        self.base = ctypes.addressof(self.memory)
+        self.memory = bytearray(self.tensors.stop)  # packing into a ctypes buffer takes twice as long
+        self.exported = (ctypes.c_char * len(self.memory)).from_buffer(self.memory)
+        self.base = ctypes.addressof(self.exported)
         self.arguments = (self.base, self.base + inputs, self.base + outputs)
 
     def fill(self, tensors: Sequence[Tensor | None], max_seqlen_q: int, max_seqlen_k: int, causal: int, alignment: int,
@@ -143,9 +151,9 @@ class Call:
             fail(status)
 
     def __call__(self, *arguments) -> None:
-        """fill and submit; on CUDA with a workspace from PyTorch's allocator."""
+        """fill and submit; backward on CUDA with a workspace from PyTorch's allocator. (Forward needs none there.)"""
         device = self.fill(*arguments)
-        if device.type == "cuda" and (size := self.workspace()):
+        if self.backward and device.type == "cuda" and (size := self.workspace()):
             workspace = torch.empty(size, dtype=torch.uint8, device=device)
             WORKSPACE.pack_into(self.memory, OPTIONS.size - WORKSPACE.size, workspace.data_ptr(), size)
         self.submit()
