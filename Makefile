@@ -8,13 +8,14 @@ stage = @printf '\n== %s  %s\n' "$$(date +%T)" '$(1)'
 build = cmake --preset $(1) && cmake --build --preset $(or $(2),$(1))
 
 .PHONY: help build test demo check install format clean \
-	check-format check-clang check-tidy check-asan check-tsan check-fuzz check-aarch64 check-kernels setup-check
+	check-format check-clang check-tidy check-asan check-tsan check-fuzz check-aarch64 check-kernels check-python \
+	setup-check
 
 help:
 	@echo 'make build    build/flashtile and the shared library build/libflashtile.so'
 	@echo 'make demo     a sentence encoder, attend on its first layer, a bench of a minute (demo-results/)'
 	@echo 'make test     the whole suite, release build'
-	@echo 'make check    sanitizers, fuzzers, AArch64, clang, clang-tidy, clang-format; each also as make check-...'
+	@echo 'make check    sanitizers, fuzzers, AArch64, clang, clang-tidy, clang-format, the Python package; also one by one: make check-...'
 	@echo 'make install  into PREFIX (now $(PREFIX))'
 	@echo 'make format   clang-format on every source'
 	@echo 'make clean    remove all build folders and demo-results (the virtual environment .venv stays)'
@@ -38,7 +39,7 @@ demo:
 install: build
 	cmake --install build --prefix $(PREFIX)
 
-check: check-format check-clang check-kernels check-tidy check-asan check-tsan check-fuzz check-aarch64
+check: check-format check-clang check-kernels check-python check-tidy check-asan check-tsan check-fuzz check-aarch64
 	$(call stage,check is through)
 
 setup-check:
@@ -57,6 +58,15 @@ check-kernels: setup-check
 	$(call stage,CUDA kernels for every architecture)
 	cmake --preset release && cmake --build --preset release --target flashtile_compile_variants
 	VIRTUAL_ENV=$(CURDIR)/.venv build/flashtile_compile_variants tests/cuda/variants/explained.txt
+
+# On the CPU; tools/gpu-check runs the same on a GPU. Small models' threads would spin for each other on a busy machine.
+check-python:
+	@tools/setup build python
+	$(call stage,library for the Python package)
+	cmake --preset release && cmake --build --preset release --target flashtile flashtile_cli
+	$(call stage,tests of the Python package)
+	OMP_WAIT_POLICY=passive FLASHTILE_LIBRARY=$(CURDIR)/build/libflashtile.so PYTHONPATH=python \
+		$${FLASHTILE_PYTHON:-.venv/bin/python} -m pytest -q -c python/pyproject.toml python/tests
 
 # Reads the compile commands of the clang build.
 check-tidy: check-clang

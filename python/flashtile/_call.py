@@ -40,6 +40,9 @@ TENSOR_SIZE = TENSORS[0].size
 _own_threads = "FLASHTILE_THREADS" in os.environ
 
 
+_places: dict[torch.device, tuple[int, int]] = {}  # what device_of has answered
+
+
 def explain(tensor: object, name: str) -> NoReturn:
     """Why something cannot become a flashtile_tensor."""
     if not isinstance(tensor, Tensor):
@@ -54,9 +57,26 @@ def explain(tensor: object, name: str) -> NoReturn:
 def device_of(tensor: Tensor, name: str) -> tuple[int, int]:
     """flashtile_device and the index of a tensor's device."""
     device = tensor.device
-    if device.type not in DEVICES:
-        explain(tensor, name)
-    return DEVICES[device.type], device.index or 0
+    place = _places.get(device)
+    if place is None:
+        if device.type not in DEVICES:
+            explain(tensor, name)
+        place = _places[device] = DEVICES[device.type], device.index or 0
+    return place
+
+
+def seed_and_offset(rng: Tensor, device: torch.device) -> tuple[int, int]:
+    """Where they lie. The library gets bare addresses and cannot see whose they are."""
+    if rng.device != device or rng.dtype is not torch.int64 or rng.shape != (2,) or not rng.is_contiguous():
+        raise TypeError(f"rng is {rng.dtype} {tuple(rng.shape)} on {rng.device}, allowed is torch.int64 (2,), "
+                        f"contiguous, on q's device, {device}")
+    address = rng.data_ptr()
+    return address, address + 8
+
+
+def stream_of(kind: int, index: int) -> int:
+    """PyTorch's current stream of a device: flashtile_options.stream."""
+    return torch._C._cuda_getCurrentRawStream(index) if kind == DEVICES["cuda"] else 0
 
 
 class Call:
@@ -66,14 +86,16 @@ class Call:
         self.function = getattr(library, "flashtile_" + name)
         self.workspace_function = getattr(library, f"flashtile_{name}_workspace")
         results = RESULT_NAMES[name]
+        self.backward = name == "backward"
         self.names = (*INPUT_NAMES, *results)
         self.results = Struct(f"N{len(results)}P")
         inputs = OPTIONS.size
         outputs = inputs + INPUTS.size
         first = outputs + self.results.size
         self.tensors = range(first, first + len(self.names) * TENSOR_SIZE, TENSOR_SIZE)
-        self.memory = ctypes.create_string_buffer(self.tensors.stop)
-        self.base = ctypes.addressof(self.memory)
+        self.memory = bytearray(self.tensors.stop)  # packing into a ctypes buffer takes twice as long
+        self.exported = (ctypes.c_char * len(self.memory)).from_buffer(self.memory)
+        self.base = ctypes.addressof(self.exported)
         self.arguments = (self.base, self.base + inputs, self.base + outputs)
 
     def fill(self, tensors: Sequence[Tensor | None], max_seqlen_q: int, max_seqlen_k: int, causal: int, alignment: int,
@@ -101,13 +123,11 @@ class Call:
             except (AttributeError, KeyError, IndexError):
                 explain(tensor, name)
             pointers.append(base + at)
-        seed = offset = stream = threads = 0
+        seed = offset = threads = 0
         if rng is not None and dropout:
-            seed = rng.data_ptr()
-            offset = seed + 8
-        if kind == DEVICES["cuda"]:
-            stream = torch._C._cuda_getCurrentRawStream(index)
-        elif not _own_threads:
+            seed, offset = seed_and_offset(rng, device)
+        stream = stream_of(kind, index)
+        if kind == DEVICES["cpu"] and not _own_threads:
             threads = torch.get_num_threads()
         OPTIONS.pack_into(memory, 0, OPTIONS.size, causal, alignment, scale is not None, scale or 0.0, softcap,
                           window_left, window_right, dropout, 0, 0, seed, offset, deterministic, batch_invariant, 0,
@@ -131,9 +151,9 @@ class Call:
             fail(status)
 
     def __call__(self, *arguments) -> None:
-        """fill and submit; on CUDA with a workspace from PyTorch's allocator."""
+        """fill and submit; backward on CUDA with a workspace from PyTorch's allocator. (Forward needs none there.)"""
         device = self.fill(*arguments)
-        if device.type == "cuda" and (size := self.workspace()):
+        if self.backward and device.type == "cuda" and (size := self.workspace()):
             workspace = torch.empty(size, dtype=torch.uint8, device=device)
             WORKSPACE.pack_into(self.memory, OPTIONS.size - WORKSPACE.size, workspace.data_ptr(), size)
         self.submit()
@@ -158,12 +178,13 @@ def run(name: str, tensors: Sequence[Tensor | None], *options) -> None:
 
 
 def dropout_mask(dropout: float, rng: Tensor, keep: Tensor) -> None:
-    """Fills keep, bool (batch, heads, seqlen_q, seqlen_k) on the CPU, with the dropout mask of `rng`."""
+    """Fills keep, bool (batch, heads, seqlen_q, seqlen_k), with the dropout mask of `rng`, which lies on its device."""
+    place = device_of(keep, "keep")
     options = ctypes.create_string_buffer(OPTIONS.size)
-    OPTIONS.pack_into(options, 0, OPTIONS.size, 0, 0, 0, 0.0, 0.0, -1, -1, dropout, 0, 0, rng.data_ptr(),
-                      rng.data_ptr() + 8, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    OPTIONS.pack_into(options, 0, OPTIONS.size, 0, 0, 0, 0.0, 0.0, -1, -1, dropout, 0, 0,
+                      *seed_and_offset(rng, keep.device), 0, 0, 0, 0, 0, 0, stream_of(*place), 0, 0)
     tensor = ctypes.create_string_buffer(TENSOR_SIZE)
-    _PACK[4](tensor, 0, keep.data_ptr(), DTYPES[keep.dtype], *device_of(keep, "keep"), 4, *keep.shape, *keep.stride())
+    _PACK[4](tensor, 0, keep.data_ptr(), DTYPES[keep.dtype], *place, 4, *keep.shape, *keep.stride())
     status = library.flashtile_dropout_mask(ctypes.addressof(options), ctypes.addressof(tensor))
     if status:
         fail(status)

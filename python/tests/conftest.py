@@ -11,6 +11,7 @@ DEVICE = os.environ.get("FLASHTILE_TEST_DEVICE", "cpu")
 
 @pytest.fixture(autouse=True)
 def device():
-    torch.manual_seed(0)
-    torch.set_default_device(DEVICE)
+    torch.manual_seed(0)  # of every device's generator
+    if DEVICE != "cpu":
+        torch.set_default_device(DEVICE)
     return torch.device(DEVICE)

@@ -40,8 +40,27 @@ def dense(q, k, v, *, causal=False, window=(-1, -1), align="bottom-right", scale
     return torch.einsum("bhij,bjhd->bihd", p.to(q.dtype), v), lse
 
 
-def assert_close(got, reference, standard, what):
-    """Max and rms error at most twice standard attention's, plus 2 ulp of got's dtype at the largest reference."""
+def roundoff_of_dbias(q, k, v, bias, dout, dlse, **options):
+    """What rounding alone may do to a bias' gradient. Each is a sum of many dS of both signs, which nearly cancel; of a
+    scalar bias there is one such sum, and how near standard attention's comes to the truth is luck. A term is as wrong
+    as its exponent, in fp32, and its row's D, made of an out in q's dtype; independent errors add up as squares. The
+    same as gradient_roundoff in tests/oracle/tolerance.cpp."""
+    eps = torch.finfo(q.dtype).eps
+    q, k, v, bias, dout, dlse = (t.detach().double() for t in (q, k, v, bias, dout, dlse))
+    full = bias.expand(q.shape[0], q.shape[2], q.shape[1], k.shape[1]).clone().requires_grad_()
+    out, lse = dense(q, k, v, bias=full, **options)
+    (ds,) = torch.autograd.grad((out, lse), full, (dout, dlse), retain_graph=True)
+    (p,) = torch.autograd.grad(lse.sum(), full)
+    of_d = (dout * out.detach()).square().sum(-1).sqrt().transpose(1, 2)[..., None]
+    if bias.dim() == 0 or bias.shape[-1] == 1:  # a row's terms share its D
+        p = p.sum(-1, keepdim=True)
+    terms, from_out = (t.square().sum_to_size(bias.shape).max().sqrt() for t in (ds, p * of_d))
+    return 2**-24 * (lse[lse.isfinite()].abs().max() + 2) * terms + eps * from_out
+
+
+def assert_close(got, reference, standard, what, roundoff=0.0):
+    """Max and rms error at most twice standard attention's, plus 2 ulp of got's dtype at the largest reference, plus
+    roundoff."""
     got, standard = got.detach().double(), (standard.detach().double(), torch.finfo(got.dtype).eps)
     reference = reference.detach()
     assert torch.equal(got.isinf(), reference.isinf()), what
@@ -50,7 +69,7 @@ def assert_close(got, reference, standard, what):
     allowed = (standard[0] - reference)[finite].abs()
     if error.numel() == 0:
         return
-    floor = 2 * standard[1] * reference[finite].abs().max()
+    floor = 2 * standard[1] * reference[finite].abs().max() + roundoff
     assert error.max() <= 2 * allowed.max() + floor, f"{what}: max error {error.max():.3g}, {allowed.max():.3g}"
     rms = [x.square().mean().sqrt() for x in (error, allowed)]
     assert rms[0] <= 2 * rms[1] + floor, f"{what}: rms error {rms[0]:.3g}, standard attention's {rms[1]:.3g}"

@@ -58,13 +58,14 @@ def test_compile_packed_and_lse():
         torch.testing.assert_close(got, expected)
 
 
-def test_compile_autocast():
+def test_compile_autocast(device):
     def mixed(q, k, v):
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(device.type, torch.bfloat16):
             return flashtile.attention(q, k, v)
 
     inputs = tensors()
-    assert torch.equal(torch.compile(mixed, fullgraph=True)(*inputs), mixed(*inputs))
+    out = torch.compile(mixed, fullgraph=True)(*inputs)
+    assert out.dtype is torch.bfloat16 and torch.equal(out, mixed(*inputs))
 
 
 def test_compile_dropout_draws_afresh():
@@ -116,6 +117,14 @@ def test_opcheck(case):
     torch.library.opcheck(backward_op, (*plain, out, lse, torch.randn_like(out), torch.randn_like(lse), case == "bias"))
 
 
+@pytest.mark.parametrize("rng", [(2,), (1,), (3, 1)], ids=str)
+def test_a_seed_of_a_wrong_kind_is_refused(rng):
+    """The library would read past a short one, or from a float what it takes for whole numbers."""
+    dtype = torch.float64 if rng == (2,) else torch.int64
+    with pytest.raises(TypeError, match="^rng is torch.* allowed is torch.int64 .2,., contiguous, on q's device"):
+        forward_op(*tensors(), *operands(rng=torch.zeros(rng, dtype=dtype), dropout=0.25))
+
+
 @pytest.mark.parametrize("traced", [False, True])
 def test_gradcheck(traced):
     """In fp32, whose differences want a wide step and loose bounds; a wrong factor anywhere is far outside."""
@@ -138,10 +147,10 @@ def test_checkpoint_replays_dropout():
     def dropped(q, k, v):
         return flashtile.attention(q, k, v, dropout_p=0.4)
 
-    state = torch.get_rng_state()
+    torch.manual_seed(5)
     expected = gradients(dropped, inputs)
     for reentrant in (False, True):
-        torch.set_rng_state(state)
+        torch.manual_seed(5)
         out = checkpoint(dropped, *inputs, use_reentrant=reentrant)
         if reentrant:
             out.square().sum().backward()

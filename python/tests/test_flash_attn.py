@@ -108,6 +108,25 @@ def test_return_attn_probs_varlen():
         close(out[rows], dense(*wide, keep=part[None] > 0, dropout_p=0.5)[0][0], atol=1e-5)
 
 
+def test_results_lie_where_the_arguments_do(device):
+    """Whatever PyTorch's default device is: here one that holds no values, so that nothing can come from it."""
+    qkv = torch.randn(2, 9, 3, 2, 16, requires_grad=True)
+    cu = torch.tensor([0, 9, 18], dtype=torch.int32)
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    angles = torch.rand(9, 8)
+    options = {"dropout_p": 0.5, "return_attn_probs": True}
+    with torch.device("meta"):
+        results = [*ours.flash_attn_qkvpacked_func(qkv, **options),
+                   *ours.flash_attn_varlen_qkvpacked_func(qkv.flatten(0, 1), cu, 9, **options),
+                   flashtile.scaled_dot_product_attention(*qkv.unbind(2), dropout_p=0.5),
+                   apply_rotary_emb(qkv[:, :, 0], angles.cos(), angles.sin()),
+                   apply_rotary_emb(qkv[0, :, 0], angles.cos(), angles.sin(), cu_seqlens=cu[:2])]
+        rows, indices, *_ = unpad_input(qkv, mask)
+        results.append(pad_input(rows, indices, 2, 9))
+        results += torch.autograd.grad(sum(result.sum() for result in results), qkv)
+    assert all(result.device.type == device.type for result in results)
+
+
 def test_what_is_missing_is_named():
     q = torch.randn(1, 1, 2, 8)
     with pytest.raises(NotImplementedError, match="flash_attn_with_kvcache"):
@@ -164,8 +183,7 @@ def test_rotary_is_a_rotation_of_the_plane(interleaved):
 def test_install_as_flash_attn():
     """In a process of its own, since modules stay imported."""
     program = """
-import flashtile, importlib.util
-assert importlib.util.find_spec("flash_attn") is None, "another flash_attn is installed"
+import flashtile
 flashtile.install_as_flash_attn()
 import flash_attn
 from flash_attn import flash_attn_func

@@ -14,14 +14,15 @@ SENTENCES = ["The cat sits on the mat.", "A cat is sitting on a rug, as cats hav
              "Interest rates rose again.", "Exact attention needs memory that is linear in the sequence length."]
 
 
-def test_embeddings_agree_with_eager():
+def test_embeddings_agree_with_eager(device):
     (weights,) = Path(package.__file__).parent.rglob("model.safetensors")
     flashtile.transformers.register()
     tokens = transformers.AutoTokenizer.from_pretrained(weights.parent)(SENTENCES, padding=True, return_tensors="pt")
+    tokens = tokens.to(device)
     mask = tokens["attention_mask"][..., None]
     embeddings = []
     for attention in ("flashtile", "eager"):
-        model = transformers.AutoModel.from_pretrained(weights.parent, attn_implementation=attention).eval()
+        model = transformers.AutoModel.from_pretrained(weights.parent, attn_implementation=attention).eval().to(device)
         with torch.no_grad():
             hidden = model(**tokens).last_hidden_state
         embeddings.append(torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1), dim=-1))

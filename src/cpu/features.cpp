@@ -28,10 +28,14 @@ bool always() {
 }
 
 #if defined(__x86_64__)
-// clang 14's __builtin_cpu_supports does not know this one.
+// clang 14's __builtin_cpu_supports does not know this one. Asked once: in a virtual machine the hypervisor answers
+// CPUID, which takes longer than a small problem.
 bool has_f16c() {
-    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+    static const bool has = [] {
+        unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+        return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+    }();
+    return has;
 }
 bool has_avx2() {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&

@@ -9,7 +9,7 @@ from .._attention import attention
 from .._call import dropout_mask
 
 _ROUNDED_TO = 128
-_COLUMNS = 512  # the library's largest head dimension
+_COLUMNS = 256  # the widest head dimension that every backend has
 
 
 @torch.no_grad()
@@ -18,9 +18,9 @@ def signed_probabilities(q: Tensor, k: Tensor, options: dict, dropout_p: float, 
     them. `options` are attention's."""
     probabilities = _probabilities(q, k, options)
     rows, columns = probabilities.shape[-2:]
-    keep = torch.empty(probabilities.shape, dtype=torch.bool)
-    dropout_mask(dropout_p, rng.cpu(), keep)
-    signed = torch.where(keep.to(q.device), probabilities, -probabilities)
+    keep = torch.empty(probabilities.shape, dtype=torch.bool, device=q.device)
+    dropout_mask(dropout_p, rng, keep)
+    signed = torch.where(keep, probabilities, -probabilities)
     return torch.nn.functional.pad(signed, (0, -columns % _ROUNDED_TO, 0, -rows % _ROUNDED_TO))
 
 

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""What a call from Python costs at a tiny size, eager: flashtile's ways in beside F.scaled_dot_product_attention.
+
+    PYTHONPATH=python FLASHTILE_LIBRARY=build/libflashtile.so .venv/bin/python tools/python_overhead.py
+    ... tools/python_overhead.py --device=cuda --json=overhead.json
+
+Three passes: forward without gradients, forward that autograd records, and forward with backward. Each method has the
+same values in the layout that it is made for. The methods' samples alternate in one run, in an order that rotates;
+medians count. On CUDA a sample starts with an idle GPU and ends when the host has submitted its calls. The exit code is
+1 where flashtile.attention takes longer than PyTorch.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+import flashtile
+
+BATCH, HEADS, SEQLEN, HEAD_DIM = 1, 8, 64, 64
+# Name: function and whether its tensors are (batch, seqlen, heads, head_dim).
+METHODS = {
+    "torch": (F.scaled_dot_product_attention, False),
+    "flashtile.attention": (flashtile.attention, True),
+    "flashtile.flash_attn.flash_attn_func": (flashtile.flash_attn.flash_attn_func, True),
+    "flashtile.scaled_dot_product_attention": (flashtile.scaled_dot_product_attention, False),
+}
+PASSES = ("forward", "recorded", "forward and backward")
+WARM_UP = 3  # samples
+
+
+def tensors(rows, device, dtype):
+    """q, k, v and dout: the same values whatever the layout."""
+    generator = torch.Generator().manual_seed(0)
+    made = [torch.randn(BATCH, HEADS, SEQLEN, HEAD_DIM, generator=generator) for _ in range(4)]
+    return [(t.transpose(1, 2) if rows else t).contiguous().to(device, dtype) for t in made]
+
+
+def call_of(function, which, q, k, v, dout):
+    if which == "forward":
+        return lambda: function(q, k, v)
+    leaves = [t.requires_grad_() for t in (q, k, v)]
+    if which == "recorded":
+        return lambda: function(*leaves)
+    return lambda: torch.autograd.grad(function(*leaves), leaves, dout)
+
+
+def measure(calls, calls_a_sample, samples, synchronise):
+    """Microseconds a call: {name: median}."""
+    times = {name: [] for name in calls}
+    names = list(calls)
+    for n in range(WARM_UP + samples):
+        first = n % len(names)
+        for name in names[first:] + names[:first]:
+            call = calls[name]
+            synchronise()
+            start = time.perf_counter()
+            for _ in range(calls_a_sample):
+                call()
+            times[name].append((time.perf_counter() - start) / calls_a_sample * 1e6)
+    synchronise()
+    return {name: round(statistics.median(taken[WARM_UP:]), 2) for name, taken in times.items()}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    p.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="default: float32, on CUDA bfloat16")
+    p.add_argument("--samples", type=int, default=200, help="of each method and pass")
+    p.add_argument("--calls", type=int, default=20, help="in a sample")
+    p.add_argument("--threads", type=int, help="PyTorch's, and so flashtile's; default: PyTorch's choice")
+    p.add_argument("--json", type=Path, help="a file for the result")
+    a = p.parse_args()
+    if a.threads:
+        torch.set_num_threads(a.threads)
+    cuda = a.device == "cuda"
+    dtype = a.dtype or ("bfloat16" if cuda else "float32")
+
+    microseconds = {}
+    for which in PASSES:
+        calls = {name: call_of(function, which, *tensors(rows, a.device, getattr(torch, dtype)))
+                 for name, (function, rows) in METHODS.items()}
+        microseconds[which] = measure(calls, a.calls, a.samples, torch.cuda.synchronize if cuda else lambda: None)
+        print(which)
+        for name, median in microseconds[which].items():
+            print(f"  {name:<40} {median:8.2f} us", flush=True)
+    result = {"device": torch.cuda.get_device_name() if cuda else platform.machine(), "dtype": dtype,
+              "shape": [BATCH, HEADS, SEQLEN, HEAD_DIM], "threads": torch.get_num_threads(),
+              "torch": torch.__version__, "flashtile": flashtile.__version__, "python": platform.python_version(),
+              "samples": a.samples, "calls_a_sample": a.calls, "microseconds": microseconds}
+    if a.json:
+        a.json.write_text(json.dumps(result, indent=1) + "\n")
+    return any(medians["flashtile.attention"] > medians["torch"] for medians in microseconds.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
