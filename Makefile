@@ -8,14 +8,14 @@ stage = @printf '\n== %s  %s\n' "$$(date +%T)" '$(1)'
 build = cmake --preset $(1) && cmake --build --preset $(or $(2),$(1))
 
 .PHONY: help build test demo check install format clean \
-	check-format check-clang check-tidy check-asan check-tsan check-fuzz check-aarch64 check-kernels check-python \
+	check-format check-asan check-fuzz check-tidy check-tsan check-aarch64 check-kernels check-python \
 	setup-check
 
 help:
 	@echo 'make build    build/flashtile and the shared library build/libflashtile.so'
 	@echo 'make demo     a sentence encoder, attend on its first layer, a bench of a minute (demo-results/)'
 	@echo 'make test     the whole suite, release build'
-	@echo 'make check    sanitizers, fuzzers, AArch64, clang, clang-tidy, clang-format, the Python package; also one by one: make check-...'
+	@echo 'make check    clang with sanitizers, fuzzers, clang-tidy, clang-format, AArch64, CUDA kernels, the Python package; also one by one: make check-...'
 	@echo 'make install  into PREFIX (now $(PREFIX))'
 	@echo 'make format   clang-format on every source'
 	@echo 'make clean    remove all build folders and demo-results (the virtual environment .venv stays)'
@@ -39,7 +39,7 @@ demo:
 install: build
 	cmake --install build --prefix $(PREFIX)
 
-check: check-format check-clang check-kernels check-python check-tidy check-asan check-tsan check-fuzz check-aarch64
+check: check-format check-kernels check-python check-asan check-fuzz check-tidy check-tsan check-aarch64
 	$(call stage,check is through)
 
 setup-check:
@@ -48,10 +48,6 @@ setup-check:
 check-format: setup-check
 	$(call stage,clang-format)
 	$(sources) | xargs clang-format-14 --dry-run -Werror
-
-check-clang: setup-check
-	$(call stage,clang build)
-	$(call build,clang)
 
 # Needs NVIDIA's run-time compiler (a Python package) and no GPU.
 check-kernels: setup-check
@@ -68,25 +64,26 @@ check-python:
 	OMP_WAIT_POLICY=passive FLASHTILE_LIBRARY=$(CURDIR)/build/libflashtile.so PYTHONPATH=python \
 		$${FLASHTILE_PYTHON:-.venv/bin/python} -m pytest -q -c python/pyproject.toml python/tests
 
-# Reads the compile commands of the clang build.
-check-tidy: check-clang
-	$(call stage,clang-tidy)
-	tools/tidy build-clang
-
 check-asan: setup-check
-	$(call stage,address and undefined-behaviour sanitizers)
+	$(call stage,clang with address and undefined-behaviour sanitizers)
 	$(call build,asan)
 	ctest --preset asan
+
+check-fuzz: setup-check
+	$(call stage,fuzzers)
+	$(call build,asan)
+	tools/fuzz build-asan $(FUZZ_SECONDS)
+
+# Reads the compile commands of the clang build.
+check-tidy: setup-check
+	$(call stage,clang-tidy)
+	$(call build,asan)
+	tools/tidy build-asan
 
 check-tsan: setup-check
 	$(call stage,thread sanitizer)
 	$(call build,tsan)
 	ctest --preset tsan
-
-check-fuzz: setup-check
-	$(call stage,fuzzers)
-	$(call build,fuzz)
-	tools/fuzz build-fuzz $(FUZZ_SECONDS)
 
 check-aarch64: setup-check
 	$(call stage,AArch64 under qemu)
