@@ -260,6 +260,7 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
     if (why_not.empty()) {
         c.kernel = Kernel::forward_sm90;
         const auto table = [&]() -> std::span<const Tile> {
+            if (c.dropout) return sm90::kForwardDropout;
             if (p.seqlen_q < kShort) return sm90::kForwardShort;
             return p.seqlen_k >= kLong && !c.band ? std::span<const Tile>(sm90::kForwardLong) : sm90::kForward;
         }();

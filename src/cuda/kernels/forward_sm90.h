@@ -169,6 +169,8 @@ struct ForwardSm90 {
         typename M::template Left<1, NT> p;
         Softmax<1, config.scale_first> softmax;
         float factor[2] = {0.0f, 0.0f};
+        const Dropout dropout = config.dropout ? dropout_of(params, tile.seq) : Dropout{};
+        Drops<NT> drops;
         // Short tiles of few columns lose more by keeping in step than turns gain.
         const bool turns = kColumns > 64 || tile.blocks >= 12;
         bool sound = true;
@@ -182,11 +184,12 @@ struct ForwardSm90 {
             start(s, own_q);
             accumulate(o, p);
             if (turns) pass_turn(consumer);
+            if constexpr (config.dropout) drops.draw(dropout, params, place_of(tile, consumer, n));
             ptx::wgmma_wait<1>();
             pin(s);
             if (elected) k_ring.release();
             k_ring.advance();
-            sound = exponentiate<kAnchored>(tile, consumer, n, s, softmax) && sound;
+            sound = exponentiate<kAnchored>(tile, consumer, n, drops, s, softmax) && sound;
             ptx::wgmma_wait<0>();
             pin(o);
             if (elected) v_ring.release();
@@ -197,11 +200,12 @@ struct ForwardSm90 {
         if (tile.blocks > 0) {
             k_ring.wait_full();
             start(s, own_q);
+            if constexpr (config.dropout) drops.draw(dropout, params, place_of(tile, consumer, 0));
             ptx::wgmma_wait<0>();
             pin(s);
             if (elected) k_ring.release();
             k_ring.advance();
-            exponentiate<false>(tile, consumer, 0, s, softmax);
+            exponentiate<false>(tile, consumer, 0, drops, s, softmax);
             p = M::left_of(s);
             int n = 1;
 #pragma unroll 1
@@ -257,11 +261,15 @@ struct ForwardSm90 {
         return tile.i0 + consumer * 64 + static_cast<int>(warp_id() % 4) * 16;
     }
 
+    __device__ static __forceinline__ Place place_of(const Tile& tile, int consumer, int n) {
+        return {warp_row(tile, consumer), tile.key_of(n)};
+    }
+
     // Line 9: options and masks, then P = 2^(S - m). False if it overflowed.
     template <bool kAnchored>
-    __device__ __forceinline__ bool exponentiate(const Tile& tile, int consumer, int n, Scores& s,
-                                                 Softmax<1, config.scale_first>& softmax) const {
-        const Place place{warp_row(tile, consumer), tile.key_of(n)};
+    __device__ __forceinline__ bool exponentiate(const Tile& tile, int consumer, int n, const Drops<NT>& drops,
+                                                 Scores& s, Softmax<1, config.scale_first>& softmax) const {
+        const Place place = place_of(tile, consumer, n);
         if constexpr (config.scale_first) {
             each_score<1, NT>([&](int m, int t, int e) { s.c[m][t][e] *= params.scale; });
             ScoreModifier<config>::make(params, tile.seq).template apply<false>(s, params, tile.seq, place, s);
@@ -278,9 +286,7 @@ struct ForwardSm90 {
             softmax.template find_maximum<config.lazy_rescale>(s, params.scale_log2);
             softmax.exponentiate(s, params.scale_log2);
         }
-        if constexpr (config.dropout)
-            each_dropped<1, NT>(dropout_of(params, tile.seq), params, place,
-                                [&](int m, int t, int e) { s.c[m][t][e] = 0.0f; });
+        if constexpr (config.dropout) drops.apply(s);
         return sound;
     }
 

@@ -29,6 +29,13 @@ inline constexpr Tile kForwardShort[] = {
     {256, 128, 80, 12, 2, 1, "O takes 128 registers a lane; 226 KB of shared memory"},
 };
 
+// With dropout: which scores are dropped is drawn before the scores are there, and takes registers.
+inline constexpr Tile kForwardDropout[] = {
+    {64, 128, 128, 12, 4, 1, "two consumers: draws take registers"},
+    {192, 128, 80, 12, 2, 1, "draws take registers"},
+    {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane, and draws take some"},
+};
+
 // Of queries and keys: dQ is 64 x 64 for each of two consumers.
 inline constexpr Tile kBackward[] = {
     {64, 128, 128, 12, 2, 1, "64 keys a consumer"},

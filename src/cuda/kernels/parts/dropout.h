@@ -37,4 +37,22 @@ __device__ __forceinline__ void each_dropped(const Dropout& dropout, const Kerne
         }
 }
 
+// The same, drawn before there are scores: the draws take no less time than the exponentials, and so are made under the
+// product that computes S.
+template <int NT>
+struct Drops {
+    unsigned bits[(NT + 7) / 8];  // one for each accumulator
+
+    __device__ __forceinline__ void draw(const Dropout& dropout, const KernelParams& p, const Place& place) {
+#pragma unroll
+        for (unsigned& word : bits) word = 0;
+        each_dropped<1, NT>(dropout, p, place, [&](int, int n, int e) { bits[n / 8] |= 1u << (n % 8 * 4 + e); });
+    }
+    __device__ __forceinline__ void apply(Fragments<1, NT>& probabilities) const {
+        each_score<1, NT>([&](int m, int n, int e) {
+            if ((bits[n / 8] >> (n % 8 * 4 + e) & 1) != 0) probabilities.c[m][n][e] = 0.0f;
+        });
+    }
+};
+
 }  // namespace flashtile
