@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <flashtile/flashtile.hpp>
@@ -144,6 +145,43 @@ TEST(Memory, ACallWithItsOwnWorkspaceAllocatesNothingThatGrows) {
         });
         std::free(memory);
         EXPECT_LT(extra, 16 << 10) << n;
+    }
+}
+
+// Few queries that a window lets see the end of many keys: tasks are as large as they come, and have keys to hide.
+TEST(Memory, AWorkspaceIsNotOverrun) {
+    constexpr std::int64_t queries = 64, keys = 2048;
+    for (const dtype type : {fp32, fp16, bf16}) {
+        Tensors t(keys, type);
+        const auto query_view = [&](int which) {
+            return flashtile::view(t.storage[which].data(), type, {1, queries, kHeads, kHeadDim});
+        };
+        const tensor lse = flashtile::view(t.lse.data(), fp32, {1, kHeads, queries});
+        options o;
+        o.window = {100, 0};
+        o.threads = 1;
+        const backward_args gradients{.out = query_view(3),
+                                      .lse = lse,
+                                      .dout = query_view(4),
+                                      .dq = query_view(5),
+                                      .dk = t.view(6),
+                                      .dv = t.view(7)};
+        const auto expect_kept = [&](std::size_t bytes, auto call) {
+            constexpr std::size_t behind = 4096;
+            const std::size_t size = (bytes + 63) / 64 * 64 + behind;
+            auto* memory = static_cast<unsigned char*>(std::aligned_alloc(64, size));
+            std::fill_n(memory, size, static_cast<unsigned char>(0xA5));
+            o.workspace = memory;
+            o.workspace_size = bytes;
+            call();
+            EXPECT_EQ(std::count(memory + bytes, memory + size, 0xA5), static_cast<std::ptrdiff_t>(size - bytes))
+                << "dtype " << static_cast<int>(type);
+            std::free(memory);
+        };
+        expect_kept(forward_workspace(o, query_view(0), t.view(1), t.view(2), query_view(3)),
+                    [&] { forward(o, query_view(0), t.view(1), t.view(2), query_view(3), lse); });
+        expect_kept(backward_workspace(o, query_view(0), t.view(1), t.view(2), gradients),
+                    [&] { backward(o, query_view(0), t.view(1), t.view(2), gradients); });
     }
 }
 
