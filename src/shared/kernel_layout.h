@@ -90,6 +90,8 @@ constexpr int shared_bytes(const KernelConfig& c) {
         case Kernel::backward:
         case Kernel::backward_bias:
             return backward_shared_bytes(c);
+        case Kernel::backward_finish:
+            return tile_bytes(c, c.Br, c.head_dim);
         default:
             return 0;
     }

@@ -28,14 +28,19 @@ struct Band {
     Index left;
     Index right;
 
+    // Where query i's keys start and end if keys went on for ever both ways: both grow by one with i.
+    static constexpr Index kOpen = Index{1} << 62;
+    FLASHTILE_DEVICE Index start(Index i) const { return left < 0 ? -kOpen : i + offset - left; }
+    FLASHTILE_DEVICE Index stop(Index i) const { return right < 0 ? kOpen : i + offset + right + 1; }
+
     // Keys that query i sees: [first_key(i), end_key(i)).
     FLASHTILE_DEVICE Index first_key(Index i) const {
-        const Index j = i + offset - left;
-        return left < 0 || j < 0 ? 0 : j;
+        const Index j = start(i);
+        return j < 0 ? 0 : j;
     }
     FLASHTILE_DEVICE Index end_key(Index i, Index seqlen_k) const {
-        const Index j = i + offset + right + 1;
-        return right < 0 || j > seqlen_k ? seqlen_k : (j < 0 ? 0 : j);
+        const Index j = stop(i);
+        return j > seqlen_k ? seqlen_k : (j < 0 ? 0 : j);
     }
 
     // Queries that see key j: [first_query(j), end_query(j)).

@@ -5,6 +5,8 @@
 
 namespace flashtile {
 
+extern __shared__ __align__(16) unsigned char shared_memory[];
+
 // One thread block a unit of Br queries of one head. `config` is backward's, so that the accumulators lie where they
 // were left.
 template <KernelConfig config>
@@ -21,7 +23,7 @@ __device__ __forceinline__ void backward_finish(const KernelParams& p) {
     const Index unit = Gradient::unit_of(p, seq, i0);
 
     constexpr int kPitch = pitch(config, config.head_dim);
-    __shared__ __align__(16) Scalar tile[config.Br * kPitch];
+    Scalar* tile = reinterpret_cast<Scalar*>(shared_memory);
     typename Grid::Accumulators dq;
 #pragma unroll
     for (int m = 0; m < Grid::MT; ++m)

@@ -14,9 +14,9 @@ inline constexpr Tile kForward[] = {
     {128, 64, 32, 4, 2, 2, "shared memory of 100 KB a multiprocessor"},
     {256, 128, 64, 8, 2, 1, "O alone takes 128 registers a lane at 16 queries a warp"},
     {256, 128, 32, 8, 2, 1, "shared memory under 204 KB a block"},
-    {256, 64, 32, 4, 2, 1, "shared memory under 136 KB a block"},
-    {512, 64, 32, 4, 2, 1, "the widest Q and K"},
-    {512, 64, 16, 4, 2, 1, "shared memory under 167 KB a block"},
+    {256, 128, 16, 8, 2, 1, "shared memory under 136 KB a block"},
+    {512, 128, 16, 8, 2, 1, "the widest Q and K; 64x32 would spill 200 bytes"},
+    {512, 64, 16, 4, 2, 1, "shared memory under 180 KB a block"},
     {512, 32, 16, 2, 2, 1, "shared memory under 117 KB a block"},
 };
 
@@ -27,9 +27,9 @@ inline constexpr Tile kForwardPacked[] = {
     {128, 64, 32, 4, 2, 2, "shared memory of 100 KB a multiprocessor"},
     {256, 128, 64, 8, 2, 1, "as for dense batches"},
     {256, 128, 32, 8, 2, 1, "shared memory under 204 KB a block"},
-    {256, 64, 32, 4, 2, 1, "shared memory under 136 KB a block"},
-    {512, 64, 32, 4, 2, 1, "the widest Q and K"},
-    {512, 64, 16, 4, 2, 1, "shared memory under 167 KB a block"},
+    {256, 128, 16, 8, 2, 1, "shared memory under 136 KB a block"},
+    {512, 128, 16, 8, 2, 1, "the widest Q and K; 64x32 would spill 200 bytes"},
+    {512, 64, 16, 4, 2, 1, "shared memory under 180 KB a block"},
     {512, 32, 16, 2, 2, 1, "shared memory under 117 KB a block"},
 };
 
@@ -37,9 +37,10 @@ inline constexpr Tile kForwardPacked[] = {
 inline constexpr Tile kForwardWithOptions[] = {
     {128, 64, 64, 4, 2, 2, "options take registers"},
     {128, 64, 32, 4, 2, 2, "shared memory under 105 KB a block"},
-    {256, 64, 32, 4, 2, 1, "options take registers"},
-    {512, 64, 32, 4, 2, 1, "the widest Q and K"},
-    {512, 64, 16, 4, 2, 1, "shared memory under 167 KB a block"},
+    {256, 128, 32, 8, 2, 1, "options take registers"},
+    {256, 128, 16, 8, 2, 1, "shared memory under 136 KB a block"},
+    {512, 128, 16, 8, 2, 1, "the widest Q and K; 64x32 would spill 200 bytes"},
+    {512, 64, 16, 4, 2, 1, "shared memory under 180 KB a block"},
     {512, 32, 16, 2, 2, 1, "shared memory under 117 KB a block"},
 };
 
@@ -61,8 +62,10 @@ inline constexpr Tile kBackward[] = {
     {128, 32, 64, 4, 2, 1, "shared memory under 124 KB a block"},
     {128, 32, 32, 4, 2, 1, "shared memory under 80 KB a block"},
     {256, 64, 64, 8, 2, 1, "twice as wide"},
-    {256, 32, 64, 4, 2, 1, "shared memory under 224 KB a block"},
-    {256, 32, 32, 4, 1, 1, "shared memory under 146 KB a block"},
+    {256, 64, 64, 8, 1, 1, "shared memory under 218 KB a block; 32x64 with 4 warps would spill 2.5 KB"},
+    {192, 32, 64, 8, 2, 1, "shared memory under 151 KB a block"},
+    {192, 32, 64, 8, 1, 1, "shared memory under 111 KB a block"},
+    {256, 32, 32, 4, 1, 1, "as little as there can be"},
 };
 
 // Packed batches and options.
@@ -74,8 +77,9 @@ inline constexpr Tile kBackwardWithOptions[] = {
     {128, 32, 64, 4, 2, 1, "shared memory under 124 KB a block"},
     {128, 32, 32, 4, 2, 1, "shared memory under 80 KB a block"},
     {256, 64, 64, 8, 2, 1, "as without options"},
-    {256, 32, 64, 4, 2, 1, "shared memory under 224 KB a block"},
-    {256, 32, 32, 4, 1, 1, "shared memory under 146 KB a block"},
+    {256, 32, 64, 8, 2, 1, "shared memory under 218 KB a block; 64x64 would spill 270 bytes"},
+    {192, 32, 64, 8, 1, 1, "shared memory under 142 KB a block"},
+    {256, 32, 32, 4, 1, 1, "as little as there can be"},
 };
 
 // Softcap keeps its derivative beside S and dP.
@@ -85,16 +89,17 @@ inline constexpr Tile kBackwardSoftcap[] = {
     {128, 32, 64, 4, 2, 1, "shared memory under 124 KB a block"},
     {128, 32, 32, 4, 2, 1, "shared memory under 80 KB a block"},
     {256, 64, 64, 8, 2, 1, "twice as wide"},
-    {256, 32, 64, 4, 2, 1, "shared memory under 224 KB a block"},
-    {256, 32, 32, 4, 1, 1, "shared memory under 146 KB a block"},
+    {256, 32, 64, 8, 2, 1, "shared memory under 218 KB a block; 64x64 would spill 270 bytes"},
+    {192, 32, 64, 8, 1, 1, "shared memory under 142 KB a block"},
+    {256, 32, 32, 4, 1, 1, "as little as there can be"},
 };
 
 inline constexpr Tile kBackwardFp32[] = {
     {64, 32, 64, 4, 2, 1, "FMAs on fragments"},
     {128, 32, 32, 4, 2, 1, "twice as wide"},
     {128, 32, 32, 4, 1, 1, "shared memory under 112 KB a block"},
-    {256, 32, 32, 4, 2, 1, "twice as wide again"},
-    {256, 32, 32, 4, 1, 1, "shared memory under 212 KB a block"},
+    {256, 64, 32, 8, 1, 1, "twice as wide again; 32x32 with 4 warps would spill 1 KB"},
+    {256, 32, 32, 4, 1, 1, "shared memory under 214 KB a block"},
 };
 
 // dbias: a tile of it, and one block each of K, V, Q and dO at a time.

@@ -3,14 +3,13 @@
 //   flashtile_compile_variants EXPLAINED.txt [ARCHITECTURE ...]     sm_80 ..., default all
 //
 // A line for each variant; fails where one does not compile, spills registers or draws a warning, unless EXPLAINED.txt
-// says why.
+// says why and how much.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <exception>
 #include <fstream>
 #include <mutex>
-#include <regex>
 #include <set>
 #include <string>
 #include <thread>
@@ -19,30 +18,16 @@
 #include "cuda/jit/compile.h"
 #include "cuda/jit/render.h"
 #include "cuda/variants/compiler_report.h"
+#include "cuda/variants/explained.h"
 #include "cuda/variants/variants.h"
 
 namespace flashtile::variants {
 namespace {
 
-struct Explained {
-    std::regex pattern;
-    std::string line;
-    std::atomic<bool> used = false;
-};
-
-std::vector<std::unique_ptr<Explained>> read_explained(const char* path) {
+Explained read_explained(const char* path) {
     std::ifstream file(path);
     if (!file) throw std::runtime_error(std::string(path) + " cannot be read");
-    std::vector<std::unique_ptr<Explained>> list;
-    for (std::string line; std::getline(file, line);) {
-        if (line.empty() || line[0] == '#') continue;
-        const std::size_t reason = line.find(" # ");
-        if (reason == std::string::npos) throw std::runtime_error("no ' # reason' in: " + line);
-        auto& entry = list.emplace_back(std::make_unique<Explained>());
-        entry->pattern = line.substr(0, reason);
-        entry->line = line;
-    }
-    return list;
+    return Explained(file);
 }
 
 // "sm_80 backward fp16 d=256 dv=256 64x64 tile, 8 warps: packed dropout"
@@ -83,8 +68,7 @@ public:
                 for (std::size_t next = next_++; next < variants_.size(); next = next_++) compile(variants_[next]);
             });
         for (std::thread& thread : threads) thread.join();
-        for (const auto& entry : explained_)
-            if (!entry->used) fail("EXCUSES NOTHING: " + entry->line);
+        for (const std::string& line : explained_.unused()) fail("EXCUSES NOTHING: " + line);
         const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
         std::printf("%zu variants in %.0f s, %d failed, %d explained\n", variants_.size(), taken.count(),
                     failed_.load(), excused_.load());
@@ -103,7 +87,7 @@ private:
             for (const std::string& warning : report.warnings) text += "\n    " + warning;
             if (report.clean())
                 say("ok         " + text);
-            else if (excuse(name))
+            else if (excuse(name, report))
                 say("explained  " + text);
             else
                 fail("FAILED     " + text);
@@ -112,10 +96,9 @@ private:
         }
     }
 
-    bool excuse(const std::string& name) {
-        bool found = false;
-        for (const auto& entry : explained_)
-            if (std::regex_search(name, entry->pattern)) found = entry->used = true;
+    bool excuse(const std::string& name, const CompilerReport& report) {
+        const std::lock_guard lock(one_at_a_time_);
+        const bool found = explained_.excuses(name, report);
         if (found) ++excused_;
         return found;
     }
@@ -126,14 +109,14 @@ private:
     }
 
     void say(const std::string& text) {
-        const std::lock_guard lock(output_);
+        const std::lock_guard lock(one_at_a_time_);
         std::puts(text.c_str());
         std::fflush(stdout);
     }
 
     std::vector<Variant> variants_;
-    std::vector<std::unique_ptr<Explained>> explained_;
-    std::mutex output_;
+    Explained explained_;
+    std::mutex one_at_a_time_;
     std::atomic<std::size_t> next_ = 0;
     std::atomic<int> failed_ = 0, excused_ = 0;
 };

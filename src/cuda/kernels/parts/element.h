@@ -19,10 +19,11 @@ __device__ __forceinline__ unsigned warp_id() {
     return threadIdx.x / kLanes;
 }
 
-// Rows of B that a product takes: all of them.
+// Rows of B that a product takes: all of them. Of 16 rows as masks for pairs, one row, 8 rows as bits.
 struct KeepAll {
     __device__ static __forceinline__ uint2 masks(int) { return make_uint2(~0u, ~0u); }
     __device__ static __forceinline__ bool row(int) { return true; }
+    __device__ static __forceinline__ unsigned eight(int) { return ~0u; }
 };
 
 // How a tile of shared memory is read: as it lies, or with rows and columns exchanged.
@@ -253,7 +254,6 @@ struct Math<Element::fp32> {
               class Keep = KeepAll>
     __device__ static __forceinline__ void product(Fragments<MT, NT>& c, const float* a, const float* b,
                                                    const Keep& keep = {}) {
-        if constexpr (kFresh) c.clear();
         const unsigned g = lane_id() / 4, t = lane_id() % 4;
         const auto left = [&](int row, int k) {
             return kReadA == Read::as_stored ? a[row * kPitchA + k] : a[k * kPitchA + row];
@@ -261,27 +261,35 @@ struct Math<Element::fp32> {
         const auto right = [&](int k, int column) {
             return kReadB == Read::as_stored ? b[column * kPitchB + k] : b[k * kPitchB + column];
         };
-#pragma unroll 1
-        for (int chain = 0; chain < K; chain += kSum) {
-            Fragments<MT, NT> sum;
-            sum.clear();
+        const auto add_products = [&](Fragments<MT, NT>& sum, int first, int end) {
 #pragma unroll 4
-            for (int k = chain; k < (chain + kSum < K ? chain + kSum : K); ++k) {
+            for (int k = first; k < end; ++k) {
                 float x[MT][2];
 #pragma unroll
                 for (int m = 0; m < MT; ++m)
 #pragma unroll
                     for (int half = 0; half < 2; ++half) x[m][half] = left(m * 16 + half * 8 + g, k);
+                const bool kept = keep.row(k);
 #pragma unroll
                 for (int n = 0; n < NT; ++n) {
-                    const bool kept = keep.row(k);
                     const float y0 = kept ? right(k, n * 8 + 2 * t) : 0.0f;
                     const float y1 = kept ? right(k, n * 8 + 2 * t + 1) : 0.0f;
 #pragma unroll
                     for (int m = 0; m < MT; ++m) add(sum.c[m][n], x[m][0], x[m][1], y0, y1);
                 }
             }
-            c.add(sum);
+        };
+        if constexpr (kFresh) c.clear();
+        if constexpr (kFresh && K <= 2 * kSum) {  // no sum beside C: dQ has no registers for both
+            add_products(c, 0, K);
+        } else {
+#pragma unroll 1
+            for (int chain = 0; chain < K; chain += kSum) {
+                Fragments<MT, NT> sum;
+                sum.clear();
+                add_products(sum, chain, chain + kSum < K ? chain + kSum : K);
+                c.add(sum);
+            }
         }
     }
 
@@ -293,9 +301,7 @@ struct Math<Element::fp32> {
         sum.clear();
 #pragma unroll
         for (int tile = 0; tile < KT; ++tile) {
-            // keep's masks are for 16-bit pairs; a row of fp32 needs one bit of its half
-            const uint2 masks = keep.masks(tile / 2);
-            const unsigned mask = tile % 2 == 0 ? masks.x : masks.y;
+            const unsigned kept_rows = keep.eight(tile);
 #pragma unroll
             for (int k = 0; k < 8; ++k) {
                 float x[MT][2];
@@ -304,14 +310,13 @@ struct Math<Element::fp32> {
 #pragma unroll
                     for (int half = 0; half < 2; ++half)
                         x[m][half] = __shfl_sync(~0u, p.c[m][tile][k % 2 + 2 * half], quad + k / 2);
-                const bool kept = (__shfl_sync(~0u, mask, quad + k / 2) >> (k % 2 * 16) & 1) != 0;
+                if ((kept_rows >> k & 1) == 0) continue;  // P is zero there, V may be anything
                 const float* row = b + (tile * 8 + k) * kPitchB + 2 * t;
 #pragma unroll
                 for (int n = 0; n < NT; ++n) {
                     const float2 y = *reinterpret_cast<const float2*>(row + n * 8);
 #pragma unroll
-                    for (int m = 0; m < MT; ++m)
-                        add(sum.c[m][n], x[m][0], x[m][1], kept ? y.x : 0.0f, kept ? y.y : 0.0f);
+                    for (int m = 0; m < MT; ++m) add(sum.c[m][n], x[m][0], x[m][1], y.x, y.y);
                 }
             }
         }

@@ -126,16 +126,18 @@ __device__ __forceinline__ bool band_covers(const Sequence& seq, int i0, int i1,
 // Hides what lies outside the band or past the last key.
 template <KernelConfig config, int MT, int NT>
 __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence& seq, const Place& place) {
+    // Relative to this lane's first row and column, so that what is compared with is a constant, and one number for all
+    // rows, so that few registers hold it.
+    const int i = place.i0 + Place::row(0, 0), j = place.j0 + Place::column(0, 0);
+    const int end = clamp_to_int(Index{seq.seqlen_k} - j);
+    const int first = config.window ? clamp_to_int(seq.band.start(i) - j) : 0;
+    const int last = config.band ? clamp_to_int(seq.band.stop(i) - j) : 0;
 #pragma unroll
     for (int m = 0; m < MT; ++m)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int i = place.i0 + Place::row(m, 2 * half);
-            // relative to this lane's first column, so that what is compared with is a constant
-            const int origin = place.j0 + Place::column(0, 0);
-            int low = 0;
-            if constexpr (config.window) low = clamp_to_int(seq.band.first_key(i) - origin);
-            const int high = clamp_to_int((config.band ? seq.band.end_key(i, seq.seqlen_k) : seq.seqlen_k) - origin);
+            const int row = m * 16 + half * 8;
+            const int low = first + row, high = config.band ? smaller(last + row, end) : end;
 #pragma unroll
             for (int n = 0; n < NT; ++n)
 #pragma unroll
@@ -192,6 +194,12 @@ struct SeenColumns {
     }
     __device__ __forceinline__ uint2 masks(int k) const {
         return make_uint2(mask[2 * k], mask[2 * k + 1]);
+    }
+    // Bit k: column 8 n + k.
+    __device__ __forceinline__ unsigned eight(int n) const {
+        unsigned seen = ((mask[n] & 1) | (mask[n] >> 16 & 1) << 1) << (lane_id() % 4 * 2);
+        seen |= __shfl_xor_sync(~0u, seen, 1);
+        return seen | __shfl_xor_sync(~0u, seen, 2);
     }
 };
 
