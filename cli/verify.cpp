@@ -16,6 +16,7 @@
 #include "commands.h"
 #include "conformance/case_list.h"
 #include "conformance/judge.h"
+#include "number_checks.h"
 #include "shape_options.h"
 
 namespace flashtile::cli {
@@ -230,15 +231,15 @@ void add_problem_flags(CLI::App& command, VerifyArguments& a) {
     Case& c = a.problem;
     command.add_option("--lengths-q", c.lengths_q, "Packed sequences' queries, as 5,128,33")
         ->delimiter(',')
-        ->check(CLI::NonNegativeNumber)
+        ->check(at_least_0)
         ->group(group);
     command.add_option("--lengths-k", c.lengths_k, "Packed sequences' keys (default: as queries)")
         ->delimiter(',')
-        ->check(CLI::NonNegativeNumber)
+        ->check(at_least_0)
         ->group(group);
     command.add_option("--seqused-k", c.used_k, "Keys that each sequence uses")
         ->delimiter(',')
-        ->check(CLI::NonNegativeNumber)
+        ->check(at_least_0)
         ->group(group);
     command.add_option("--alibi", a.alibi, "Slopes per head (h) or per batch and head (bh)")
         ->check(CLI::IsMember({"h", "bh"}))
@@ -264,7 +265,7 @@ void add_verify(CLI::App& app, int& exit_code) {
         "  flashtile verify --random=200 --seed=1 --device=cuda    on a GPU\n"
         "  flashtile verify --case=options/ --isa=portable         the named cases that start so");
     auto* random = command->add_option("--random", arguments->random, "Random problems; --seed is the first one's")
-                       ->check(CLI::PositiveNumber);
+                       ->check(at_least_1);
     command->add_option("--case", arguments->case_prefix, "Cases of the conformance list whose names start so")
         ->excludes(random);
     add_problem_flags(*command, *arguments);
