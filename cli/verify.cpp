@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -112,7 +113,20 @@ std::string given_flags(const CLI::App& command) {
     return line;
 }
 
+// Random and named problems have sizes and options of their own; flags that would say others may not pass unheard.
+void refuse_flags_beside(const CLI::App& command, const std::string& source) {
+    std::set<std::string> heard = {source, "--json", "--isa", "--device"};
+    if (source == "--random") heard.insert("--seed");
+    for (const CLI::Option* option : command.get_options())
+        if (option->count() != 0 && !heard.contains(option->get_name()))
+            throw CLI::ValidationError(
+                option->get_name(),
+                "is given beside " + source + ", whose problems are made; allowed is one or the other");
+}
+
 std::vector<Job> jobs_of(const VerifyArguments& a, const CLI::App& command) {
+    if (a.random != 0) refuse_flags_beside(command, "--random");
+    if (!a.case_prefix.empty()) refuse_flags_beside(command, "--case");
     std::vector<Job> jobs;
     std::string where = a.attention.isa == "auto" ? "" : " --isa=" + a.attention.isa;
     if (a.attention.device != "cpu") where += " --device=" + a.attention.device;
