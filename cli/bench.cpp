@@ -5,6 +5,7 @@
 #include "bench/options.h"
 #include "bench/run.h"
 #include "commands.h"
+#include "number_checks.h"
 
 namespace flashtile::cli {
 namespace {
@@ -69,7 +70,7 @@ void add_bench(CLI::App& app, int& exit_code) {
         ->check(CLI::Range(1, 10000))
         ->capture_default_str();
     command->add_option("--minutes,--budget", options->minutes, "take fewer samples, to end after about this time")
-        ->check(CLI::PositiveNumber);
+        ->check(above_0);
     command->add_option("--json", options->json, "write the results to this file");
     command->add_option("--plot", options->plot, "draw speeds as the paper's Figure 4 into this PNG file");
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "commands.h"
 #include "conformance/case_list.h"
 #include "conformance/judge.h"
+#include "number_checks.h"
 #include "shape_options.h"
 
 namespace flashtile::cli {
@@ -111,7 +113,20 @@ std::string given_flags(const CLI::App& command) {
     return line;
 }
 
+// Random and named problems have sizes and options of their own; flags that would say others may not pass unheard.
+void refuse_flags_beside(const CLI::App& command, const std::string& source) {
+    std::set<std::string> heard = {source, "--json", "--isa", "--device"};
+    if (source == "--random") heard.insert("--seed");
+    for (const CLI::Option* option : command.get_options())
+        if (option->count() != 0 && !heard.contains(option->get_name()))
+            throw CLI::ValidationError(
+                option->get_name(),
+                "is given beside " + source + ", whose problems are made; allowed is one or the other");
+}
+
 std::vector<Job> jobs_of(const VerifyArguments& a, const CLI::App& command) {
+    if (a.random != 0) refuse_flags_beside(command, "--random");
+    if (!a.case_prefix.empty()) refuse_flags_beside(command, "--case");
     std::vector<Job> jobs;
     std::string where = a.attention.isa == "auto" ? "" : " --isa=" + a.attention.isa;
     if (a.attention.device != "cpu") where += " --device=" + a.attention.device;
@@ -230,15 +245,15 @@ void add_problem_flags(CLI::App& command, VerifyArguments& a) {
     Case& c = a.problem;
     command.add_option("--lengths-q", c.lengths_q, "Packed sequences' queries, as 5,128,33")
         ->delimiter(',')
-        ->check(CLI::NonNegativeNumber)
+        ->check(at_least_0)
         ->group(group);
     command.add_option("--lengths-k", c.lengths_k, "Packed sequences' keys (default: as queries)")
         ->delimiter(',')
-        ->check(CLI::NonNegativeNumber)
+        ->check(at_least_0)
         ->group(group);
     command.add_option("--seqused-k", c.used_k, "Keys that each sequence uses")
         ->delimiter(',')
-        ->check(CLI::NonNegativeNumber)
+        ->check(at_least_0)
         ->group(group);
     command.add_option("--alibi", a.alibi, "Slopes per head (h) or per batch and head (bh)")
         ->check(CLI::IsMember({"h", "bh"}))
@@ -264,7 +279,7 @@ void add_verify(CLI::App& app, int& exit_code) {
         "  flashtile verify --random=200 --seed=1 --device=cuda    on a GPU\n"
         "  flashtile verify --case=options/ --isa=portable         the named cases that start so");
     auto* random = command->add_option("--random", arguments->random, "Random problems; --seed is the first one's")
-                       ->check(CLI::PositiveNumber);
+                       ->check(at_least_1);
     command->add_option("--case", arguments->case_prefix, "Cases of the conformance list whose names start so")
         ->excludes(random);
     add_problem_flags(*command, *arguments);

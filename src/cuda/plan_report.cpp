@@ -1,25 +1,14 @@
 // plan_report.cpp: see plan_report.h.
 #include "cuda/plan_report.h"
 
-#include <cctype>
-#include <string_view>
-
 #include "core/error.h"
 #include "cuda/jit/compile.h"
+#include "cuda/jit/compiler_report.h"
 #include "cuda/jit/render.h"
 #include "cuda/json.h"
 
 namespace flashtile::gpu {
 namespace {
-
-// The number that stands before `words` in ptxas's report; -1 where they are not in it.
-int number_before(std::string_view log, std::string_view words) {
-    const std::size_t end = log.find(words);
-    if (end == std::string_view::npos) return -1;
-    std::size_t begin = end;
-    while (begin > 0 && std::isdigit(static_cast<unsigned char>(log[begin - 1])) != 0) --begin;
-    return begin == end ? -1 : std::stoi(std::string(log.substr(begin, end - begin)));
-}
 
 Members kernel_report(const PlannedKernel& kernel, int architecture, bool with_registers) {
     const KernelConfig& c = kernel.config;
@@ -37,10 +26,8 @@ Members kernel_report(const PlannedKernel& kernel, int architecture, bool with_r
         .add("why_not_sm90", kernel.why_not_sm90)
         .add("config", to_string(c));
     if (!with_registers) return report;
-    // Code that the driver finishes has no report.
-    const std::string log = compile(c, architecture, true).log;
-    if (const int registers = number_before(log, " registers"); registers >= 0)
-        report.add("registers", registers).add("spilled_bytes", number_before(log, " bytes spill stores"));
+    if (const CompilerReport made = read_report(compile(c, architecture, true).log); made.registers > 0)
+        report.add("registers", made.registers).add("spilled_bytes", made.spill_bytes);
     return report;
 }
 

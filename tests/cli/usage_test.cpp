@@ -29,6 +29,15 @@ TEST(Usage, UnknownWordsAreRefused) {
     expect_usage_error({"attend", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy"}, "--out is required");
 }
 
+TEST(Usage, NumbersThatAreTooSmallAreToldTheSmallest) {
+    expect_usage_error({"verify", "--batch=-1"}, "--batch: is -1, allowed is a whole number of at least 0\n");
+    expect_usage_error({"verify", "--lengths-q=5,-2"}, "is -2, allowed is a whole number of at least 0\n");
+    expect_usage_error({"verify", "--heads=0"}, "--heads: is 0, allowed is a whole number of at least 1\n");
+    expect_usage_error({"verify", "--heads=2.5"}, "--heads: is 2.5, allowed is a whole number of at least 1\n");
+    expect_usage_error({"verify", "--random=99999999999999999999"}, "allowed is a number that fits 64 bits\n");
+    expect_usage_error({"bench", "--minutes=0"}, "is 0, allowed is a number above 0\n");
+}
+
 TEST(Usage, VersionIsThatOfInfo) {
     const Ending version = flashtile({"--version"});
     EXPECT_EQ(version.exit_code, 0);

@@ -86,6 +86,20 @@ TEST(Verify, RefusesBadProblems) {
     expect_refused("--seed=-1", "--seed");
 }
 
+TEST(Verify, RefusesFlagsThatMadeProblemsWouldNotHear) {
+    for (const std::string source : {"--random=1", "--case=options/causal"})
+        for (const char* flag : {"--batch=2", "--head-dim=8", "--causal", "--dtype=bf16", "--lengths-q=5",
+                                 "--threads=1", "--mask=bhqk", "--deterministic"}) {
+            const Ending ending = flashtile({"verify", source, flag});
+            const std::string name = std::string(flag).substr(0, std::string(flag).find('='));
+            EXPECT_EQ(ending.exit_code, 2) << source << flag;
+            EXPECT_EQ(ending.err.find(name + ": is given beside " + source.substr(0, source.find('='))), 0U)
+                << ending.err;
+        }
+    EXPECT_EQ(flashtile({"verify", "--case=options/causal", "--seed=2"}).exit_code, 2);
+    EXPECT_EQ(flashtile({"verify", "--random=1", "--seed=2", "--isa=portable", "--json"}).exit_code, 0);
+}
+
 #ifdef FLASHTILE_WRONG_LIBRARY
 
 Command with_wrong_library(const Command& command) {

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "cuda/jit/compile.h"
+#include "cuda/jit/compiler_report.h"
 #include "cuda/jit/render.h"
-#include "cuda/variants/compiler_report.h"
 #include "cuda/variants/explained.h"
 #include "cuda/variants/variants.h"
 
@@ -79,7 +79,8 @@ private:
     void compile(const Variant& variant) {
         const std::string name = describe(variant);
         try {
-            const CompilerReport report = read_report(gpu::compile(variant.config, variant.architecture, true).log);
+            const gpu::CompilerReport report =
+                gpu::read_report(gpu::compile(variant.config, variant.architecture, true).log);
             char found[100];
             std::snprintf(found, sizeof found, "%3d registers, %d bytes of stack, %d spilled  ", report.registers,
                           report.stack_bytes, report.spill_bytes);
@@ -96,7 +97,7 @@ private:
         }
     }
 
-    bool excuse(const std::string& name, const CompilerReport& report) {
+    bool excuse(const std::string& name, const gpu::CompilerReport& report) {
         const std::lock_guard lock(one_at_a_time_);
         const bool found = explained_.excuses(name, report);
         if (found) ++excused_;

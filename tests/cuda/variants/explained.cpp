@@ -16,7 +16,7 @@ Explained::Explained(std::istream& file) {
     }
 }
 
-bool Explained::excuses(const std::string& name, const CompilerReport& report) {
+bool Explained::excuses(const std::string& name, const gpu::CompilerReport& report) {
     bool found = false;
     for (Explanation& entry : list_)
         if (report.spill_bytes <= entry.most_bytes && std::regex_search(name, entry.pattern)) found = entry.used = true;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/variants/compiler_report.h"
+#include "cuda/jit/compiler_report.h"
 
 namespace flashtile::variants {
 
@@ -24,7 +24,7 @@ public:
     explicit Explained(std::istream& file);
 
     // True if a line matches `name` and allows what `report` says was spilled.
-    bool excuses(const std::string& name, const CompilerReport& report);
+    bool excuses(const std::string& name, const gpu::CompilerReport& report);
 
     // The lines that have excused nothing yet.
     std::vector<std::string> unused() const;

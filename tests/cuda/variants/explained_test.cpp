@@ -13,8 +13,8 @@ Explained read(const std::string& text) {
     return Explained(file);
 }
 
-CompilerReport spilling(int bytes) {
-    CompilerReport report;
+gpu::CompilerReport spilling(int bytes) {
+    gpu::CompilerReport report;
     report.registers = 255;
     report.spill_bytes = bytes;
     return report;

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-namespace flashtile::variants {
+namespace flashtile::gpu {
 
 struct CompilerReport {
-    int registers = 0;
+    int registers = 0;  // 0: the log says nothing, as of code that the driver finishes
     int stack_bytes = 0;
     int spill_bytes = 0;                // stored and loaded
     std::vector<std::string> warnings;  // lines with a warning or a C75xx remark (serialised wgmma), whole
@@ -17,4 +17,4 @@ struct CompilerReport {
 
 CompilerReport read_report(const std::string& log);
 
-}  // namespace flashtile::variants
+}  // namespace flashtile::gpu

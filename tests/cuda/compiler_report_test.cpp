@@ -1,9 +1,9 @@
 // compiler_report_test.cpp: on logs as ptxas 13 writes them.
-#include "cuda/variants/compiler_report.h"
+#include "cuda/jit/compiler_report.h"
 
 #include <gtest/gtest.h>
 
-namespace flashtile::variants {
+namespace flashtile::gpu {
 namespace {
 
 constexpr const char* kClean =
@@ -42,4 +42,4 @@ TEST(CompilerReport, ALogThatSaysNothingIsNotClean) {
 }
 
 }  // namespace
-}  // namespace flashtile::variants
+}  // namespace flashtile::gpu
