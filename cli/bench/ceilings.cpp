@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bench/peak_kernels.h"
+#include "bench/pinned.h"
 #include "bench/tensors.h"
 
 namespace flashtile::cli::bench {
@@ -31,9 +32,11 @@ double seconds_together(int threads, int repeats, const std::function<void(int)>
             std::vector<std::jthread> others;
             for (int thread = 1; thread < threads; ++thread)
                 others.emplace_back([&, thread] {
+                    const Pinned here(thread);
                     all_ready.arrive_and_wait();
                     work(thread);
                 });
+            const Pinned here(0);
             all_ready.arrive_and_wait();
             work(0);
         }
@@ -86,6 +89,9 @@ double Ceilings::for_point(const Point& point) const {
 }
 
 double Ceilings::look(const Point& point) {
+    // OpenBLAS's threads go on spinning for 2^26 cycles when they are done, and would take half a core from what is
+    // measured next.
+    if (point.threads > 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     const char* name = by_dpbf16(point) ? "dpbf16" : "fma_fp32";
     double& best = (by_dpbf16(point) ? dpbf16 : fma_fp32).at(point.threads);
     for (const PeakKernel& kernel : peak_kernels()) {

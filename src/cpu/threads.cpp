@@ -29,11 +29,23 @@ void pause() {
 
 constexpr int kSpins = 4000;  // 20 to 50 microseconds of pauses: longer than the gap between the passes of a call
 
+// Moves the calling thread off a CPU, if it is there and may run elsewhere. A worker that slept is often woken on the
+// CPU of the caller, which is busy with the same job, and some kernels would leave both there for call after call.
+void move_off(int cpu) {
+    if (cpu < 0 || sched_getcpu() != cpu) return;
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
+    cpu_set_t others = allowed;
+    CPU_CLR(cpu, &others);
+    sched_setaffinity(0, sizeof others, &others);
+    sched_setaffinity(0, sizeof allowed, &allowed);  // it may come back, but has no reason to
+}
+
 class Pool {
 public:
     // Runs runner(slot) for slot in [0, slots), slot 0 on this thread; returns when all have returned.
     void run(std::int32_t slots, const std::function<void(std::int32_t)>& runner) {
-        Job job{runner, slots};
+        Job job{runner, slots, sched_getcpu()};
         {
             const std::lock_guard lock(mutex_);
             grow(slots - 1);
@@ -59,6 +71,7 @@ private:
     struct Job {
         const std::function<void(std::int32_t)>& runner;
         std::int32_t slots;
+        int callers_cpu;
         std::int32_t claimed = 0;              // guarded by the pool's mutex
         std::atomic<std::int32_t> running{0};  // workers inside runner
     };
@@ -95,6 +108,7 @@ private:
                 }
             }
             if (job != nullptr) {
+                move_off(job->callers_cpu);
                 job->runner(slot);
                 job->running.fetch_sub(1, std::memory_order_release);
                 continue;
