@@ -2,8 +2,8 @@
 
     python plot_bench.py RESULT.json PLOT.png
 
-Bars of GFLOP/s (on a GPU TFLOP/s) grouped over sequence length, one colour a method, one panel for each head dimension with and without
-the causal mask; one row of panels for each pass, dtype and thread count (on a GPU: burst or sustained) in the file.
+Bars of GFLOP/s (on a GPU TFLOP/s) grouped over sequence length, one colour a method, one panel for each head dimension
+with and without the causal mask; one row of panels for each pass, dtype and thread count (on a GPU: burst or sustained) in the file.
 """
 
 import json
@@ -22,6 +22,7 @@ METHODS = {
     "torch_sdpa": ("PyTorch scaled_dot_product_attention", "#e5c494"),
     "torch_flash": ("PyTorch FLASH_ATTENTION", "#e5c494"),
     "torch_cudnn": ("PyTorch CUDNN_ATTENTION", "#b3b3b3"),
+    "fa3": ("FlashAttention-3", "#66c2a5"),
     "flashtile": ("flashtile", "#d7301f"),
 }
 PASS_TITLES = {"forward": "forward", "backward": "backward", "both": "forward + backward"}
@@ -89,8 +90,8 @@ def draw(result, path):
         for handle, label in zip(*axes.get_legend_handles_labels()):
             entries.setdefault(label, handle)
     figure.suptitle(f"Attention speed, {result['machine'].get('gpu') or result['machine']['cpu']}", fontsize=11)
-    figure.legend(entries.values(), entries.keys(), loc="lower center", ncols=len(entries), fontsize=8, frameon=False)
-    figure.tight_layout(rect=(0, 0.5 / figure.get_figheight(), 1, 0.99))
+    figure.legend(entries.values(), entries.keys(), loc="lower center", ncols=min(3, len(entries)), fontsize=8, frameon=False)
+    figure.tight_layout(rect=(0, 0.6 / figure.get_figheight(), 1, 0.99))
     figure.savefig(path, dpi=130)
 
 
