@@ -79,6 +79,7 @@ std::string to_string(const Case& p) {
     layout("out", p.outputs);
     if (p.guard == Guard::page_after) text << " page-after";
     if (p.guard == Guard::page_before) text << " page-before";
+    if (p.early_key != 1.0) text << " early_key=" << p.early_key;
     if (p.magnitude_qk != 1.0) text << " magnitude_qk=" << p.magnitude_qk;
     if (p.magnitude_v != 1.0) text << " magnitude_v=" << p.magnitude_v;
     text << " data=" << p.data_seed;

@@ -29,6 +29,7 @@ public:
         memory();
         long_sequences();
         full_grids();
+        jumping_scores();
         return std::move(cases_);
     }
 
@@ -287,6 +288,22 @@ private:
                 c.bias_values = BiasValues::large;
                 c.magnitude_qk = 1e-9;
             }
+    }
+
+    // One key, which the walk from the last block comes to late, with scores far above all others: by a few doublings,
+    // and by more than fp32's exponent holds.
+    void jumping_scores() {
+        std::size_t n = 0;
+        for (const dtype type : kTypes)
+            for (const std::int64_t head_dim : {64, 128})
+                for (const double factor : {8.0, 60.0})
+                    for (const bool causal : {false, true}) {
+                        Case& c = add("jumping_scores/" + std::to_string(n++));
+                        size(c, 300, 530, 2, head_dim);
+                        c.type = type;
+                        c.causal = causal;
+                        c.early_key = factor;
+                    }
     }
 
     void packed_edges() {

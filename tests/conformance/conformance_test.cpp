@@ -77,6 +77,9 @@ TEST_P(Conformance, NothingToDo) {
 TEST_P(Conformance, Magnitudes) {
     run("magnitude/");
 }
+TEST_P(Conformance, JumpingScores) {
+    run("jumping_scores/");
+}
 TEST_P(Conformance, Scale) {
     run("scale/");
 }

@@ -196,6 +196,11 @@ void ProblemData::fill_tensors() {
     RandomSource random(p.data_seed);
     fill_normal(q, random, p.magnitude_qk);
     fill_normal(k, random, p.magnitude_qk);
+    if (p.early_key != 1.0) {
+        const auto row = static_cast<std::size_t>(p.kv_heads * p.head_dim);
+        for (std::size_t n = 0; n < k.size(); ++n)
+            if (n / row % at(p.seqlen_k) == 5) k.set(n, k.get(n) * p.early_key);
+    }
     fill_normal(v, random, p.magnitude_v);
     fill_normal(dout, random, 1.0);
     if (dlse.present()) fill_normal(dlse, random, 1.0);

@@ -10,8 +10,8 @@ namespace flashtile::gpu {
 template <class Visit>
 constexpr void visit_fields(const KernelConfig& config, Visit&& visit) {
     const auto& [kernel, element, head_dim, head_dim_v, value_slices, Br, Bc, warps, stages, warps_s, warps_dkv,
-                 warps_dq, blocks_per_sm, vector_bytes, lse, band, window, packed, seqused, scale_first, softcap, alibi, bias,
-                 mask, dropout, deterministic, lazy_rescale] = config;
+                 warps_dq, blocks_per_sm, vector_bytes, lse, band, window, packed, seqused, scale_first, softcap, alibi,
+                 bias, mask, dropout, deterministic, lazy_rescale] = config;
     visit("kernel", kernel);
     visit("element", element);
     visit("head_dim", head_dim);
