@@ -202,7 +202,7 @@ FLASHTILE_API const char* flashtile_last_error(void);
 FLASHTILE_API const char* flashtile_last_run(void);
 
 FLASHTILE_API const char* flashtile_version(void); /* "0.1.0" */
-FLASHTILE_API const char* flashtile_status_name(flashtile_status status);
+FLASHTILE_API const char* flashtile_status_name(int32_t status);
 
 /* 1 where this CPU and this build can run the instruction set. */
 FLASHTILE_API int flashtile_isa_available(flashtile_isa isa);

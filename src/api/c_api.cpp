@@ -108,7 +108,7 @@ const char* flashtile_version(void) {
     return FLASHTILE_VERSION_STRING;
 }
 
-const char* flashtile_status_name(flashtile_status status) {
+const char* flashtile_status_name(std::int32_t status) {
     switch (status) {
         case FLASHTILE_OK:
             return "ok";
