@@ -16,7 +16,7 @@ std::string cpuinfo(const std::string& name) {
 }
 
 std::string cpu_model() {
-    const std::string model = cpuinfo("model name");
+    std::string model = cpuinfo("model name");
     if (!model.empty()) return model;
     utsname system{};
     uname(&system);

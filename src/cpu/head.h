@@ -157,7 +157,7 @@ public:
 
     template <class T>
     T* take(int64_t count) {
-        T* piece = reinterpret_cast<T*>(next_);  // NOLINT(performance-no-int-to-ptr): see above
+        T* piece = reinterpret_cast<T*>(next_);
         next_ += static_cast<std::uintptr_t>(round_up(count * static_cast<int64_t>(sizeof(T)), 64));
         return piece;
     }
