@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "damage.h"
+#include "drawn_bytes.h"
 #include "io/npy.h"
 #include "require.h"
 
@@ -66,25 +67,18 @@ std::string drawn_file(FuzzedDataProvider& draw) {
 }
 
 void read(const std::string& drawn) {
-    // A copy of just this size: the address sanitizer sees a read past its end.
-    const std::vector<std::byte> file(reinterpret_cast<const std::byte*>(drawn.data()),
-                                      reinterpret_cast<const std::byte*>(drawn.data() + drawn.size()));
-    io::Array array;
-    try {
-        array = io::parse_npy(file, file_name);
-    } catch (const io::FileError& error) {
-        require(std::string(error.what()).starts_with(file_name + ": "), "an error names the file");
-        return;
-    }
-    const auto* values = static_cast<const std::byte*>(array.data);
-    require(values >= file.data() && array.bytes() == static_cast<std::size_t>(&*file.end() - values),
+    const std::vector<std::byte> file = exact_copy(drawn);
+    const auto array = parsed(file, file_name, io::parse_npy);
+    if (!array) return;
+    const auto* values = static_cast<const std::byte*>(array->data);
+    require(values >= file.data() && array->bytes() == static_cast<std::size_t>(&*file.end() - values),
             "the array is what follows the header");
-    if (array.dtype == io::DType::bf16) return;  // read, never written
-    const std::string header = io::npy_header(array.dtype, array.shape, file_name);
-    std::vector<std::byte> again(header.size() + array.bytes());
+    if (array->dtype == io::DType::bf16) return;  // read, never written
+    const std::string header = io::npy_header(array->dtype, array->shape, file_name);
+    std::vector<std::byte> again(header.size() + array->bytes());
     std::memcpy(again.data(), header.data(), header.size());
     const io::Array second = io::parse_npy(again, file_name);
-    require(second.dtype == array.dtype && second.shape == array.shape, "what is written is what is read");
+    require(second.dtype == array->dtype && second.shape == array->shape, "what is written is what is read");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "cuda/kernels/parts/query_gradient.h"
 #include "cuda/kernels/parts/ring.h"
 #include "cuda/kernels/parts/swizzled_store.h"
+#include "cuda/kernels/parts/tile_copy.h"
 #include "cuda/kernels/ptx/mbarrier.h"
 #include "cuda/kernels/ptx/tma.h"
 
@@ -87,27 +88,23 @@ struct BackwardSm90 {
     // One thread: K and V, then each block of Q with its LSE and of dO with its D.
     __device__ __forceinline__ void produce() {
         const int b = static_cast<int>(seq.b);
-        const auto load = [&](unsigned to, const TensorMap& map, unsigned barrier, int columns, int rows, int row,
-                              int head) {
-            for (int c = 0; c < columns; c += kChunk) ptx::tma_load(to + c * rows * 2, &map, barrier, c, row, head, b);
-        };
         if (steps == 0) return;
         ptx::mbarrier_arrive_expect(kv_full, kBytesK + kBytesV);
-        load(k, params.k_map, kv_full, kColumns, config.Bc, j0 - params.first_key, kv_head);
-        load(v, params.v_map, kv_full, kColumnsV, config.Bc, j0 - params.first_key, kv_head);
+        copy_tile(k, params.k_map, kv_full, kColumns, config.Bc, j0 - params.first_key, kv_head, b);
+        copy_tile(v, params.v_map, kv_full, kColumnsV, config.Bc, j0 - params.first_key, kv_head, b);
         for (int n = 0; n < steps; ++n) {
             const int head = head_of(n), i0 = query_of(n);
             const Index row = (head * params.units + seq.first_unit(params, config.packed, config.Br)) * config.Br + i0;
             q_ring.wait_empty();
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ + kBytesRow);
-            load(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
-                 i0 - params.first_query, head);
+            copy_tile(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
+                      i0 - params.first_query, head, b);
             ptx::tma_load_bytes(lse + q_ring.stage * kBytesRow, params.ws_lse + row, kBytesRow, q_ring.full_barrier());
             q_ring.advance();
             dout_ring.wait_empty();
             ptx::mbarrier_arrive_expect(dout_ring.full_barrier(), kBytesDO + kBytesRow);
-            load(dout + dout_ring.stage * kBytesDO, params.dout_map, dout_ring.full_barrier(), kColumnsV, config.Br,
-                 i0 - params.first_query, head);
+            copy_tile(dout + dout_ring.stage * kBytesDO, params.dout_map, dout_ring.full_barrier(), kColumnsV,
+                      config.Br, i0 - params.first_query, head, b);
             ptx::tma_load_bytes(D + dout_ring.stage * kBytesRow, params.ws_D + row, kBytesRow,
                                 dout_ring.full_barrier());
             dout_ring.advance();

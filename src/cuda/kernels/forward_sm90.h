@@ -9,11 +9,11 @@
 #include "cuda/kernels/parts/quad_store.h"
 #include "cuda/kernels/parts/ring.h"
 #include "cuda/kernels/parts/softmax.h"
+#include "cuda/kernels/parts/tile_copy.h"
 #include "cuda/kernels/parts/tile_schedule.h"
 #include "cuda/kernels/parts/wgmma_product.h"
 #include "cuda/kernels/ptx/mbarrier.h"
 #include "cuda/kernels/ptx/shared_memory.h"
-#include "cuda/kernels/ptx/tma.h"
 
 namespace flashtile {
 
@@ -105,24 +105,16 @@ struct ForwardSm90 {
         const int blocks = empty ? 0 : tile.blocks;
         const int h = static_cast<int>(tile.seq.h), kv_head = static_cast<int>(tile.seq.kv_head(params));
         const int b = static_cast<int>(tile.seq.b);
-        const auto load = [&](unsigned to, const TensorMap& map, unsigned barrier, int columns, int rows, int row,
-                              int head) {
-            for (int c = 0; c < columns; c += kChunk) ptx::tma_load(to + c * rows * 2, &map, barrier, c, row, head, b);
+        // Block n of K or V to the next stage of its ring.
+        const auto load = [&](auto& ring, unsigned stages, int bytes, const TensorMap& map, int columns, int n) {
+            ring.wait_empty();
+            ptx::mbarrier_arrive_expect(ring.full_barrier(), bytes);
+            copy_tile(stages + ring.stage * bytes, map, ring.full_barrier(), columns, config.Bc,
+                      tile.key_of(n) - params.first_key, kv_head, b);
+            ring.advance();
         };
-        const auto load_k = [&](int n) {
-            k_ring.wait_empty();
-            ptx::mbarrier_arrive_expect(k_ring.full_barrier(), kBytesK);
-            load(k + k_ring.stage * kBytesK, params.k_map, k_ring.full_barrier(), kColumns, config.Bc,
-                 tile.key_of(n) - params.first_key, kv_head);
-            k_ring.advance();
-        };
-        const auto load_v = [&](int n) {
-            v_ring.wait_empty();
-            ptx::mbarrier_arrive_expect(v_ring.full_barrier(), kBytesV);
-            load(v + v_ring.stage * kBytesV, params.v_map, v_ring.full_barrier(), kColumnsV, config.Bc,
-                 tile.key_of(n) - params.first_key, kv_head);
-            v_ring.advance();
-        };
+        const auto load_k = [&](int n) { load(k_ring, k, kBytesK, params.k_map, kColumns, n); };
+        const auto load_v = [&](int n) { load(v_ring, v, kBytesV, params.v_map, kColumnsV, n); };
         if (blocks > 0) load_k(0);
         q_ring.wait_empty();
         const Slot before = Slot::read(slot());
@@ -131,8 +123,8 @@ struct ForwardSm90 {
             ptx::mbarrier_arrive(q_ring.full_barrier());
         } else {
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ);
-            load(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
-                 tile.i0 - params.first_query, h);
+            copy_tile(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
+                      tile.i0 - params.first_query, h, b);
         }
         q_ring.advance();
         for (int n = 1; n < blocks; ++n) {
@@ -213,9 +205,8 @@ struct ForwardSm90 {
             if constexpr (kSkips) {
 #pragma unroll 1
                 for (; n < tile.blocks; ++n) step.template operator()<true>(n);
-            }
-            if constexpr (kSkips)
                 if (!__all_sync(~0u, sound)) Slot::ask_again(slot());
+            }
             release_query();
             v_ring.wait_full();
             accumulate(o, p);
