@@ -30,24 +30,23 @@ class Library:
         return self.text("last_run")
 
     def forward(self, q, k, v, out, lse, **options):
-        return self.prepared("forward", (q, k, v, *NO_OPTIONS, out, lse), **options)
+        return self.prepared("forward", (q, k, v, *NO_OPTIONS), (out, lse), **options)
 
     def backward(self, q, k, v, out, lse, dout, dq, dk, dv, **options):
-        return self.prepared("backward", (q, k, v, *NO_OPTIONS, out, lse, dout, None, dq, dk, dv, None), **options)
+        return self.prepared("backward", (q, k, v, *NO_OPTIONS, out, lse, dout, None), (dq, dk, dv, None), **options)
 
-    def prepared(self, name, tensors, causal=False, dropout=0.0, seed=0, deterministic=False):
-        rng = torch.tensor([seed, 0], device=tensors[0].device) if dropout else None
-        call = self.call(name)
-        call.fill(tensors, -1, -1, int(causal), 0, None, 0.0, -1, -1, dropout, deterministic, False, rng)
-        return Prepared(call, (tensors, rng))
+    def prepared(self, name, given, made, causal=False, dropout=0.0, seed=0, deterministic=False):
+        rng = torch.tensor([seed, 0], device=given[0].device) if dropout else None
+        call = self.call(name, given, made, -1, -1, int(causal), 0, None, 0.0, -1, -1, dropout, deterministic, False)
+        return Prepared(call, (given, made), rng)
 
 
 class Prepared:
-    def __init__(self, call, kept):
-        self.call, self.kept = call, kept
+    def __init__(self, call, kept, rng):
+        self.call, self.kept, self.rng = call, kept, rng
 
     def __call__(self):
-        self.call.submit()
+        self.call.submit(self.rng)
 
     def workspace(self):
         """Bytes that the call uses beside its results."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Optional, TypedDict, Union, overload
 import torch
 from torch import Tensor
 
-from ._ops import attend, innermost
+from ._ops import attend
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -19,13 +19,6 @@ _ALIGNMENTS = {"bottom-right": 0, "top-left": 1}  # flashtile_alignment; a causa
 def draw(q: Tensor) -> Tensor:
     """The seed and offset of a call's dropout, from PyTorch's generator of q's device."""
     return torch.randint(torch.iinfo(torch.int64).max, (2,), device=q.device)
-
-
-def _broadcastable(tensor: Optional[Tensor]) -> Optional[Tensor]:
-    """As `innermost`, for a tensor that may repeat along its innermost dimension."""
-    if tensor is None or tensor.dim() == 0 or tensor.stride(-1) == 0:
-        return tensor
-    return innermost(tensor)
 
 
 class Options(TypedDict, total=False):
@@ -127,11 +120,10 @@ def attention(
     alignment = _ALIGNMENTS.get(align)
     if alignment is None:
         raise ValueError(f"align is {align!r}, allowed are {', '.join(map(repr, _ALIGNMENTS))}")
-    rng = draw(q) if dropout_p != 0.0 else None
-    out, lse = attend((
-        innermost(q), innermost(k), innermost(v), alibi_slopes, _broadcastable(bias), _broadcastable(mask),
-        cu_seqlens_q, cu_seqlens_k, seqused_k, -1 if max_seqlen_q is None else max_seqlen_q,
-        -1 if max_seqlen_k is None else max_seqlen_k, alignment + 1 if causal else 0, alignment, scale, softcap,
-        *window, dropout_p, deterministic or torch.are_deterministic_algorithms_enabled(), batch_invariant, rng),
-        return_lse)
+    out, lse = attend(
+        (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k),
+        (-1 if max_seqlen_q is None else max_seqlen_q, -1 if max_seqlen_k is None else max_seqlen_k,
+         alignment + 1 if causal else 0, alignment, scale, softcap, *window, dropout_p,
+         deterministic or torch.are_deterministic_algorithms_enabled(), batch_invariant),
+        draw(q) if dropout_p != 0.0 else None, return_lse)
     return (out, lse) if return_lse else out
