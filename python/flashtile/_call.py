@@ -144,14 +144,15 @@ class Call:
             fail(status)
         return size.value
 
-    def submit(self, rng: Optional[Tensor] = None, workspace: int = 0, workspace_size: int = 0) -> None:
+    def submit(self, rng: Optional[Tensor] = None, workspace: Optional[Tensor] = None) -> None:
         """Calls the library. rng holds dropout's seed and offset."""
         words = self.words
         if rng is not None and self.dropout:
             words[SEEDS], words[SEEDS + 1] = seed_and_offset(rng, self.device)
         if self.kind == CUDA:
             words[STREAM] = stream_of(self.kind, self.index)
-            words[WORKSPACE], words[WORKSPACE + 1] = workspace, workspace_size
+            if workspace is not None:
+                words[WORKSPACE], words[WORKSPACE + 1] = workspace.data_ptr(), workspace.numel()
         elif not _own_threads:
             self.numbers[THREADS] = torch.get_num_threads()
         status = self.function(*self.arguments)

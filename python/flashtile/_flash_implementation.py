@@ -13,10 +13,8 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from ._attention import draw
+from ._attention import BOTTOM_RIGHT, TOP_LEFT, draw
 from ._ops import attend, backward_op
-
-TOP_LEFT, BOTTOM_RIGHT = 2, 1  # flashtile_causal
 
 
 def register_flash_attention_impl() -> None:

@@ -12,28 +12,12 @@ from typing import Any, NoReturn, Optional
 import torch
 from torch import Tensor
 
-from ._run import run, usable
+from ._call import Tensors
+from ._run import Calls, calls_of, complete, gradients, results, turned, usable
 
 # The operators' arguments are nine tensors, the options that a Call takes, and dropout's seed and offset: a tensor too
 # (int64, 2 of them, on q's device), so that nothing synchronises and a CUDA graph draws afresh at each replay.
 _TENSORS = 9
-
-
-def _results(given: Sequence[Any], want_lse: bool = True) -> tuple[Tensor, Tensor | None]:
-    """Empty out and lse. Rows that belong to no sequence are never written, and so start at zero; so it is with dq, dk
-    and dv."""
-    q, _, v, _, _, _, cu_seqlens_q, *_ = given
-    packed = cu_seqlens_q is not None
-    new = q.new_zeros if packed else q.new_empty
-    shape = (q.shape[1], q.shape[0]) if packed else (q.shape[0], q.shape[2], q.shape[1])
-    return new((*q.shape[:-1], v.shape[-1])), new(shape, dtype=torch.float32) if want_lse else None
-
-
-def _gradients(given: Sequence[Any], need_dbias: bool) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    q, k, v, _, bias, _, cu_seqlens_q, *_ = given
-    new = torch.empty_like if cu_seqlens_q is None else torch.zeros_like
-    dbias = torch.empty(bias.shape, dtype=bias.dtype, device=bias.device) if need_dbias else None
-    return new(q), new(k), new(v), dbias
 
 
 def _forward(
@@ -43,9 +27,10 @@ def _forward(
     window_left: int, window_right: int, dropout: float, deterministic: bool, batch_invariant: bool,
     rng: Optional[Tensor],
 ) -> tuple[Tensor, Tensor]:
-    out, lse = run("forward", (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k),
-                   (max_seqlen_q, max_seqlen_k, causal, alignment, scale, softcap, window_left, window_right, dropout,
-                    deterministic, batch_invariant), rng, True, _results)
+    given = (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k)
+    options = (max_seqlen_q, max_seqlen_k, causal, alignment, scale, softcap, window_left, window_right, dropout,
+               deterministic, batch_invariant)
+    out, lse = calls_of("forward", given, options, True).run(given, rng)
     return out, lse
 
 
@@ -56,10 +41,10 @@ def _backward(
     window_left: int, window_right: int, dropout: float, deterministic: bool, batch_invariant: bool,
     rng: Optional[Tensor], out: Tensor, lse: Tensor, dout: Tensor, dlse: Optional[Tensor], need_dbias: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    dq, dk, dv, dbias = run(
-        "backward", (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k, out, lse, dout, dlse),
-        (max_seqlen_q, max_seqlen_k, causal, alignment, scale, softcap, window_left, window_right, dropout,
-         deterministic, batch_invariant), rng, need_dbias, _gradients)
+    given = (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k, out, lse, dout, dlse)
+    options = (max_seqlen_q, max_seqlen_k, causal, alignment, scale, softcap, window_left, window_right, dropout,
+               deterministic, batch_invariant)
+    dq, dk, dv, dbias = calls_of("backward", given, options, need_dbias).run(given, rng)
     return dq, dk, dv, q.new_empty(0) if dbias is None else dbias
 
 
@@ -69,12 +54,12 @@ backward_op = torch.library.custom_op("flashtile::backward", _backward, mutates_
 
 @forward_op.register_fake
 def _(*arguments):
-    return _results(arguments[:_TENSORS])
+    return results(arguments[:_TENSORS])
 
 
 @backward_op.register_fake
 def _(q, *rest):
-    dq, dk, dv, dbias = _gradients((q, *rest), rest[-1])
+    dq, dk, dv, dbias = gradients((q, *rest), rest[-1])
     return dq, dk, dv, q.new_empty(0) if dbias is None else dbias
 
 
@@ -87,16 +72,23 @@ def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
 
 def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
     """The gradients of forward_op's arguments."""
-    *given, out, lse, rng = ctx.saved_tensors
-    none = (None,) * (len(ctx.options) + _TENSORS - 4)
+    *given, rng = ctx.saved_tensors
+    return *_by_operator(given, ctx.options, rng, dout, dlse, ctx.needs_input_grad[4]), *(None,) * (len(ctx.options) + 1)
+
+
+def _by_operator(given: Sequence[Tensor | None], options: tuple, rng: Tensor | None, dout: Tensor | None,
+                 dlse: Tensor | None, need_dbias: bool, heads_first: bool = False) -> tuple[Tensor | None, ...]:
+    """The gradients of the nine tensors. Where those of gradients are asked for, the operator says that it has none."""
     if dout is None and dlse is None:
-        return None, None, None, None, None, *none
-    given = usable((*given, out, lse, torch.zeros_like(out) if dout is None else dout, dlse))
-    need_dbias = ctx.needs_input_grad[4]
-    # Where gradients of gradients are asked for, the operator says that it has none.
+        return (None,) * _TENSORS
+    *inputs, out, _ = given
+    given = (*given, torch.zeros_like(out) if dout is None else dout, dlse)  # type: ignore[arg-type]
+    given = usable(turned(given) if heads_first else given)
     operator = _TransformedBackward.apply if _transformed() else backward_op
-    dq, dk, dv, dbias = operator(*given[:_TENSORS], *ctx.options, rng, *given[_TENSORS:], need_dbias)
-    return dq, dk, dv, None, dbias if need_dbias else None, *none
+    dq, dk, dv, dbias = operator(*given[:_TENSORS], *options, rng, *given[_TENSORS:], need_dbias)
+    if heads_first:
+        dq, dk, dv = turned((dq, dk, dv))
+    return dq, dk, dv, None, dbias if need_dbias else None, None, None, None, None
 
 
 forward_op.register_autograd(_differentiate, setup_context=_remember)
@@ -127,16 +119,16 @@ class _Transformed(torch.autograd.Function):
 
 
 class _Eager(torch.autograd.Function):
-    """What forward_op is, without the dispatcher: of the tensors, the options, rng, and whether lse is a result.
-    Forward has its context as an argument, since with a setup_context PyTorch would look up its signature at each call,
-    which takes longer than all else here."""
+    """What forward_op is, without the dispatcher: of Calls, rng, whether lse is a result, and the tensors. Forward has
+    its context as an argument, since with a setup_context PyTorch would look up its signature at each call, which takes
+    longer than all else here."""
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Tensor | tuple[Tensor, Tensor]:  # type: ignore[override]
-        *given, options, rng, want_lse = inputs
-        out, lse = run("forward", given, options, rng, True, _results)
-        ctx.save_for_backward(*given, out, lse, rng)
-        ctx.options = options
+    def forward(ctx: Any, calls: Calls, rng: Tensor | None, want_lse: bool,  # type: ignore[override]
+                *given: Tensor | None) -> Tensor | tuple[Tensor, Tensor]:
+        out, lse = calls.run(given, rng)
+        ctx.save_for_backward(*given, out, lse)
+        ctx.calls, ctx.rng = calls, rng
         if not want_lse:
             return out
         ctx.set_materialize_grads(False)
@@ -145,11 +137,18 @@ class _Eager(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Tensor | None,  # type: ignore[override]
                  dlse: Tensor | None = None) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled() or dout is None or not eager((dout, dlse)):
-            return *_differentiate(ctx, dout, dlse)[:_TENSORS], None, None, None
-        *given, rng = ctx.saved_tensors
-        dq, dk, dv, dbias = run("backward", (*given, dout, dlse), ctx.options, rng, ctx.needs_input_grad[4], _gradients)
-        return dq, dk, dv, None, dbias, None, None, None, None, None, None, None
+        given = ctx.saved_tensors
+        alone = len(given) < _TENSORS  # q, k and v
+        need_dbias = not alone and ctx.needs_input_grad[3 + 4]
+        if dout is None or torch.is_grad_enabled() or not eager((dout, dlse)):
+            grads = _by_operator(complete(given), ctx.calls.options, ctx.rng, dout, dlse, need_dbias,
+                                 ctx.calls.heads_first)
+            return None, None, None, *(grads[:3] if alone else grads)
+        given = (*given, dout, dlse)
+        dq, dk, dv, dbias = ctx.calls.backward(given, need_dbias).run(given, ctx.rng)
+        if alone:
+            return None, None, None, dq, dk, dv
+        return None, None, None, dq, dk, dv, None, dbias, None, None, None, None
 
 
 # Function.apply without its Python half, which looks for torch.func's transforms.
@@ -175,17 +174,21 @@ def _transformed() -> bool:
     return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 
 
-def attend(given: tuple[Optional[Tensor], ...], options: tuple, rng: Optional[Tensor],
-           want_lse: bool = True) -> tuple[Tensor, Any]:
-    """(out, lse), differentiable in q, k, v and bias; lse may be None where not wanted. `given` are nine tensors,
-    options and rng the rest of forward_op's arguments."""
+def attend(given: Tensors, options: tuple, rng: Optional[Tensor], want_lse: bool = True,
+           heads_first: bool = False) -> tuple[Tensor, Any]:
+    """(out, lse), differentiable in q, k, v and bias; lse may be None where not wanted. `given` are q, k, v, or they and
+    six more; options and rng are the rest of forward_op's arguments. heads_first: q, k, v and out are (batch, heads,
+    seqlen, head_dim), and nothing is packed."""
     if not eager(given):
         operator = _Transformed.apply if _transformed() else forward_op
-        return operator(*usable(given), *options, rng)
+        given = complete(given)
+        out, lse = operator(*usable(turned(given) if heads_first else given), *options, rng)
+        return out.transpose(1, 2) if heads_first else out, lse
     if torch.is_grad_enabled():
-        q, k, v, _, bias, *_ = given
-        if q.requires_grad or k.requires_grad or v.requires_grad or (bias is not None and bias.requires_grad):
-            recorded = _record(*given, options, rng, want_lse)
-            return recorded if want_lse else (recorded, None)
-    out, lse = run("forward", given, options, rng, want_lse, _results)
+        for tensor in given:
+            if tensor is not None and tensor.requires_grad:
+                calls = calls_of("forward", given, options, True, heads_first)
+                recorded = _record(calls, rng, want_lse, *given)
+                return recorded if want_lse else (recorded, None)
+    out, lse = calls_of("forward", given, options, want_lse, heads_first).run(given, rng)
     return out, lse
