@@ -8,6 +8,9 @@ Three passes: forward without gradients, forward that autograd records, and forw
 same values in the layout that it is made for. The methods' samples alternate in one run, in an order that rotates;
 medians count. On CUDA a sample starts with an idle GPU and ends when the host has submitted its calls. The exit code is
 1 where flashtile.attention takes longer than PyTorch.
+
+Two rows more say where flashtile's time goes: "library alone" submits filled structs, forward (and backward) with no
+autograd, results or checks; "autograd alone" is a torch.autograd.Function that makes results and computes nothing.
 """
 
 import argparse
@@ -22,6 +25,7 @@ import torch
 import torch.nn.functional as F
 
 import flashtile
+from flashtile._call import Call
 
 BATCH, HEADS, SEQLEN, HEAD_DIM = 1, 8, 64, 64
 # Name: function and whether its tensors are (batch, seqlen, heads, head_dim).
@@ -40,6 +44,36 @@ def tensors(rows, device, dtype):
     generator = torch.Generator().manual_seed(0)
     made = [torch.randn(BATCH, HEADS, SEQLEN, HEAD_DIM, generator=generator) for _ in range(4)]
     return [(t.transpose(1, 2) if rows else t).contiguous().to(device, dtype) for t in made]
+
+
+class Nothing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v):
+        out, lse = torch.empty_like(q), torch.empty_like(q)
+        ctx.save_for_backward(q, k, v, out, lse)
+        return out
+
+    @staticmethod
+    def backward(ctx, dout):
+        return tuple(torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3])
+
+
+def library_alone(which, q, k, v, dout):
+    """Submits structs that were filled once."""
+    results = (torch.empty_like(q), torch.empty(BATCH, HEADS, SEQLEN, device=q.device))
+    gradients = (*map(torch.empty_like, (q, k, v)), None)
+    options = (-1, -1, 0, 0, None, 0.0, -1, -1, 0.0, False, False)
+    inputs = (q, k, v, *(None,) * 6)
+    forward = Call("forward", inputs, results, *options)
+    backward = Call("backward", (*inputs, *results, dout, None), gradients, *options)
+    workspace = torch.empty(backward.workspace(), dtype=torch.uint8, device=q.device) if q.is_cuda else None
+
+    def submit(kept=(q, k, v, dout, results, gradients)):  # the structs hold but addresses
+        forward.submit()
+        if which == "forward and backward":
+            backward.submit(None, workspace)
+
+    return submit
 
 
 def call_of(function, which, q, k, v, dout):
@@ -86,6 +120,9 @@ def main():
     for which in PASSES:
         calls = {name: call_of(function, which, *tensors(rows, a.device, getattr(torch, dtype)))
                  for name, (function, rows) in METHODS.items()}
+        rows = tensors(True, a.device, getattr(torch, dtype))
+        calls["library alone"] = library_alone(which, *rows)
+        calls["autograd alone"] = call_of(Nothing.apply, which, *rows)
         microseconds[which] = measure(calls, a.calls, a.samples, torch.cuda.synchronize if cuda else lambda: None)
         print(which)
         for name, median in microseconds[which].items():

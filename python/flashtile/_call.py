@@ -1,8 +1,8 @@
 """Torch tensors and options to one call of the C ABI (include/flashtile/flashtile.h), at little cost.
 
 The structs of a call lie one after the other in one piece of memory: options, inputs, results, then a flashtile_tensor
-for each argument. Calls that differ in addresses only may use them again (_run.py does), since filling them takes longer
-than all the rest of a small call. tests/test_abi.py holds the layouts to those of a C compiler.
+for each argument. Calls that differ in addresses only may use them again (_run.py does), since filling them takes
+longer than all the rest of a small call. tests/test_abi.py holds the layouts to those of a C compiler.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ctypes
 import os
 from collections.abc import Sequence
 from struct import Struct, calcsize
-from typing import NoReturn, Optional
+from typing import Any, NoReturn, Optional
 
 import torch
 from torch import Tensor
@@ -30,13 +30,13 @@ OPTION_FIELDS = ("size", "causal", "alignment", "has_scale", "scale", "softcap",
 # Where the options lie that `Call.submit` sets, in words of 8 bytes: seed_ptr and offset_ptr, stream, workspace and its
 # size; threads in words of 4.
 WORD = 8
-SEEDS, STREAM, THREADS = calcsize("N3i2fqqd2Q") // WORD, calcsize("N3i2fqqd2Q2P5iP") // WORD, calcsize("N3i2fqqd2Q2P3i") // 4
-WORKSPACE = STREAM + 1
+SEEDS, STREAM = calcsize("N3i2fqqd2Q") // WORD, calcsize("N3i2fqqd2Q2P5iP") // WORD
+WORKSPACE, THREADS = STREAM + 1, calcsize("N3i2fqqd2Q2P3i") // 4
 INPUTS = Struct("N9P2q")
 INPUT_NAMES = ("q", "k", "v", "alibi_slopes", "bias", "mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")
 RESULT_NAMES = {"forward": ("out", "lse"),
                 "backward": ("out", "lse", "dout", "dlse", "dq", "dk", "dv", "dbias")}
-Tensors = Sequence[Optional[Tensor]]
+Tensors = Sequence[Any]  # None where one is absent
 # A flashtile_tensor by its rank: what lies past the rank is never read.
 TENSORS = [Struct(f"P4i{rank}q{8 * (MAX_RANK - rank)}x{rank}q{8 * (MAX_RANK - rank)}x") for rank in range(MAX_RANK + 1)]
 _PACK = [tensor.pack_into for tensor in TENSORS]
@@ -94,8 +94,8 @@ class Call:
                  dropout: float, deterministic: bool, batch_invariant: bool):
         self.function = getattr(library, "flashtile_" + name)
         self.workspace_function = getattr(library, f"flashtile_{name}_workspace")
-        self.device = made[0].device  # type: ignore[union-attr]
-        self.kind, self.index = place = device_of(made[0], RESULT_NAMES[name][0])  # type: ignore[arg-type]
+        self.device = given[0].device
+        self.kind, self.index = place = device_of(given[0], "q")
         self.dropout = dropout
         results = Struct(f"N{len(RESULT_NAMES[name])}P")
         inputs = OPTIONS.size
@@ -124,7 +124,7 @@ class Call:
         INPUTS.pack_into(memory, inputs, INPUTS.size, *pointers[:len(INPUT_NAMES)], max_seqlen_q, max_seqlen_k)
         results.pack_into(memory, outputs, results.size, *pointers[len(INPUT_NAMES):])
         self.arguments = (base, base + inputs, base + outputs)
-        self.words, self.numbers = memoryview(memory).cast("N"), memoryview(memory).cast("i")
+        self.words, self.numbers = memoryview(memory).cast("Q"), memoryview(memory).cast("i")
         self.data = [at // WORD for at in tensors]  # of each tensor's address
 
     def point(self, given: Tensors, made: Tensors) -> int:
@@ -151,10 +151,10 @@ class Call:
             words[SEEDS], words[SEEDS + 1] = seed_and_offset(rng, self.device)
         if self.kind == CUDA:
             words[STREAM] = stream_of(self.kind, self.index)
-            if workspace is not None:
-                words[WORKSPACE], words[WORKSPACE + 1] = workspace.data_ptr(), workspace.numel()
         elif not _own_threads:
             self.numbers[THREADS] = torch.get_num_threads()
+        if workspace is not None:
+            words[WORKSPACE], words[WORKSPACE + 1] = workspace.data_ptr(), workspace.numel()
         status = self.function(*self.arguments)
         if status:
             fail(status)

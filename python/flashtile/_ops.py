@@ -1,7 +1,7 @@
 """Attention as PyTorch operators: torch.ops.flashtile.forward and .backward, with fake kernels and autograd.
 
 Tracers (torch.compile, torch.export, make_fx), transforms and tensor subclasses need the operators. A plain eager call
-does not, and going round the dispatcher saves 10 to 20 microseconds of it: `attend` chooses.
+does not, and going round the dispatcher saves most of its time: `attend` chooses.
 """
 
 from __future__ import annotations
@@ -17,39 +17,32 @@ from ._run import Calls, calls_of, complete, gradients, results, turned, usable
 
 # The operators' arguments are nine tensors, the options that a Call takes, and dropout's seed and offset: a tensor too
 # (int64, 2 of them, on q's device), so that nothing synchronises and a CUDA graph draws afresh at each replay.
-_TENSORS = 9
+_TENSORS, _OPTIONS = 9, 11
+_ARGUMENTS = ("Tensor q, Tensor k, Tensor v, Tensor? alibi_slopes, Tensor? bias, Tensor? mask, Tensor? cu_seqlens_q, "
+              "Tensor? cu_seqlens_k, Tensor? seqused_k, SymInt max_seqlen_q, SymInt max_seqlen_k, int causal, "
+              "int alignment, float? scale, float softcap, SymInt window_left, SymInt window_right, float dropout, "
+              "bool deterministic, bool batch_invariant, Tensor? rng")
+_GRADIENTS = "Tensor out, Tensor lse, Tensor dout, Tensor? dlse, bool need_dbias"
 
 
-def _forward(
-    q: Tensor, k: Tensor, v: Tensor, alibi_slopes: Optional[Tensor], bias: Optional[Tensor], mask: Optional[Tensor],
-    cu_seqlens_q: Optional[Tensor], cu_seqlens_k: Optional[Tensor], seqused_k: Optional[Tensor],
-    max_seqlen_q: int, max_seqlen_k: int, causal: int, alignment: int, scale: Optional[float], softcap: float,
-    window_left: int, window_right: int, dropout: float, deterministic: bool, batch_invariant: bool,
-    rng: Optional[Tensor],
-) -> tuple[Tensor, Tensor]:
-    given = (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k)
-    options = (max_seqlen_q, max_seqlen_k, causal, alignment, scale, softcap, window_left, window_right, dropout,
-               deterministic, batch_invariant)
+def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
+    given, options, rng = arguments[:_TENSORS], arguments[_TENSORS:-1], arguments[-1]
     out, lse = calls_of("forward", given, options, True).run(given, rng)
     return out, lse
 
 
-def _backward(
-    q: Tensor, k: Tensor, v: Tensor, alibi_slopes: Optional[Tensor], bias: Optional[Tensor], mask: Optional[Tensor],
-    cu_seqlens_q: Optional[Tensor], cu_seqlens_k: Optional[Tensor], seqused_k: Optional[Tensor],
-    max_seqlen_q: int, max_seqlen_k: int, causal: int, alignment: int, scale: Optional[float], softcap: float,
-    window_left: int, window_right: int, dropout: float, deterministic: bool, batch_invariant: bool,
-    rng: Optional[Tensor], out: Tensor, lse: Tensor, dout: Tensor, dlse: Optional[Tensor], need_dbias: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    given = (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k, out, lse, dout, dlse)
-    options = (max_seqlen_q, max_seqlen_k, causal, alignment, scale, softcap, window_left, window_right, dropout,
-               deterministic, batch_invariant)
+def _backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    inputs, options = arguments[:_TENSORS], arguments[_TENSORS:_TENSORS + _OPTIONS]
+    rng, *more, need_dbias = arguments[_TENSORS + _OPTIONS:]
+    given = (*inputs, *more)
     dq, dk, dv, dbias = calls_of("backward", given, options, need_dbias).run(given, rng)
-    return dq, dk, dv, q.new_empty(0) if dbias is None else dbias
+    return dq, dk, dv, dq.new_empty(0) if dbias is None else dbias
 
 
-forward_op = torch.library.custom_op("flashtile::forward", _forward, mutates_args=())
-backward_op = torch.library.custom_op("flashtile::backward", _backward, mutates_args=())
+forward_op = torch.library.custom_op("flashtile::forward", _forward, mutates_args=(),
+                                     schema=f"({_ARGUMENTS}) -> (Tensor, Tensor)")
+backward_op = torch.library.custom_op("flashtile::backward", _backward, mutates_args=(),
+                                      schema=f"({_ARGUMENTS}, {_GRADIENTS}) -> (Tensor, Tensor, Tensor, Tensor)")
 
 
 @forward_op.register_fake
@@ -73,7 +66,8 @@ def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
 def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
     """The gradients of forward_op's arguments."""
     *given, rng = ctx.saved_tensors
-    return *_by_operator(given, ctx.options, rng, dout, dlse, ctx.needs_input_grad[4]), *(None,) * (len(ctx.options) + 1)
+    grads = _by_operator(given, ctx.options, rng, dout, dlse, ctx.needs_input_grad[4])
+    return *grads, *(None,) * (_OPTIONS + 1)
 
 
 def _by_operator(given: Sequence[Tensor | None], options: tuple, rng: Tensor | None, dout: Tensor | None,
@@ -176,9 +170,9 @@ def _transformed() -> bool:
 
 def attend(given: Tensors, options: tuple, rng: Optional[Tensor], want_lse: bool = True,
            heads_first: bool = False) -> tuple[Tensor, Any]:
-    """(out, lse), differentiable in q, k, v and bias; lse may be None where not wanted. `given` are q, k, v, or they and
-    six more; options and rng are the rest of forward_op's arguments. heads_first: q, k, v and out are (batch, heads,
-    seqlen, head_dim), and nothing is packed."""
+    """(out, lse), differentiable in q, k, v and bias; lse may be None where not wanted. `given` are q, k, v, or they
+    and six more; options and rng are the rest of forward_op's arguments. heads_first: q, k, v and out are (batch,
+    heads, seqlen, head_dim), and nothing is packed."""
     if not eager(given):
         operator = _Transformed.apply if _transformed() else forward_op
         given = complete(given)

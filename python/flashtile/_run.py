@@ -1,7 +1,8 @@
 """Calls of the library that make their results and use their filled structs again.
 
-Most of a small call's time is Python's, and filling the structs most of that. So `Calls` keeps them with the layouts and
-options that they were filled for, and a later call alike in those only sets addresses (docs/performance.md has figures).
+Most of a small call's time is Python's, and filling the structs most of that. So `Calls` keeps them with the layouts
+and options that they were filled for, and a later call alike in those only sets addresses (docs/performance.md has
+figures).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def turned(tensors: Tensors, names: tuple[str, ...] = _NAMES) -> Tensors:
                  for tensor, name in zip(tensors, names))
 
 
-def results(given: Tensors, want_lse: bool = True) -> tuple[Tensor, Optional[Tensor]]:
+def results(given: Tensors, want_lse: bool = True) -> Tensors:
     """Empty out and lse. Rows that belong to no sequence are never written, and so start at zero; so it is with dq, dk
     and dv."""
     q, _, v, _, _, _, cu_seqlens_q, *_ = given
@@ -69,7 +70,7 @@ def results(given: Tensors, want_lse: bool = True) -> tuple[Tensor, Optional[Ten
     return new((*q.shape[:-1], v.shape[-1])), new(shape, dtype=torch.float32) if want_lse else None
 
 
-def gradients(given: Tensors, want_dbias: bool) -> tuple[Tensor, Tensor, Tensor, Optional[Tensor]]:
+def gradients(given: Tensors, want_dbias: bool) -> Tensors:
     """Empty dq, dk, dv and dbias."""
     q, k, v, _, bias, _, cu_seqlens_q, *_ = given
     new = torch.empty_like if cu_seqlens_q is None else torch.zeros_like
@@ -155,7 +156,7 @@ class _Repeated(Call):
         self.examples = [_hollow(tensor) for tensor in made]
         # On CUDA backward's workspace is PyTorch's memory (forward needs none; on the CPU the library has its own). How
         # much it is may depend on the addresses' alignment, as the kernels do.
-        self.workspaces: dict[int, Optional[Tensor]] = {}
+        self.workspaces: dict[int, Tensor] = {}
         self.needs_workspace = name == "backward" and self.kind == CUDA
 
     def run(self, given: Tensors, rng: Optional[Tensor]) -> list[Any]:
@@ -166,15 +167,14 @@ class _Repeated(Call):
         self.submit(rng, workspace)
         return made
 
-    def workspace_for(self, alignment: int) -> Optional[Tensor]:
+    def workspace_for(self, alignment: int) -> Tensor:
         if alignment not in self.workspaces:
-            size = self.workspace()
-            self.workspaces[alignment] = _hollow(torch.empty(size, dtype=torch.uint8, device=self.device)) if size else None
-        example = self.workspaces[alignment]
-        return None if example is None else torch.empty_like(example)
+            example = torch.empty(self.workspace(), dtype=torch.uint8, device=self.device)
+            self.workspaces[alignment] = _hollow(example)
+        return torch.empty_like(self.workspaces[alignment])
 
 
-def _hollow(tensor: Optional[Tensor]) -> Optional[Tensor]:
+def _hollow(tensor: Any) -> Any:
     """The tensor without its memory, for empty_like: the fastest way to a new tensor that PyTorch has."""
     if tensor is not None:
         tensor.untyped_storage().resize_(0)

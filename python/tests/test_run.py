@@ -67,6 +67,42 @@ def test_results_hold_no_memory_between_calls():
     assert [example.untyped_storage().size() for example in calls.idle[0].examples if example is not None] == [0]
 
 
+def test_inference_mode_leaves_no_trace():
+    """Results that a call made there are PyTorch's inference tensors; later ones may not be."""
+    _run._calls.clear()
+    q, k, v = three(1, 9, 2, 16)
+    with torch.inference_mode():
+        assert flashtile.attention(q, k, v, return_lse=True)[0].is_inference()
+    leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+    for tensors in (leaves, (q, k, v)):
+        out, lse = flashtile.attention(*tensors, return_lse=True)
+        assert not out.is_inference() and not lse.is_inference()
+    out = flashtile.attention(*leaves)
+    out.sum().backward()
+    assert not leaves[0].grad.is_inference()
+
+
+def test_backward_takes_its_workspace_from_pytorch(monkeypatch, device):
+    """As on CUDA it always does. Addresses of another alignment are asked about by themselves."""
+    monkeypatch.setattr(_run, "CUDA", {"cpu": 1, "cuda": 2}[device.type])
+    _run._calls.clear()
+    wide = [t.double().requires_grad_() for t in three(1, 9, 2, 16)]
+    expected = torch.autograd.grad(dense(*wide)[0].square().sum(), wide)
+    for offset in (0, 1, 0):
+        padded = [torch.empty(t.numel() + 1)[offset:][:t.numel()].view(t.shape) for t in wide]
+        leaves = [t.copy_(w.detach()).requires_grad_() for t, w in zip(padded, wide)]
+        for got, wanted in zip(torch.autograd.grad(flashtile.attention(*leaves).square().sum(), leaves), expected):
+            torch.testing.assert_close(got.double(), wanted, atol=2e-5, rtol=1e-4)
+    (forward,) = _run._calls.values()
+    (backward,) = forward.of_gradients.values()
+    (call,) = backward.idle
+    assert len(call.workspaces) == 2
+    sizes = {alignment: call.workspace() for alignment in call.workspaces}
+    assert {alignment: example.numel() for alignment, example in call.workspaces.items()} == sizes
+    assert all(example.untyped_storage().size() == 0 for example in call.workspaces.values())
+    _run._calls.clear()
+
+
 def test_a_call_that_failed_leaves_the_next_alone():
     q, k, v = three(1, 9, 2, 16)
     for _ in range(2):
