@@ -16,7 +16,7 @@ from torch import Tensor
 from ._call import CUDA, INPUT_NAMES, RESULT_NAMES, Call, Tensors, explain
 
 _NAMES = (*INPUT_NAMES, *RESULT_NAMES["backward"][:4])  # forward is given the inputs, backward what follows too
-_KERNEL_ALIGNMENT = 128  # bytes: no kernel gains by more
+_ALIGNMENT = 16  # bytes: no choice of kernels asks for more
 _NUMBERS = {int, float, bool, type(None)}
 _MOST = 1024  # layouts that are kept, of some kB each
 
@@ -155,23 +155,25 @@ class _Repeated(Call):
         self.new = torch.empty_like if inputs[6] is None else torch.zeros_like
         self.examples = [_hollow(tensor) for tensor in made]
         # On CUDA backward's workspace is PyTorch's memory (forward needs none; on the CPU the library has its own). How
-        # much it is may depend on the addresses' alignment, as the kernels do.
-        self.workspaces: dict[int, Tensor] = {}
+        # much it is may depend on the addresses' alignment, as the kernels do: this is for aligned ones.
+        self.example_workspace: Optional[Tensor] = None
         self.needs_workspace = name == "backward" and self.kind == CUDA
 
     def run(self, given: Tensors, rng: Optional[Tensor]) -> list[Any]:
         new = self.new
         made = [None if example is None else new(example) for example in self.examples]
         addresses = self.point(given, made)
-        workspace = self.workspace_for(addresses % _KERNEL_ALIGNMENT) if self.needs_workspace else None
+        workspace = self.make_workspace(addresses % _ALIGNMENT == 0) if self.needs_workspace else None
         self.submit(rng, workspace)
         return made
 
-    def workspace_for(self, alignment: int) -> Tensor:
-        if alignment not in self.workspaces:
-            example = torch.empty(self.workspace(), dtype=torch.uint8, device=self.device)
-            self.workspaces[alignment] = _hollow(example)
-        return torch.empty_like(self.workspaces[alignment])
+    def make_workspace(self, aligned: bool) -> Tensor:
+        if aligned and self.example_workspace is not None:
+            return torch.empty_like(self.example_workspace)
+        workspace = torch.empty(self.workspace(), dtype=torch.uint8, device=self.device)
+        if aligned:
+            self.example_workspace = _hollow(torch.empty_like(workspace))
+        return workspace
 
 
 def _hollow(tensor: Any) -> Any:

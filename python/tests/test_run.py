@@ -5,6 +5,7 @@ import torch
 
 import flashtile
 from flashtile import _run
+from flashtile._call import Call
 from oracle import dense
 
 
@@ -13,8 +14,8 @@ def three(*shape, dtype=torch.float32):
 
 
 def check(q, k, v, out, **options):
-    torch.testing.assert_close(out.double(), dense(q.double(), k.double(), v.double(), **options)[0], atol=3e-6,
-                               rtol=1e-5)
+    torch.testing.assert_close(out.double(), dense(q.double(), k.double(), v.double(), **options)[0], atol=1e-5,
+                               rtol=1e-4)
 
 
 def test_each_call_reads_its_own_tensors_and_makes_its_own_results():
@@ -23,7 +24,7 @@ def test_each_call_reads_its_own_tensors_and_makes_its_own_results():
     assert len({tensor.data_ptr() for result in results for tensor in result}) == 6
     for tensors, (out, lse) in zip(problems, results):
         check(*tensors, out)
-        torch.testing.assert_close(lse.double(), dense(*(t.double() for t in tensors))[1], atol=3e-6, rtol=1e-5)
+        torch.testing.assert_close(lse.double(), dense(*(t.double() for t in tensors))[1], atol=1e-5, rtol=1e-4)
 
 
 def test_what_looks_alike_and_is_not():
@@ -85,21 +86,22 @@ def test_inference_mode_leaves_no_trace():
 def test_backward_takes_its_workspace_from_pytorch(monkeypatch, device):
     """As on CUDA it always does. Addresses of another alignment are asked about by themselves."""
     monkeypatch.setattr(_run, "CUDA", {"cpu": 1, "cuda": 2}[device.type])
+    asked = []
+    workspace = Call.workspace
+    monkeypatch.setattr(Call, "workspace", lambda call: (asked.append(workspace(call)), asked[-1])[1])
     _run._calls.clear()
     wide = [t.double().requires_grad_() for t in three(1, 9, 2, 16)]
     expected = torch.autograd.grad(dense(*wide)[0].square().sum(), wide)
-    for offset in (0, 1, 0):
-        padded = [torch.empty(t.numel() + 1)[offset:][:t.numel()].view(t.shape) for t in wide]
-        leaves = [t.copy_(w.detach()).requires_grad_() for t, w in zip(padded, wide)]
+    for offset, times in ((0, 1), (0, 1), (1, 2), (1, 3), (0, 3)):
+        places = [torch.empty(t.numel() + 1)[offset:][:t.numel()].view(t.shape) for t in wide]
+        leaves = [place.copy_(t.detach()).requires_grad_() for place, t in zip(places, wide)]
         for got, wanted in zip(torch.autograd.grad(flashtile.attention(*leaves).square().sum(), leaves), expected):
             torch.testing.assert_close(got.double(), wanted, atol=2e-5, rtol=1e-4)
+        assert len(asked) == times
     (forward,) = _run._calls.values()
     (backward,) = forward.of_gradients.values()
-    (call,) = backward.idle
-    assert len(call.workspaces) == 2
-    sizes = {alignment: call.workspace() for alignment in call.workspaces}
-    assert {alignment: example.numel() for alignment, example in call.workspaces.items()} == sizes
-    assert all(example.untyped_storage().size() == 0 for example in call.workspaces.values())
+    example = backward.idle[0].example_workspace
+    assert example.numel() == asked[0] and example.untyped_storage().size() == 0
     _run._calls.clear()
 
 
