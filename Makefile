@@ -62,7 +62,7 @@ check-python:
 	cmake --preset release && cmake --build --preset release --target flashtile flashtile_cli
 	$(call stage,tests of the Python package)
 	OMP_WAIT_POLICY=passive FLASHTILE_LIBRARY=$(CURDIR)/build/libflashtile.so PYTHONPATH=python \
-		$${FLASHTILE_PYTHON:-.venv/bin/python} -m pytest -q -c python/pyproject.toml python/tests
+		$${FLASHTILE_PYTHON:-.venv/bin/python} -m pytest -q python/tests
 
 check-asan: setup-check
 	$(call stage,clang with address and undefined-behaviour sanitizers)

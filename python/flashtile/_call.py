@@ -125,16 +125,7 @@ class Call:
         results.pack_into(memory, outputs, results.size, *pointers[len(INPUT_NAMES):])
         self.arguments = (base, base + inputs, base + outputs)
         self.words, self.numbers = memoryview(memory).cast("Q"), memoryview(memory).cast("i")
-        self.data = [at // WORD for at in tensors]  # of each tensor's address
-
-    def point(self, given: Tensors, made: Tensors) -> int:
-        """Has the structs read and write other tensors of the same layouts. Returns the addresses, or'ed."""
-        words, together = self.words, 0
-        for tensor, word in zip((*given, *made), self.data):
-            if tensor is not None:
-                words[word] = address = tensor.data_ptr()
-                together |= address
-        return together
+        self.data = [at // WORD for at in tensors]  # the word of each tensor's address
 
     def workspace(self) -> int:
         """Bytes that the call uses beside its results."""

@@ -119,8 +119,14 @@ _calls: dict[tuple, Calls] = {}
 def calls_of(name: str, given: Tensors, options: tuple, want_last: bool, heads_first: bool = False) -> Calls:
     """The calls of a function on what is laid out as `given`; options as _call.Call takes them; whether the last of the
     results is wanted."""
-    key = (name, want_last, heads_first, options,
-           *[None if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in given])
+    key: tuple
+    if len(given) == 3:  # the usual, and a third faster than as below
+        q, k, v = given
+        key = (name, want_last, heads_first, options, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(),
+               k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device)
+    else:
+        key = (name, want_last, heads_first, options,
+               *[None if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in given])
     try:
         return _calls[key]
     except KeyError:
@@ -162,18 +168,22 @@ class _Repeated(Call):
     def run(self, given: Tensors, rng: Optional[Tensor]) -> list[Any]:
         new = self.new
         made = [None if example is None else new(example) for example in self.examples]
-        addresses = self.point(given, made)
+        words, addresses = self.words, 0
+        for tensor, word in zip((*given, *made), self.data):
+            if tensor is not None:
+                words[word] = address = tensor.data_ptr()
+                addresses |= address
         workspace = self.make_workspace(addresses % _ALIGNMENT == 0) if self.needs_workspace else None
         self.submit(rng, workspace)
         return made
 
     def make_workspace(self, aligned: bool) -> Tensor:
-        if aligned and self.example_workspace is not None:
-            return torch.empty_like(self.example_workspace)
-        workspace = torch.empty(self.workspace(), dtype=torch.uint8, device=self.device)
-        if aligned:
-            self.example_workspace = _hollow(torch.empty_like(workspace))
-        return workspace
+        example = self.example_workspace
+        if example is None or not aligned:
+            example = _hollow(torch.empty(self.workspace(), dtype=torch.uint8, device=self.device))
+            if aligned:
+                self.example_workspace = example
+        return torch.empty_like(example)
 
 
 def _hollow(tensor: Any) -> Any:
