@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Optional, TypedDict, Union, overload
+from typing import TYPE_CHECKING, Literal, Optional, TypedDict, Union, overload
 
 import torch
 from torch import Tensor
 
-from ._call import Tensors, explain
+from ._call import explain
 from ._ops import attend
 
 if TYPE_CHECKING:
@@ -20,21 +20,9 @@ BOTTOM_RIGHT, TOP_LEFT = 1, 2  # flashtile_causal
 
 def draw(q: Tensor) -> Tensor:
     """The seed and offset of a call's dropout, from PyTorch's generator of q's device."""
-    return torch.randint(torch.iinfo(torch.int64).max, (2,), device=q.device)
-
-
-def in_context(q: Tensor, k: Tensor, v: Tensor, others: Tensors, options: tuple, dropout_p: float,
-               want_lse: bool = False, heads_first: bool = False) -> tuple[Tensor, Any]:
-    """_ops.attend as autocast and PyTorch's generators have it."""
-    try:
-        device = q.device.type
-    except AttributeError:
+    if not isinstance(q, Tensor):
         explain(q, "q")
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        q, k, v = (tensor if tensor.dtype is torch.float64 else tensor.to(dtype) for tensor in (q, k, v))
-    rng = draw(q) if dropout_p != 0.0 else None
-    return attend((q, k, v, *others), options, rng, want_lse, heads_first)
+    return torch.randint(torch.iinfo(torch.int64).max, (2,), device=q.device)
 
 
 class Options(TypedDict, total=False):
@@ -133,13 +121,14 @@ def attention(
     alignment = _ALIGNMENTS.get(align)
     if alignment is None:
         raise ValueError(f"align is {align!r}, allowed are {', '.join(map(repr, _ALIGNMENTS))}")
-    others: tuple[Optional[Tensor], ...] = ()
+    left, right = window
+    given: tuple[Optional[Tensor], ...] = (q, k, v)
     if not (alibi_slopes is bias is mask is cu_seqlens_q is cu_seqlens_k is seqused_k is None):
-        others = (alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k)
-    out, lse = in_context(
-        q, k, v, others,
+        given = (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k)
+    out, lse = attend(
+        given,
         (-1 if max_seqlen_q is None else max_seqlen_q, -1 if max_seqlen_k is None else max_seqlen_k,
-         alignment + 1 if causal else 0, alignment, scale, softcap, *window, dropout_p,
+         alignment + 1 if causal else 0, alignment, scale, softcap, left, right, dropout_p,
          deterministic or torch.are_deterministic_algorithms_enabled(), batch_invariant),
-        dropout_p, return_lse)
+        draw(q) if dropout_p != 0.0 else None, return_lse)
     return (out, lse) if return_lse else out

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Optional
 import torch
 from torch import Tensor
 
-from ._call import Tensors
+from ._call import Tensors, explain
 from ._run import Calls, calls_of, complete, gradients, results, turned, usable
 
 # The operators' arguments are nine tensors, the options that a Call takes, and dropout's seed and offset: a tensor too
@@ -122,7 +122,7 @@ class _Eager(torch.autograd.Function):
                 *given: Tensor | None) -> Tensor | tuple[Tensor, Tensor]:
         out, lse = calls.run(given, rng)
         ctx.save_for_backward(*given, out, lse)
-        ctx.calls, ctx.rng = calls, rng
+        ctx.of = calls, rng
         if not want_lse:
             return out
         ctx.set_materialize_grads(False)
@@ -132,14 +132,15 @@ class _Eager(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor | None,  # type: ignore[override]
                  dlse: Tensor | None = None) -> tuple[Tensor | None, ...]:
         given = ctx.saved_tensors
+        calls, rng = ctx.of
         alone = len(given) < _TENSORS  # q, k and v
         need_dbias = not alone and ctx.needs_input_grad[3 + 4]
         if dout is None or torch.is_grad_enabled() or not eager((dout, dlse)):
-            grads = _by_operator(complete(given), ctx.calls.options, ctx.rng, dout, dlse, need_dbias,
-                                 ctx.calls.heads_first)
+            grads = _by_operator(complete(given), calls.options, rng, dout, dlse, need_dbias,
+                                 calls.heads_first)
             return None, None, None, *(grads[:3] if alone else grads)
         given = (*given, dout, dlse)
-        dq, dk, dv, dbias = ctx.calls.backward(given, need_dbias).run(given, ctx.rng)
+        dq, dk, dv, dbias = calls.backward(given, need_dbias).run(given, rng)
         if alone:
             return None, None, None, dq, dk, dv
         return None, None, None, dq, dk, dv, None, dbias, None, None, None, None
@@ -172,7 +173,15 @@ def attend(given: Tensors, options: tuple, rng: Optional[Tensor], want_lse: bool
            heads_first: bool = False) -> tuple[Tensor, Any]:
     """(out, lse), differentiable in q, k, v and bias; lse may be None where not wanted. `given` are q, k, v, or they
     and six more; options and rng are the rest of forward_op's arguments. heads_first: q, k, v and out are (batch,
-    heads, seqlen, head_dim), and nothing is packed."""
+    heads, seqlen, head_dim), and nothing is packed. Autocast counts."""
+    try:
+        device = "cuda" if given[0].is_cuda else "cpu"
+    except AttributeError:
+        explain(given[0], "q")
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        cast = (tensor if tensor.dtype is torch.float64 else tensor.to(dtype) for tensor in given[:3])
+        given = (*cast, *given[3:])
     if not eager(given):
         operator = _Transformed.apply if _transformed() else forward_op
         given = complete(given)

@@ -169,7 +169,7 @@ class _Repeated(Call):
         new = self.new
         made = [None if example is None else new(example) for example in self.examples]
         words, addresses = self.words, 0
-        for tensor, word in zip((*given, *made), self.data):
+        for tensor, word in zip([*given, *made], self.data):
             if tensor is not None:
                 words[word] = address = tensor.data_ptr()
                 addresses |= address

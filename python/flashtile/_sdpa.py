@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._attention import TOP_LEFT, in_context
+from ._attention import TOP_LEFT, draw
 from ._call import Tensors
+from ._ops import attend
 
 logger = logging.getLogger("flashtile")
 
@@ -56,15 +57,15 @@ def scaled_dot_product_attention(
     heads, kv_heads = q.shape[1], k.shape[1]
     if heads != kv_heads and kv_heads != 1 and not enable_gqa:
         raise ValueError(f"key has {kv_heads} heads, allowed without enable_gqa is query's {heads}, or 1")
-    others: Tensors = ()
+    given: Tensors = (q, k, v)
     if attn_mask is not None:
         if attn_mask.dim() > 3 and len(lead) > 1:
             attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-3:]).flatten(0, -4)
         boolean = attn_mask.dtype is torch.bool
-        others = (None, None if boolean else attn_mask, attn_mask if boolean else None, None, None, None)
-    out, _ = in_context(q, k, v, others, (-1, -1, TOP_LEFT if is_causal else 0, 1, scale, 0.0, -1, -1, dropout_p,
-                                          torch.are_deterministic_algorithms_enabled(), False),
-                        dropout_p, heads_first=True)
+        given = (q, k, v, None, None if boolean else attn_mask, attn_mask if boolean else None, None, None, None)
+    out, _ = attend(given, (-1, -1, TOP_LEFT if is_causal else 0, 1, scale, 0.0, -1, -1, dropout_p,
+                            torch.are_deterministic_algorithms_enabled(), False),
+                    draw(q) if dropout_p != 0.0 else None, False, True)
     if plain:
         return out
     return out.unflatten(0, lead) if len(lead) > 1 else out.reshape(*query.shape[:-1], out.shape[-1])

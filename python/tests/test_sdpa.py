@@ -75,8 +75,8 @@ def calls(monkeypatch):
     """How often flashtile's function ran."""
     from flashtile import _sdpa
     count = []
-    in_context = _sdpa.in_context
-    monkeypatch.setattr(_sdpa, "in_context", lambda *a, **k: (count.append(1), in_context(*a, **k))[1])
+    attend = _sdpa.attend
+    monkeypatch.setattr(_sdpa, "attend", lambda *a: (count.append(1), attend(*a))[1])
     return count
 
 
