@@ -37,7 +37,7 @@ struct Product {
     unsigned low, high;
 };
 
-// In one instruction of a GPU. The compiler, left to itself, takes some factors for ones of 64 bits.
+// One instruction of a GPU: the compiler, left to itself, takes some factors for ones of 64 bits, and spends two.
 FLASHTILE_DEVICE Product wide_product(unsigned a, unsigned b) {
 #ifdef __CUDA_ARCH__
     Product product;

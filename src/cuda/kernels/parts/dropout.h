@@ -44,17 +44,23 @@ __device__ __forceinline__ void each_dropped(const Dropout& dropout, const Kerne
     });
 }
 
-// Of P in pairs of 16 bits, as products take it, which are kept: on Hopper, whose instructions compare two draws at
-// once. Drawn before there are scores, under the product that computes them; l, which drops nothing out of, has been
-// added up when they apply.
+// Which probabilities are kept, as masks for P as Hopper's products take it: pairs of 16 bits, of which one instruction
+// compares both draws. They can be drawn before there are scores, and so under the product that computes them. l is the
+// sum of what P was before.
 template <int NT>
 struct KeptPairs {
     unsigned mask[NT / 2][4];
 
     __device__ __forceinline__ void draw(const Dropout& dropout, const KernelParams& p, const Place& place) {
+#pragma unroll
+        for (auto& square : mask)
+#pragma unroll
+            for (unsigned& pair : square) pair = 0;
+        // Never so, but where draws began ptxas would otherwise choose: before the product, with the tensor cores idle.
+        if (dropout.threshold == 0) return;
         const unsigned least = (dropout.threshold - 1) * 0x10001u;  // of no kept draw
         each_draw<1, NT>(dropout, p, place, [&](int, int n, int half, unsigned word) {
-            // 0 if dropped and 1 if kept; times 0xFFFF, by the multiplier, which has less to do than other units
+            // 1 if kept, else 0; the multiplier, which is less busy than other units, makes a mask of it
             const unsigned kept = __viaddmin_u16x2(__vmaxu2(word, least), __vneg2(least), 0x10001u);
             mask[n / 2][n % 2 * 2 + half] = kept * 0xFFFFu;
         });
