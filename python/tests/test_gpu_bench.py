@@ -41,7 +41,8 @@ def dry_run(path, *arguments):
 
 
 @pytest.fixture
-def library():
+def library(monkeypatch):
+    monkeypatch.setenv("FLASHTILE_LIBRARY", str(_library.PATH))  # which Library sets, and this takes back
     return Library(_library.PATH)
 
 

@@ -195,6 +195,7 @@ TEST_F(Endurance, GivesTheSameBitsEveryTime) {
             return runs;
         }));
     std::vector<std::unique_ptr<Runs>> list;
+    list.reserve(beginnings.size());
     for (auto& beginning : beginnings) list.push_back(beginning.get());
     std::vector<std::byte> memory;
     bool by_hopper = false;

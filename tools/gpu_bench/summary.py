@@ -45,7 +45,7 @@ class Table:
         self.lines = []
 
     def add(self, what, found, floor="", ok=None):
-        self.lines.append(f"{what:<52} {found:<34} {floor:<26} {'' if ok is None else 'ok' if ok else 'UNDER'}")
+        self.lines.append(f"{what:<60} {found:<34} {floor:<26} {'' if ok is None else 'ok' if ok else 'MISSED'}")
 
 
 def each_method(table, rows):
@@ -64,7 +64,7 @@ def each_method(table, rows):
 def best_peer(table, rows, shared_heads):
     """Forward over the best peer at each point: the paper's grid and the rows of shared heads."""
     present = [peer for peer in PEERS if any(r["method"] == peer for r in rows + shared_heads)]
-    name = f"best of {', '.join(present)}"
+    name = f"best of {' and '.join(present)}"
     for regime in REGIMES:
         grid = ratios(rows, "forward", present, regime)
         gqa = list(ratios(shared_heads, "forward", present, regime).values())
