@@ -42,8 +42,8 @@ class Library:
         rng = torch.tensor([seed, 0], device=inputs[0].device) if dropout else None
         tensors = (*inputs, alibi_slopes, bias, mask, cu_seqlens, cu_seqlens, seqused_k, *results)
         call = self.abi.Call(name)
-        call.fill(tensors, max_seqlen, max_seqlen, int(causal), 0, None, softcap, *window, dropout, deterministic, False,
-                  rng)
+        call.fill(tensors, max_seqlen, max_seqlen, int(causal), 0, None, softcap, *window, dropout, deterministic,
+                  False, rng)
         return Prepared(self.loaded, call, (tensors, rng))
 
     def dropout_mask(self, dropout, seed, shape, device):

@@ -1,6 +1,6 @@
 """Those who solve a problem, each with its results (`out`, `gradients`) and its calls (`forward`, `backward`, `both`):
-flashtile, PyTorch's backends through autograd, FlashAttention-3. With backward=False they have no gradients, and nothing
-of the backward pass is compiled or run."""
+flashtile, PyTorch's backends through autograd, FlashAttention-3. With backward=False they have no gradients, and
+nothing of the backward pass is compiled or run."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""One problem of self-attention: its random inputs, its options, its FLOPs as the FlashAttention-2 paper counts them."""
+"""One problem of self-attention: its random inputs, its options, its FLOPs as the FlashAttention-2 paper counts."""
 
 import math
 

@@ -46,9 +46,10 @@ def dropout(run):
         without = paper_problem(run, head_dim, causal, seqlen)
         dropped = paper_problem(run, head_dim, causal, seqlen, dropout=DROPOUT)
         calls = {}
-        for name, problem in (("", without), ("_dropout", dropped)):
-            for method in make_methods(run.library, problem, ("flashtile", "torch_flash"), run.left_out, backward=False):
-                calls[method.name + name] = method.forward
+        for suffix, problem in (("", without), ("_dropout", dropped)):
+            names = "flashtile", "torch_flash"
+            for method in make_methods(run.library, problem, names, run.left_out, backward=False):
+                calls[method.name + suffix] = method.forward
         measured = run.measure(calls)
         for regime in REGIMES:
             time = seconds(measured, regime)
@@ -62,6 +63,11 @@ def dropout(run):
                 run.point(name_of("dropout", head_dim, causal, seqlen), point, head_dim, causal, seqlen)
 
 
+def tile_of(run, method):
+    """The CPU, of a dry run, has none to tell of."""
+    return method.forward.forward_tile() if run.gpu.device.type == "cuda" else (64, 64)
+
+
 def window(run):
     """The time for each pair of query and key in the blocks that the kernel visits, with a window and without."""
     def point(run, seqlen):
@@ -71,7 +77,7 @@ def window(run):
         methods = make_flashtile(run.library, problems)
         if not all(run.right(problems[name], [method]) for name, method in methods.items()):
             return
-        tiles = {name: method.forward.forward_tile() if run.gpu.device.type == "cuda" else (64, 64) for name, method in methods.items()}
+        tiles = {name: tile_of(run, method) for name, method in methods.items()}
         visited = {name: problem.visited_pairs(tiles[name]) for name, problem in problems.items()}
         measured = run.measure({name: method.forward for name, method in methods.items()})
         for regime in REGIMES:

@@ -81,8 +81,8 @@ def best_peer(table, rows, shared_heads):
         if short := [r for p, r in grid.items() if p[-1] in SHORT]:
             table.add(f"forward, 512 and 1k, over the same, {regime}", f"geometric mean {geometric_mean(short):.3f}",
                       f"target {SHORT_TARGET:.2f}")
-    for (head_dim, _, _, causal, seqlen), found in sorted(ratios(rows, "forward", ("torch_cudnn",), "sustained").items(),
-                                                          key=str):
+    over_cudnn = ratios(rows, "forward", ("torch_cudnn",), "sustained")
+    for (head_dim, _, _, causal, seqlen), found in sorted(over_cudnn.items(), key=str):
         if seqlen == 16384 and (floor := LONG.get((head_dim, causal))):
             table.add(f"forward over torch_cudnn, 16k, d={head_dim}{' causal' if causal else ''}, sustained",
                       f"{found:.2f}", f"floor {floor:.2f}", found >= floor)
