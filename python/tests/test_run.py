@@ -105,6 +105,15 @@ def test_backward_takes_its_workspace_from_pytorch(monkeypatch, device):
     _run._calls.clear()
 
 
+def test_threads_with_the_same_layout():
+    from concurrent.futures import ThreadPoolExecutor
+    problems = [three(1, 33, 2, 16) for _ in range(40)]
+    expected = [flashtile.attention(*tensors) for tensors in problems]
+    with ThreadPoolExecutor(8) as pool:
+        for got, wanted in zip(pool.map(lambda t: flashtile.attention(*t), problems * 5), expected * 5):
+            assert torch.equal(got, wanted)
+
+
 def test_a_call_that_failed_leaves_the_next_alone():
     q, k, v = three(1, 9, 2, 16)
     for _ in range(2):
