@@ -5,17 +5,17 @@
 // the next tile's Q, K and V while the consumers finish this one.
 #pragma once
 
-#include "cuda/kernels/parts/clear_rows.h"
 #include "cuda/kernels/parts/dropout.h"
 #include "cuda/kernels/parts/quad_store.h"
 #include "cuda/kernels/parts/ring.h"
+#include "cuda/kernels/parts/sequence_edges.h"
 #include "cuda/kernels/parts/softmax.h"
 #include "cuda/kernels/parts/ticket_schedule.h"
 #include "cuda/kernels/parts/tile_copy.h"
 #include "cuda/kernels/parts/tile_schedule.h"
+#include "cuda/kernels/parts/tile_slot.h"
 #include "cuda/kernels/parts/wgmma_product.h"
 #include "cuda/kernels/ptx/mbarrier.h"
-#include "cuda/kernels/ptx/shared_memory.h"
 
 namespace flashtile {
 
@@ -38,24 +38,6 @@ struct ForwardSm90 {
     // bf16's P reaches as far as fp32's exponents do, so that maxima of later blocks need not be looked for.
     static constexpr bool kSkipsMaximum = config.element == Element::bf16 && config.lazy_rescale && !config.scale_first;
 
-    // In place of a head: no tile, and no tile any more.
-    static constexpr unsigned kBlank = ~1u, kEnd = ~0u;
-
-    // What the producer and the consumers tell each other of a stage of Q.
-    struct Slot {
-        TileNumber number;
-        bool tracked;  // the maximum is to be looked for in every block
-        bool redo;     // probabilities overflowed
-
-        __device__ static __forceinline__ Slot read(unsigned address) {
-            const uint4 words = ptx::load_shared(address);
-            return {{words.x, words.y}, words.z != 0, words.w != 0};
-        }
-        __device__ __forceinline__ void write(unsigned address) const {
-            ptx::store_shared(address, make_uint4(number.head, number.block, tracked, redo));
-        }
-        __device__ static __forceinline__ void ask_again(unsigned address) { ptx::store_shared(address + 12, 1); }
-    };
     __device__ __forceinline__ unsigned slot() const { return slots + q_ring.stage * 16; }
 
     using Accumulators = Fragments<1, OT>;
@@ -78,7 +60,7 @@ struct ForwardSm90 {
     // Each warp says that it is done with a stage of Q, one elected thread of each consumer that its warpgroup is with
     // one of K or V.
     __device__ __forceinline__ void init_barriers() const {
-        for (int n = 0; n < kQueryStages; ++n) Slot{}.write(slots + n * 16);
+        for (int n = 0; n < kQueryStages; ++n) TileSlot{}.write(slots + n * 16);
         q_ring.init(kConsumers * 4);
         k_ring.init(kConsumers);
         v_ring.init(kConsumers);
@@ -96,21 +78,21 @@ struct ForwardSm90 {
     __device__ __forceinline__ void produce(Schedule schedule) {
         // as many blanks as there are stages, so that the end of every tile is seen
         int blanks = kSkipsMaximum ? kQueryStages : 0;
-        Slot before{};
+        TileSlot before{};
         TileNumber number{};
-        while (number.head != kEnd) {
+        while (number.head != TileSlot::kEnd) {
             if (before.redo)
                 number = before.number;
             else if (!schedule.next(number))
-                number.head = blanks-- > 0 ? kBlank : kEnd;
+                number.head = blanks-- > 0 ? TileSlot::kBlank : TileSlot::kEnd;
             before = send(number, before.redo);
         }
     }
 
     // K of the tile's first block, Q, then K of each next block before V of the one before it, as they are used.
     // Returns the tile whose place this one's Q took.
-    __device__ __forceinline__ Slot send(TileNumber number, bool tracked) {
-        const bool empty = number.head >= kBlank;
+    __device__ __forceinline__ TileSlot send(TileNumber number, bool tracked) {
+        const bool empty = number.head >= TileSlot::kBlank;
         const Tile tile(params, empty ? TileNumber{0, 0} : number);
         const int blocks = empty ? 0 : tile.blocks;
         const int h = static_cast<int>(tile.seq.h), kv_head = static_cast<int>(tile.seq.kv_head(params));
@@ -129,8 +111,8 @@ struct ForwardSm90 {
         const auto load_v = [&](int n) { load(v_ring, v, kBytesV, params.v_map, kColumnsV, n); };
         if (blocks > 0) load_k(0);
         q_ring.wait_empty();
-        const Slot before = Slot::read(slot());
-        Slot{number, tracked, false}.write(slot());
+        const TileSlot before = TileSlot::read(slot());
+        TileSlot{number, tracked, false}.write(slot());
         if (empty) {
             ptx::mbarrier_arrive(q_ring.full_barrier());
         } else {
@@ -149,27 +131,48 @@ struct ForwardSm90 {
 
     __device__ __forceinline__ void consume(int consumer) {
         if (consumer == kConsumers - 1) pass_turn(consumer);  // the first turn is the first one's
-        while (true) {
-            q_ring.wait_full();
-            const Slot now = Slot::read(slot());
-            if (now.number.head == kEnd) return;
-            if (kSkipsMaximum && now.number.head != kBlank && !now.tracked)
-                attend<kSkipsMaximum>(now.number, consumer);
-            else if (now.number.head != kBlank)
-                attend<false>(now.number, consumer);
-            else
-                release_query();
-        }
+        Scores s;
+        TileSlot now = begin(consumer, s);
+        while (now.number.head != TileSlot::kEnd) now = attend(now, consumer, s);
+        ptx::wgmma_wait<0>();
+        pin(s);
     }
 
-    // Where kSkips, blocks after the first that gave every row a maximum are not searched for a greater one.
-    template <bool kSkips>
-    __device__ __forceinline__ void attend(TileNumber number, int consumer) {
-        const Tile tile(params, number);
-        const unsigned own_q = q + q_ring.stage * kBytesQ + consumer * 64 * 128;
+    // The next tile with anything to do, once its Q has come, with S of its first block started. After the last tile S
+    // is that of what happens to lie there, so that there always is a product to wait for.
+    __device__ __forceinline__ TileSlot begin(int consumer, Scores& s) {
+        TileSlot now;
+        while (true) {
+            q_ring.wait_full();
+            now = TileSlot::read(slot());
+            if (now.number.head == TileSlot::kEnd) break;
+            if (now.number.head != TileSlot::kBlank) {
+                const Tile tile(params, now.number);
+                if (tile.blocks > 0) {
+                    if constexpr (config.packed) clear_queries<config>(tile, consumer, own_queries(consumer));
+                    k_ring.wait_full();
+                    break;
+                }
+                store_nothing(tile, consumer);
+            }
+            release_query();
+        }
+        start(s, own_queries(consumer));
+        return now;
+    }
+    __device__ __forceinline__ unsigned own_queries(int consumer) const {
+        return q + q_ring.stage * kBytesQ + consumer * 64 * 128;
+    }
+
+    // Unless the tile is tracked, blocks after the first that gave every row a maximum are not searched for a greater
+    // one. The next tile is begun, and returned, before this one's rows leave, which they do under the first product of
+    // the next.
+    __device__ __forceinline__ TileSlot attend(const TileSlot& now, int consumer, Scores& s) {
+        const bool skips = kSkipsMaximum && !now.tracked;
+        const Tile tile(params, now.number);
+        const unsigned own_q = own_queries(consumer);
         const bool elected = threadIdx.x % 128 == 0;
         Accumulators o;
-        Scores s;
         typename M::template Left<1, NT> p;
         Softmax<1, config.scale_first> softmax;
         float factor[2] = {0.0f, 0.0f};
@@ -185,7 +188,7 @@ struct ForwardSm90 {
             k_ring.wait_full();
             v_ring.wait_full();
             if constexpr (kLengthsDiffer)
-                if (n == 1) clear_hidden_values(tile_at_hand(), consumer, 0);
+                if (n == 1) clear_hidden_values<config>(tile_at_hand(), consumer, 0, v + v_ring.stage * kBytesV);
             if (turns) wait_turn(consumer);
             start(s, own_q);
             accumulate(o, p);
@@ -204,47 +207,41 @@ struct ForwardSm90 {
             p = M::left_of(s);
             if constexpr (config.dropout) kept.apply(p);
         };
-        if (tile.blocks > 0) {
-            if constexpr (config.packed) clear_queries(tile, consumer, own_q);
-            k_ring.wait_full();
-            start(s, own_q);
-            if constexpr (config.dropout) kept.draw(dropout, params, place_of(tile, consumer, 0));
-            ptx::wgmma_wait<0>();
-            pin(s);
-            if (elected) k_ring.release();
-            k_ring.advance();
-            exponentiate<false>(tile, consumer, 0, s, softmax);
-            p = M::left_of(s);
-            if constexpr (config.dropout) kept.apply(p);
-            int n = 1;
+        if constexpr (config.dropout) kept.draw(dropout, params, place_of(tile, consumer, 0));
+        ptx::wgmma_wait<0>();
+        pin(s);
+        if (elected) k_ring.release();
+        k_ring.advance();
+        exponentiate<false>(tile, consumer, 0, s, softmax);
+        p = M::left_of(s);
+        if constexpr (config.dropout) kept.apply(p);
+        int n = 1;
 #pragma unroll 1
-            for (; n < tile.blocks && !(kSkips && softmax.anchored()); ++n) step.template operator()<false>(n);
-            if constexpr (kSkips) {
+        for (; n < tile.blocks && !(skips && softmax.anchored()); ++n) step.template operator()<false>(n);
+        if constexpr (kSkipsMaximum) {
 #pragma unroll 1
-                for (; n < tile.blocks; ++n) step.template operator()<true>(n);
-                if (!__all_sync(~0u, sound)) Slot::ask_again(slot());
-            }
-            const Tile done = end_of(tile);
-            release_query();
-            v_ring.wait_full();
-            if constexpr (kLengthsDiffer) clear_hidden_values(done, consumer, done.blocks - 1);
-            accumulate(o, p);
-            finish_rows(done, consumer, softmax, factor);
-            ptx::wgmma_wait<0>();
-            pin(o);
-            if (elected) v_ring.release();
-            v_ring.advance();
-            store(done, consumer, factor, o);
-        } else {
-            release_query();
-            finish_rows(tile, consumer, softmax, factor);
-            store(tile, consumer, factor, o);
+            for (; n < tile.blocks; ++n) step.template operator()<true>(n);
+            if (!__all_sync(~0u, sound)) TileSlot::ask_again(slot());
         }
+        const Tile done = end_of(tile);
+        release_query();
+        v_ring.wait_full();
+        if constexpr (kLengthsDiffer)
+            clear_hidden_values<config>(done, consumer, done.blocks - 1, v + v_ring.stage * kBytesV);
+        accumulate(o, p);
+        const TileSlot next = begin(consumer, s);
+        finish_rows(done, consumer, softmax, factor);
+        ptx::wgmma_wait<1>();
+        pin(o);
+        if (elected) v_ring.release();
+        v_ring.advance();
+        store(done, consumer, factor, o);
+        return next;
     }
 
     // The tile once more, where lengths that lie in memory would otherwise stay in registers. Until its Q is released.
     __device__ __forceinline__ Tile tile_at_hand() const {
-        return Tile(params, Slot::read(slot()).number);
+        return Tile(params, TileSlot::read(slot()).number);
     }
     __device__ __forceinline__ Tile end_of(const Tile& tile) const {
         if constexpr (kLengthsDiffer) return tile_at_hand();
@@ -275,31 +272,6 @@ struct ForwardSm90 {
         ptx::wgmma_fence();
         start_output<config.element, config.Bc, NT>(o, p, v + v_ring.stage * kBytesV);
         ptx::wgmma_commit();
-    }
-
-    // What the copy engine brought beyond the sequence's own rows: queries of the next one would take part in what the
-    // rows of a warp decide together.
-    __device__ __forceinline__ void clear_queries(const Tile& tile, int consumer, unsigned own_q) const {
-        const int own = tile.i1 - tile.i0 - consumer * 64;
-        if (own >= 64) return;
-        clear_rows<config.Br, kColumns>(own_q, own > 0 ? own : 0, 64);
-        publish(consumer);
-    }
-    // V of keys that no query of the sequence sees would make 0 * V a NaN. All consumers write the same zeros.
-    __device__ __forceinline__ void clear_hidden_values(const Tile& tile, int consumer, int n) const {
-        const Sequence& seq = tile.seq;
-        const int first = seq.first_key<config>(0) - tile.key_of(n);
-        const int end = seq.end_key<config>(seq.seqlen_q) - tile.key_of(n);
-        if (first <= 0 && end >= config.Bc) return;
-        const unsigned values = v + v_ring.stage * kBytesV;
-        clear_rows<config.Bc, kColumnsV>(values, 0, first);
-        clear_rows<config.Bc, kColumnsV>(values, end, config.Bc);
-        publish(consumer);
-    }
-    // What this consumer wrote, to the products that it starts.
-    __device__ __forceinline__ void publish(int consumer) const {
-        ptx::fence_async_proxy();
-        ptx::named_barrier(1 + kConsumers + consumer, 128);
     }
 
     __device__ static __forceinline__ int warp_row(const Tile& tile, int consumer) {
@@ -363,6 +335,17 @@ struct ForwardSm90 {
         store_rows<config.element, config.head_dim_v>(
             o, factor, rows_of<Scalar>(out, tile.seq.batch_row, tile.seq.h, tile.seq.first_q) + i0 * out.stride_row,
             out.stride_row, tile.i1 - i0);
+    }
+
+    // Rows that see no key.
+    __device__ __forceinline__ void store_nothing(const Tile& tile, int consumer) const {
+        Softmax<1, config.scale_first> softmax;
+        softmax.start();
+        float factor[2];
+        finish_rows(tile, consumer, softmax, factor);
+        Accumulators o;
+        o.clear();
+        store(tile, consumer, factor, o);
     }
 
     // Each warp for itself, once its last S has been computed.

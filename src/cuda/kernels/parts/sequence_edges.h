@@ -1,0 +1,51 @@
+// sequence_edges.h: what the copy engine brought beyond a sequence's own rows becomes zero, where lengths lie in device
+// memory and the engine cannot know them (sm_90).
+#pragma once
+
+#include "cuda/kernels/parts/tile_schedule.h"
+#include "cuda/kernels/ptx/shared_memory.h"
+#include "cuda/kernels/ptx/warpgroup.h"
+#include "shared/kernel_layout.h"
+
+namespace flashtile {
+
+// Rows [first, end) of a tile of kRows rows, by the 128 threads of a warpgroup. The swizzle stays within a row.
+template <int kRows, int kColumns>
+__device__ __forceinline__ void clear_rows(unsigned tile, int first, int end) {
+    constexpr int kPieces = 8;  // of 16 bytes, in a row of a chunk
+    for (int n = static_cast<int>(threadIdx.x % 128); n < (end - first) * kPieces; n += 128)
+#pragma unroll
+        for (int c = 0; c < kColumns; c += kChunk)
+            ptx::store_shared(tile + c * kRows * 2 + first * kChunk * 2 + n * 16, make_uint4(0, 0, 0, 0));
+}
+
+// What a consumer wrote, to the products that it starts. Barriers 1 to `consumers` are those of the turns.
+template <KernelConfig config>
+__device__ __forceinline__ void publish(int consumer) {
+    constexpr int kConsumers = config.warps / 4 - 1;
+    ptx::fence_async_proxy();
+    ptx::named_barrier(1 + kConsumers + consumer, 128);
+}
+
+// Queries of the next sequence would take part in what the rows of a warp decide together. `own_q`: this consumer's 64.
+template <KernelConfig config>
+__device__ __forceinline__ void clear_queries(const QueryTile<config>& tile, int consumer, unsigned own_q) {
+    const int own = tile.i1 - tile.i0 - consumer * 64;
+    if (own >= 64) return;
+    clear_rows<config.Br, chunk_columns(config.head_dim)>(own_q, own > 0 ? own : 0, 64);
+    publish<config>(consumer);
+}
+
+// V of keys that no query of the sequence sees would make 0 * V a NaN. All consumers write the same zeros into block n.
+template <KernelConfig config>
+__device__ __forceinline__ void clear_hidden_values(const QueryTile<config>& tile, int consumer, int n, unsigned v) {
+    const Sequence& seq = tile.seq;
+    const int first = seq.first_key<config>(0) - tile.key_of(n);
+    const int end = seq.end_key<config>(seq.seqlen_q) - tile.key_of(n);
+    if (first <= 0 && end >= config.Bc) return;
+    clear_rows<config.Bc, chunk_columns(config.head_dim_v)>(v, 0, first);
+    clear_rows<config.Bc, chunk_columns(config.head_dim_v)>(v, end, config.Bc);
+    publish<config>(consumer);
+}
+
+}  // namespace flashtile

@@ -1,0 +1,27 @@
+// tile_slot.h: what the producer and the consumers of Hopper's forward kernel tell each other of a stage of Q.
+#pragma once
+
+#include "cuda/kernels/parts/tile_schedule.h"
+#include "cuda/kernels/ptx/shared_memory.h"
+
+namespace flashtile {
+
+struct TileSlot {
+    // In place of a head: no tile, and no tile any more.
+    static constexpr unsigned kBlank = ~1u, kEnd = ~0u;
+
+    TileNumber number;
+    bool tracked;  // the maximum is to be looked for in every block
+    bool redo;     // probabilities overflowed
+
+    __device__ static __forceinline__ TileSlot read(unsigned address) {
+        const uint4 words = ptx::load_shared(address);
+        return {{words.x, words.y}, words.z != 0, words.w != 0};
+    }
+    __device__ __forceinline__ void write(unsigned address) const {
+        ptx::store_shared(address, make_uint4(number.head, number.block, tracked, redo));
+    }
+    __device__ static __forceinline__ void ask_again(unsigned address) { ptx::store_shared(address + 12, 1); }
+};
+
+}  // namespace flashtile
