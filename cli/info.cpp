@@ -95,8 +95,9 @@ void print_cuda(const nlohmann::ordered_json& cuda) {
     if (nvrtc["found"]) fmt::print("  compiles for    {}\n", joined(nvrtc["targets"]));
     fmt::print("  looked in       {}\n", joined(nvrtc["looked"]));
     const auto& cache = cuda["cache"];
-    fmt::print("kernel cache      {}: {} kernels, {}{}\n", text(cache, "folder"), cache["kernels"].get<std::uint64_t>(),
-               format_bytes(cache["bytes"].get<std::uint64_t>()),
+    fmt::print("kernel cache      {}: {} kernels, {} of at most {}{}\n", text(cache, "folder"),
+               cache["kernels"].get<std::uint64_t>(), format_bytes(cache["bytes"].get<std::uint64_t>()),
+               format_bytes(cache["limit"].get<std::uint64_t>()),
                text(cache, "why_not").empty() ? "" : "; not used: " + text(cache, "why_not"));
     for (const auto& bundle : cuda["bundles"]) {
         if (bundle.contains("why_not"))

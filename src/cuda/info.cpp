@@ -69,11 +69,10 @@ Members cache_info() {
     const std::filesystem::path& folder = disk_cache().folder();
     std::error_code error;
     const bool there = std::filesystem::exists(folder, error);
-    std::uint64_t kernels = 0, bytes = 0;
-    for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-        if (std::error_code gone; it->is_regular_file(gone)) ++kernels, bytes += it->file_size(gone);
+    const DiskCache::Size size = disk_cache().size();
     Members info;
-    info.add("folder", folder.string()).add("kernels", kernels).add("bytes", bytes);
+    info.add("folder", folder.string()).add("kernels", size.kernels).add("bytes", size.bytes);
+    info.add("limit", disk_cache().limit());
     // A folder that is not there yet is made with its first kernel.
     return info.add("why_not", there || folder.empty() ? disk_cache().why_not() : "");
 }

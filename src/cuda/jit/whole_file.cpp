@@ -1,16 +1,15 @@
 // whole_file.cpp: see whole_file.h.
 #include "cuda/jit/whole_file.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 
 #include <cstring>
-#include <memory>
 #include <random>
 
 #include "cuda/jit/descriptor.h"
+#include "cuda/jit/private_folder.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -50,15 +49,10 @@ std::string write_whole(int folder, const std::string& name, std::initializer_li
 }
 
 void remove_leftovers(int folder) {
-    // The listing gets a descriptor of its own, since closedir closes it.
-    const int copy = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const std::unique_ptr<DIR, int (*)(DIR*)> listing(copy >= 0 ? ::fdopendir(copy) : nullptr, ::closedir);
-    if (listing == nullptr) return;
-    while (const dirent* entry = ::readdir(listing.get())) {
-        const std::string_view name = entry->d_name;
+    for (const std::string& name : names_in(folder)) {
         if (!name.starts_with(kStart) || !name.ends_with(kEnd)) continue;
-        const Descriptor file(::openat(folder, entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-        if (file && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlinkat(folder, entry->d_name, 0);
+        const Descriptor file(::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+        if (file && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlinkat(folder, name.c_str(), 0);
     }
 }
 
