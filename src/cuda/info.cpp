@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "cuda/choices.h"
 #include "cuda/device.h"
 #include "cuda/jit/compile.h"
 #include "cuda/jit/images.h"
@@ -77,6 +78,20 @@ Members cache_info() {
     return info.add("why_not", there || folder.empty() ? disk_cache().why_not() : "");
 }
 
+Members choices_info() {
+    const ChoicesState state = choices_state();
+    Members list;
+    for (const Choice& choice : state.choices)
+        list.raw(Members()
+                     .add("device", choice.device)
+                     .add("version", choice.version)
+                     .add("for", describe(choice.subject))
+                     .add("tile", describe(choice.tile))
+                     .add("why", choice.why)
+                     .in("{}"));
+    return Members().add("file", state.file.string()).add("why_not", state.why_not).add("list", list, "[]");
+}
+
 Members bundles_info() {
     Members list;
     try {
@@ -100,6 +115,7 @@ std::string info_json() {
         .add("devices", devices_info(), "[]")
         .add("nvrtc", nvrtc_info(), "{}")
         .add("cache", cache_info(), "{}")
+        .add("choices", choices_info(), "{}")
         .add("bundles", bundles_info(), "[]")
         .in("{}");
 }
