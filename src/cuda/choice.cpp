@@ -33,7 +33,8 @@ Subject subject_of(const KernelConfig& planned, const Problem& p, const DeviceFa
     KernelConfig c = planned;
     c.head_dim = padded(planned, planned.head_dim);
     c.head_dim_v = padded(planned, planned.head_dim_v);
-    c.Br = c.Bc = c.warps = c.stages = c.blocks_per_sm = c.warps_s = c.warps_dkv = c.warps_dq = 0;
+    c.Br = c.Bc = c.warps = c.stages = c.warps_s = c.warps_dkv = c.warps_dq = 0;
+    c.blocks_per_sm = 1;
     c.lse = false;
     const double queries = static_cast<double>(p.packed ? p.total_q : p.batch * p.seqlen_q);
     const double blocks = queries * static_cast<double>(p.heads) / kQueriesOfABlock;

@@ -14,7 +14,7 @@ namespace flashtile::gpu {
 
 // What a choice depends on beside the GPU and the library's version.
 struct Subject {
-    KernelConfig config;  // without a tile, heads as wide as the kernel pads them; LSE does not count
+    KernelConfig config;  // its tile as in KernelConfig{}, heads as wide as the kernel pads them; LSE does not count
     std::int64_t seqlen_q = 0, seqlen_k = 0;  // the powers of two that the lengths are nearest to: 3/4 to 3/2 of them
     bool full = false;                        // there are queries enough for every multiprocessor to have two blocks
 
