@@ -99,6 +99,9 @@ void print_cuda(const nlohmann::ordered_json& cuda) {
                cache["kernels"].get<std::uint64_t>(), format_bytes(cache["bytes"].get<std::uint64_t>()),
                format_bytes(cache["limit"].get<std::uint64_t>()),
                text(cache, "why_not").empty() ? "" : "; not used: " + text(cache, "why_not"));
+    const auto& choices = cuda["choices"];
+    fmt::print("measured tiles    {}: {}{}\n", text(choices, "file"), choices["list"].size(),
+               text(choices, "why_not").empty() ? "" : "; not used: " + text(choices, "why_not"));
     for (const auto& bundle : cuda["bundles"]) {
         if (bundle.contains("why_not"))
             fmt::print("bundle            {}\n", text(bundle, "why_not"));

@@ -5,15 +5,16 @@ The work is the Python package's (python/flashtile), which is taken from the tre
     call = library.forward(q, k, v, out, lse, causal=True)     # (batch, seqlen, heads, head_dim), any strides
     call()                                                     # submits it; the structs are made once
     backward = library.backward(q, k, v, out, lse, dout, dq, dk, dv, causal=True, deterministic=True)
+    packed = library.forward(q, k, v, out, lse, cu_seqlens=starts, max_seqlen=4096)     # (tokens, heads, head_dim)
 """
 
+import ctypes
+import json
 import os
 import sys
 from pathlib import Path
 
 import torch
-
-NO_OPTIONS = (None,) * 6  # alibi_slopes .. seqused_k
 
 
 class Library:
@@ -21,30 +22,40 @@ class Library:
         os.environ["FLASHTILE_LIBRARY"] = str(Path(path).resolve())
         sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
         from flashtile import _call, _library
-        self.call, self.text = _call.Call, _library.text
+        self.abi, self.loaded = _call, _library
 
     def version(self):
-        return self.text("version")
+        return self.loaded.text("version")
 
     def last_run(self):
-        return self.text("last_run")
+        return self.loaded.text("last_run")
 
     def forward(self, q, k, v, out, lse, **options):
-        return self.prepared("forward", (q, k, v, *NO_OPTIONS, out, lse), **options)
+        return self.prepared("forward", (q, k, v), (out, lse), **options)
 
     def backward(self, q, k, v, out, lse, dout, dq, dk, dv, **options):
-        return self.prepared("backward", (q, k, v, *NO_OPTIONS, out, lse, dout, None, dq, dk, dv, None), **options)
+        return self.prepared("backward", (q, k, v), (out, lse, dout, None, dq, dk, dv, None), **options)
 
-    def prepared(self, name, tensors, causal=False, dropout=0.0, seed=0, deterministic=False):
-        rng = torch.tensor([seed, 0], device=tensors[0].device) if dropout else None
-        call = self.call(name)
-        call.fill(tensors, -1, -1, int(causal), 0, None, 0.0, -1, -1, dropout, deterministic, False, rng)
-        return Prepared(call, (tensors, rng))
+    def prepared(self, name, inputs, results, causal=False, window=(-1, -1), softcap=0.0, dropout=0.0, seed=0,
+                 deterministic=False, alibi_slopes=None, bias=None, mask=None, seqused_k=None, cu_seqlens=None,
+                 max_seqlen=-1):
+        rng = torch.tensor([seed, 0], device=inputs[0].device) if dropout else None
+        tensors = (*inputs, alibi_slopes, bias, mask, cu_seqlens, cu_seqlens, seqused_k, *results)
+        call = self.abi.Call(name)
+        call.fill(tensors, max_seqlen, max_seqlen, int(causal), 0, None, softcap, *window, dropout, deterministic,
+                  False, rng)
+        return Prepared(self.loaded, call, (tensors, rng))
+
+    def dropout_mask(self, dropout, seed, shape, device):
+        """Which probabilities are kept, (batch, heads, seqlen_q, seqlen_k)."""
+        keep = torch.empty(shape, dtype=torch.bool, device=device)
+        self.abi.dropout_mask(dropout, torch.tensor([seed, 0], device=device), keep)
+        return keep
 
 
 class Prepared:
-    def __init__(self, call, kept):
-        self.call, self.kept = call, kept
+    def __init__(self, loaded, call, kept):
+        self.loaded, self.call, self.kept = loaded, call, kept
 
     def __call__(self):
         self.call.submit()
@@ -52,3 +63,12 @@ class Prepared:
     def workspace(self):
         """Bytes that the call uses beside its results."""
         return self.call.workspace()
+
+    def forward_tile(self):
+        """(queries, keys) of a block of the CUDA kernel that the forward pass of these inputs gets."""
+        text = ctypes.c_char_p()
+        options, inputs = (ctypes.c_void_p(address) for address in self.call.arguments[:2])
+        if status := self.loaded.library.flashtile_plan_report(options, inputs, None, 0, ctypes.byref(text)):
+            self.loaded.fail(status)
+        kernel = json.loads(text.value)["forward"]["kernels"][0]
+        return kernel["Br"], kernel["Bc"]

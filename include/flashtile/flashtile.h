@@ -223,10 +223,11 @@ FLASHTILE_API flashtile_status flashtile_set_executor(const flashtile_executor* 
 FLASHTILE_API const char* flashtile_cuda_info(void);
 
 /* Which CUDA kernels a problem gets forward and backward, with tiles, reasons, and why a more special kernel is not
- * taken, as JSON. The inputs' tensors are on CUDA; their memory is not read, so any address will do, and its alignment
- * counts. device_name: "H200", "A100-80", "RTX 4090", ... for a GPU that need not be here, NULL for that of q.
- * registers: where not 0 and NVRTC is there, what the compiler says of registers and spills, which takes seconds a
- * kernel. *json is valid until this thread's next call of it. */
+ * taken, as JSON; and as "alternatives" the tiles that may be chosen (flashtile_use_choice), the library's own first.
+ * The inputs' tensors are on CUDA; their memory is not read, so any address will do, and its alignment counts.
+ * device_name: "H200", "A100-80", "RTX 4090", ... for a GPU that need not be here, NULL for that of q. registers: where
+ * not 0 and NVRTC is there, what the compiler says of registers and spills, which takes seconds a kernel. *json is
+ * valid until this thread's next call of it. */
 FLASHTILE_API flashtile_status flashtile_plan_report(const flashtile_options* options, const flashtile_inputs* inputs,
                                                      const char* device_name, int32_t registers, const char** json);
 

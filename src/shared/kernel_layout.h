@@ -73,10 +73,19 @@ constexpr int backward_shared_bytes(const KernelConfig& c) {
            2 * tile_bytes(c, c.Br, c.Bc) + 2 * round_up(c.Bc, 32) / 8;
 }
 
-// K, V, the stages of Q and dO, two tiles of dS, the statistics of the stages, barriers.
+// Hopper's backward of wide heads: the consumers share 64 keys instead of having 64 each, and hand P over.
+constexpr bool wide_backward(const KernelConfig& c) {
+    return c.Bc == 64;
+}
+constexpr int handed_over_bytes(const KernelConfig& c) {
+    return wide_backward(c) ? c.Br * c.Bc * 2 : 0;
+}
+
+// K, V, the stages of Q and dO, two tiles of dS and of P that is handed over, the statistics of the stages, barriers.
 constexpr int backward_sm90_shared_bytes(const KernelConfig& c) {
     const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
-    return 2 * ((c.Bc + c.stages * c.Br) * (d + dv) + 2 * c.Br * c.Bc) + c.stages * 2 * c.Br * 4 + kMostBarriers + 1024;
+    return 2 * ((c.Bc + c.stages * c.Br) * (d + dv) + 2 * c.Br * c.Bc) + 2 * handed_over_bytes(c) +
+           c.stages * 2 * c.Br * 4 + kMostBarriers + 1024;
 }
 
 constexpr int shared_bytes(const KernelConfig& c) {

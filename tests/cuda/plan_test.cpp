@@ -301,8 +301,7 @@ TEST(Plan, ForwardFallsBackFromHopper) {
 
 TEST(Plan, BackwardFallsBackFromHopper) {
     expect_fallbacks(fallbacks_of_both(), true);
-    expect_fallbacks({{{"wide", [](Problem& p, Access&) { p.head_dim = p.head_dim_v = 136; }}, "over 128"},
-                      {{"dv", [](Problem& p, Access&) { p.head_dim_v = 64; }}, "different"},
+    expect_fallbacks({{{"wide v", [](Problem& p, Access&) { p.head_dim = 64; }}, "wider than head_dim"},
                       {{"softcap", [](Problem& p, Access&) { p.softcap = 3.0f; }}, "softcap"},
                       {{"alibi", [](Problem& p, Access&) { p.alibi = true; }}, "ALiBi"},
                       {{"scale", [](Problem& p, Access&) { p.scale = -1.0f; }}, "not positive"},

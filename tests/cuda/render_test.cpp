@@ -36,11 +36,16 @@ TEST(Render, EveryKernelNamesItsFileAndFunction) {
                                                        {Kernel::backward_bias, "backward_bias_sm80"}};
     for (const auto& [kernel, name] : expected) {
         const std::string text = render({.kernel = kernel});
-        EXPECT_TRUE(text.starts_with("#include \"cuda/kernels/" + std::string(name) + ".h\"\n")) << text;
+        EXPECT_NE(text.find("\n#include \"cuda/kernels/" + std::string(name) + ".h\"\n"), std::string::npos) << text;
         EXPECT_NE(text.find("flashtile::" + std::string(name) + "<config>(params);"), std::string::npos) << text;
         EXPECT_NE(text.find("flashtile_kernel(const __grid_constant__ flashtile::KernelParams params)"),
                   std::string::npos);
     }
+}
+
+TEST(Render, StressIsSetBeforeAnythingIsIncluded) {
+    EXPECT_TRUE(render({}).starts_with("namespace flashtile { constexpr unsigned kStressSeed = 0; }\n#include"));
+    EXPECT_TRUE(render({}, 7).starts_with("namespace flashtile { constexpr unsigned kStressSeed = 7; }\n#include"));
 }
 
 TEST(KernelSources, AreTheFilesOfTheTree) {
@@ -115,6 +120,38 @@ TEST(Key, ChangesWithEveryInputAndWithNothingElse) {
     expect_new(key_of(program));
     program.options = {"-DA-DB"};
     expect_new(key_of(program));
+}
+
+TEST(Key, OfKernelsUnderStressIsAnotherForEverySeed) {
+    const Tree tree;
+    std::set<std::string> keys;
+    for (const char* seed : {"1", "2", "4294967295"}) {
+        const Environment stress{"FLASHTILE_KERNEL_STRESS", seed};
+        EXPECT_NE(program_for({}, 90).main.text.find(std::string("kStressSeed = ") + seed + ";"), std::string::npos);
+        keys.insert(key_of(program_for({}, 90)));
+    }
+    for (const char* off : {"", "0"}) {
+        const Environment stress{"FLASHTILE_KERNEL_STRESS", off};
+        keys.insert(key_of(program_for({}, 90)));
+    }
+    keys.insert(key_of(program_for({}, 90)));
+    EXPECT_EQ(keys.size(), 4u);  // the last three are one
+}
+
+TEST(Program, RefusesAStressThatIsNoNumber) {
+    const Tree tree;
+    for (const char* wrong : {"yes", "-1", "1.5", "7 ", "4294967296"}) {
+        const Environment stress{"FLASHTILE_KERNEL_STRESS", wrong};
+        try {
+            program_for({}, 90);
+            ADD_FAILURE() << "took '" << wrong << "'";
+        } catch (const Error& error) {
+            EXPECT_EQ(error.status(), FLASHTILE_INVALID_ARGUMENT);
+            EXPECT_NE(std::string(error.what()).find("FLASHTILE_KERNEL_STRESS is '" + std::string(wrong) + "'"),
+                      std::string::npos)
+                << error.what();
+        }
+    }
 }
 
 TEST(Program, AsksForMachineCodeWhereTheCompilerKnowsTheGpu) {

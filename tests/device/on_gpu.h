@@ -19,4 +19,9 @@ protected:
 
 inline const device kGpu = conformance::cuda_target().where;
 
+// Whether the GPU is one that has kernels of its own, on wgmma and TMA.
+inline bool on_hopper() {
+    return gpu::device(kGpu.id).facts().architecture == 90;
+}
+
 }  // namespace flashtile::device_tests

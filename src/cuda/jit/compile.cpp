@@ -6,6 +6,7 @@
 #include "cuda/jit/kernel_sources.h"
 #include "cuda/jit/render.h"
 #include "cuda/jit/sha256.h"
+#include "cuda/jit/stress_seed.h"
 
 namespace flashtile::gpu {
 
@@ -16,7 +17,7 @@ std::string target_name(int architecture) {
 
 Program program_for(const KernelConfig& config, int architecture, int newest) {
     Program program;
-    program.main = {"flashtile_kernel.cu", render(config)};
+    program.main = {"flashtile_kernel.cu", render(config, stress_seed())};
     program.headers = with_includes(kernel_file(config.kernel));
     program.ptx = newest != 0 && architecture > newest;
     program.options = {

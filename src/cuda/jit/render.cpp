@@ -67,8 +67,11 @@ std::string kernel_file(Kernel kernel) {
     return std::string("cuda/kernels/") + place_of(kernel).file;
 }
 
-std::string render(const KernelConfig& config) {
-    return "#include \"" + kernel_file(config.kernel) +
+std::string render(const KernelConfig& config, unsigned stress) {
+    return "namespace flashtile { constexpr unsigned kStressSeed = " + std::to_string(stress) +
+           "; }\n"
+           "#include \"" +
+           kernel_file(config.kernel) +
            "\"\n"
            "constexpr flashtile::KernelConfig config = " +
            to_string(config) +

@@ -13,8 +13,9 @@ std::string to_string(const KernelConfig& config);
 // The file that holds the kernel, as it is included.
 std::string kernel_file(Kernel kernel);
 
-// The whole translation unit; the kernel's name in it is kKernelName.
-std::string render(const KernelConfig& config);
+// The whole translation unit; the kernel's name in it is kKernelName. A `stress` other than 0 is the seed of the waits
+// that make a kernel's warps run in unusual orders (cuda/kernels/ptx/stress.h).
+std::string render(const KernelConfig& config, unsigned stress = 0);
 
 inline constexpr const char* kKernelName = "flashtile_kernel";
 

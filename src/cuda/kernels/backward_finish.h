@@ -7,30 +7,30 @@ namespace flashtile {
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-// One thread block a unit of Br queries of one head. `config` is backward's, so that the accumulators lie where they
-// were left.
+// One thread block a unit of Br queries of one head. `config` has backward's units of dQ.
 template <KernelConfig config>
 __device__ __forceinline__ void backward_finish(const KernelParams& p) {
     using M = Math<config.element>;
     using Scalar = typename M::Scalar;
     using Gradient = QueryGradient<config>;
-    using Grid = typename Gradient::Grid;
+    using Grid = QueryGrid<config>;
     const Index blocks = (p.seqlen_q + config.Br - 1) / config.Br;
     const Index head = blockIdx.x / blocks;
     const Sequence seq = Sequence::make<config>(p, head / p.heads, head % p.heads);
     const int i0 = static_cast<int>(blockIdx.x % blocks) * config.Br;
     if (i0 >= seq.seqlen_q) return;
-    const Index unit = Gradient::unit_of(p, seq, i0);
 
     constexpr int kPitch = pitch(config, config.head_dim);
     Scalar* tile = reinterpret_cast<Scalar*>(shared_memory);
+    const float* from = Gradient::at(p, seq, i0, Grid::row() / 16, Grid::column() / 8);
     typename Grid::Accumulators dq;
 #pragma unroll
     for (int m = 0; m < Grid::MT; ++m)
 #pragma unroll
         for (int n = 0; n < Grid::NT; ++n)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) dq.c[m][n][e] = *Gradient::at(p, unit, m, n, e) * p.scale;
+            for (int e = 0; e < 4; ++e)
+                dq.c[m][n][e] = from[Gradient::step(m, n) + e * Gradient::kFromAccumulator] * p.scale;
     write_fragments<config.element, kPitch>(dq, tile + Grid::row() * kPitch + Grid::column());
     __syncthreads();
     store_tile<Scalar, config.Br, config.head_dim, kPitch, config.warps * 32, config.vector_bytes>(

@@ -113,8 +113,8 @@ struct BackwardSm80 {
         M::template product<config.Br, Tile::kPitchS, Read::transposed, Tile::kPitchV, Read::transposed>(
             dv, tile.p + ValueGrid::row(), tile.dout_stage(stage) + ValueGrid::column());
         // dQ += dS K
-        typename QueryGradient<config>::Grid::Accumulators dq;
-        using Grid = typename QueryGradient<config>::Grid;
+        using Grid = QueryGrid<config>;
+        typename Grid::Accumulators dq;
         const Scalar* ds = tile.ds + Grid::row() * Tile::kPitchS;
         const Scalar* k = tile.k + Grid::column();
         if constexpr (ScoreModifier<config>::kMayHide)
@@ -123,7 +123,8 @@ struct BackwardSm80 {
         else
             M::template product<config.Bc, Tile::kPitchS, Read::as_stored, Tile::kPitchQ, Read::transposed, true>(
                 dq, ds, k);
-        QueryGradient<config>::add(params, seq, i0, dq);
+        const int column = Grid::column() / 8;
+        QueryGradient<config>::add(QueryGradient<config>::at(params, seq, i0, Grid::row() / 16, column), column, dq);
         // dK += dS^T Q
         M::template product<config.Br, Tile::kPitchS, Read::transposed, Tile::kPitchQ, Read::transposed>(
             dk, tile.ds + KeyGrid::row(), tile.q_stage(stage) + KeyGrid::column());

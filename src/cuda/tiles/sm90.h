@@ -36,10 +36,11 @@ inline constexpr Tile kForwardDropout[] = {
     {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane, and draws take some"},
 };
 
-// Of queries and keys: dQ is 64 x 64 for each of two consumers.
+// dQ is 64 x 64 for each of two consumers; wider ones share the same 64 keys (backward_wide_sm90.h).
 inline constexpr Tile kBackward[] = {
     {64, 128, 128, 12, 2, 1, "64 keys a consumer"},
     {128, 64, 128, 12, 2, 1, "dK and dV of 64 keys take 128 registers a lane"},
+    {256, 64, 64, 12, 2, 1, "dK of 64 keys takes 128 registers a lane, and so does dV"},
 };
 
 }  // namespace flashtile::gpu::sm90

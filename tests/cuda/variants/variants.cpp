@@ -16,6 +16,7 @@ namespace {
 constexpr std::pair<std::int64_t, std::int64_t> kHeadDims[] = {{64, 64},   {128, 128}, {256, 256}, {96, 96},
                                                                {192, 128}, {40, 72},   {13, 57},   {512, 512}};
 constexpr const char* kDevices[] = {"A100-80", "RTX 3090", "RTX 4090", "H100", "B200", "RTX 5090"};
+constexpr int kHopper = 3;  // of them
 
 // In the order of factors().
 enum FactorIndex : std::size_t {
@@ -123,13 +124,15 @@ std::vector<Row> rows() {
     };
     std::vector<Row> list;
     std::vector<int> choices = counts();
-    const auto add = [&](std::initializer_list<FactorIndex> off) {
+    const auto add = [&](std::initializer_list<FactorIndex> off, const auto& wanted) {
         for (const FactorIndex factor : off) choices[factor] = 1;  // the first choice only
-        for (Row& row : pairwise(choices, planned)) list.push_back(std::move(row));
+        for (Row& row : pairwise(choices, wanted)) list.push_back(std::move(row));
     };
-    add({});
-    add({lengths, bias, mask, batch_invariant, loads});  // what Hopper's forward kernel serves
-    add({softcap, alibi, dropout});                      // and its backward kernel
+    add({}, planned);
+    add({lengths, bias, mask, batch_invariant, loads}, planned);  // what Hopper's forward kernel serves
+    add({softcap, alibi, dropout}, planned);                      // and its backward kernels,
+    // each head dimension with each mask
+    add({}, [&](const Row& row) { return row[graphics_card] == kHopper && planned(row); });
     return list;
 }
 

@@ -1,5 +1,6 @@
-// query_gradient.h: dQ in fp32 in global memory, unit by unit, in the order of the accumulators that the warps hold, so
-// that a warp's additions go to whole lines. backward_sm80 adds to it, backward_finish reads it.
+// query_gradient.h: dQ in fp32 in global memory, unit by unit, and in a unit tile of 16 x 8 by tile as the accumulators
+// of a warp hold it, so that a warp's additions go to whole lines. The backward kernels add to it, backward_finish
+// reads it.
 #pragma once
 
 #include "cuda/kernels/parts/gradient_tile.h"
@@ -10,39 +11,48 @@ namespace flashtile {
 
 template <KernelConfig config>
 struct QueryGradient {
-    static constexpr int kWarps = config.kernel == Kernel::backward_sm90 ? config.warps - 4 : config.warps;
-    using Grid = WarpGrid<config.Br, padded(config, config.head_dim), kWarps, config.warps_dq>;
+    static constexpr int kColumns = padded(config, config.head_dim);
 
-    // Where this lane's accumulators of tile (m, n) lie: the four of a lane together where one instruction adds four
-    // (sm_90), otherwise those of the 32 lanes.
+    // Of a tile of 16 x 8 the four accumulators of a lane lie together where one instruction adds four (sm_90),
+    // otherwise those of the 32 lanes.
     static constexpr bool kFourAtOnce = __CUDA_ARCH__ >= 900;
-    __device__ static __forceinline__ float* at(const KernelParams& p, Index unit, int m, int n, int e) {
-        float* tile = p.ws_dq + unit * (config.Br * padded(config, config.head_dim)) +
-                      ((static_cast<int>(warp_id()) * Grid::MT + m) * Grid::NT + n) * 128;
-        return tile + (kFourAtOnce ? lane_id() * 4 + e : e * 32 + lane_id());
-    }
+    static constexpr int kFromLane = kFourAtOnce ? 4 : 1, kFromAccumulator = kFourAtOnce ? 1 : 32;
 
     __device__ static __forceinline__ Index unit_of(const KernelParams& p, const Sequence& seq, int i0) {
         return seq.h * p.units + seq.first_unit(p, config.packed, config.Br) + i0 / config.Br;
     }
+    // This lane's first accumulator in tile (row, column) of the unit of query i0.
+    __device__ static __forceinline__ float* at(const KernelParams& p, const Sequence& seq, int i0, int row,
+                                                int column) {
+        return p.ws_dq + unit_of(p, seq, i0) * (config.Br * kColumns) + step(row, column) + lane_id() * kFromLane;
+    }
+    // From one tile to one `rows` below and `columns` further.
+    __device__ static __forceinline__ int step(int rows, int columns) {
+        return (rows * (kColumns / 8) + columns) * 128;
+    }
 
-    // A key block adds its share. Where results must repeat, the caller sees to the turns.
-    __device__ static __forceinline__ void add(const KernelParams& p, const Sequence& seq, int i0,
-                                               const typename Grid::Accumulators& dq) {
-        const Index unit = unit_of(p, seq, i0);
+    // A key block adds its share, of which dq is the part that starts at tile column `column`. Columns past the last
+    // are those that fill a chunk up. Where results must repeat, the caller sees to the turns.
+    template <int MT, int NT>
+    __device__ static __forceinline__ void add(float* to, int column, const Fragments<MT, NT>& dq) {
 #pragma unroll
-        for (int m = 0; m < Grid::MT; ++m)
+        for (int m = 0; m < MT; ++m)
 #pragma unroll
-            for (int n = 0; n < Grid::NT; ++n) {
+            for (int n = 0; n < NT; ++n) {
+                if (kColumns % kChunk != 0 && column + n >= kColumns / 8) continue;
                 if constexpr (kFourAtOnce) {
-                    ptx::red_add4(at(p, unit, m, n, 0), dq.c[m][n]);
+                    ptx::red_add4(to + step(m, n), dq.c[m][n]);
                 } else {
 #pragma unroll
-                    for (int e = 0; e < 4; ++e) ptx::red_add(at(p, unit, m, n, e), dq.c[m][n][e]);
+                    for (int e = 0; e < 4; ++e) ptx::red_add(to + step(m, n) + e * kFromAccumulator, dq.c[m][n][e]);
                 }
             }
     }
 };
+
+// How the warps of the general kernels share dQ.
+template <KernelConfig config>
+using QueryGrid = WarpGrid<config.Br, padded(config, config.head_dim), config.warps, config.warps_dq>;
 
 // In a deterministic backward pass the key blocks that see a unit of queries add to its dQ in turns, from the last
 // block back to the first. So they are launched, since a block may wait only for those launched before it; and under a

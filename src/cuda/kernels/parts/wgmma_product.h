@@ -65,11 +65,10 @@ __device__ __forceinline__ void start_output(Fragments<1, OT>& o,
     }
 }
 
-// C = A^T B with A [kRows][64 columns of a chunk] and B [kRows][64 columns of a chunk], both stored as rows.
+// C = A^T B with A [kRows][64 columns of a chunk] and B [kRows][columns of C], both stored as rows.
 template <Element kElement, int kRows, int NT>
 __device__ __forceinline__ void start_transposed(Fragments<1, NT>& c, unsigned a, unsigned b) {
-    static_assert(NT == 8, "one chunk");
-    const unsigned long long from_a = tile_descriptor(a, 16), from_b = tile_descriptor(b, 16);
+    const unsigned long long from_a = tile_descriptor(a, 16), from_b = tile_descriptor(b, kRows * 128);
 #pragma unroll
     for (int k = 0; k < kRows; k += 16) {
         if constexpr (kElement == Element::bf16)

@@ -2,6 +2,8 @@
 // phase of that parity is complete; on a fresh barrier a wait for parity 1 returns at once.
 #pragma once
 
+#include "cuda/kernels/ptx/stress.h"
+
 namespace flashtile::ptx {
 
 __device__ __forceinline__ void mbarrier_init(unsigned barrier, unsigned arrivals) {
@@ -14,15 +16,18 @@ __device__ __forceinline__ void fence_mbarrier_init() {
 }
 
 __device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
+    stress();
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 // One arrival, and so many bytes that copies will still bring.
 __device__ __forceinline__ void mbarrier_arrive_expect(unsigned barrier, unsigned bytes) {
+    stress();
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
 __device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity) {
+    stress();
     asm volatile(
         "{\n"
         ".reg .pred done;\n"

@@ -2,6 +2,8 @@
 // barriers of its own.
 #pragma once
 
+#include "cuda/kernels/ptx/stress.h"
+
 namespace flashtile::ptx {
 
 // Before the first product, and after any ordinary write to registers that products read or add to.
@@ -31,11 +33,13 @@ __device__ __forceinline__ void registers_take() {
 
 // Barrier `number` (1 to 15) among `threads` threads.
 __device__ __forceinline__ void named_barrier(unsigned number, unsigned threads) {
+    stress();
     asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 // Counts the calling threads among those that `number` waits for, and goes on.
 __device__ __forceinline__ void named_barrier_arrive(unsigned number, unsigned threads) {
+    stress();
     asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 

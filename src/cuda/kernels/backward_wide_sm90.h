@@ -1,0 +1,214 @@
+// backward_wide_sm90.h: Hopper's backward pass where d or dv is over 128. dK and dV of 64 keys then fill the registers
+// of a warpgroup each, so that the two consumers share the same 64 keys: one makes P and keeps dV, the other makes dS
+// and keeps dK, and each makes half of the columns of dQ. P goes from one to the other through shared memory, and dS
+// back to the first. The one that makes P is a block ahead: it has the scores of the next block computed under dV.
+#pragma once
+
+#include "cuda/kernels/parts/key_block_sm90.h"
+
+namespace flashtile {
+
+template <KernelConfig config>
+struct BackwardWideSm90 : KeyBlock<config> {
+    using Base = KeyBlock<config>;
+    using Base::Base, Base::KT, Base::VT, Base::NT, Base::kBytesQ, Base::kBytesDO, Base::kBytesDS, Base::kBytesP;
+    using Base::k, Base::v, Base::q, Base::dout, Base::ds, Base::p, Base::kv_full;
+    using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kBoth, Base::kConsumerThreads;
+    using typename Base::M;
+    using Left = typename M::template Left<1, NT>;
+    static constexpr bool kWidest = Base::kColumns + Base::kColumnsV > 384;
+    static constexpr int kProducerRegisters = kWidest ? 24 : 40, kConsumerRegisters = kWidest ? 240 : 232;
+    static_assert(config.Br == 64 && config.Bc == 64, "one wgmma of 64 rows and columns");
+
+    // Chunks of dQ's columns that the first consumer makes; the other makes the rest.
+    static constexpr int kChunks = Base::kColumns / kChunk, kFirstChunks = (kChunks + 1) / 2;
+
+    // Barriers between the consumers, a pair of each for even and odd blocks: a tile of P or dS is full, or was read.
+    static constexpr unsigned kFullP = 2, kReadP = 4, kFullDS = 6, kReadDS = 8, kOwn = 10;
+    __device__ static __forceinline__ void wait(unsigned barrier, int n) {
+        ptx::named_barrier(barrier + n % 2, kConsumerThreads);
+    }
+    __device__ static __forceinline__ void arrive(unsigned barrier, int n) {
+        ptx::named_barrier_arrive(barrier + n % 2, kConsumerThreads);
+    }
+
+    __device__ __forceinline__ void consume(int consumer) {
+        if (consumer == 0)
+            make_values();
+        else
+            make_keys();
+    }
+
+    // P and dV.
+    __device__ __forceinline__ void make_values() {
+        Fragments<1, VT> dv;
+        dv.clear();
+        if (steps > 0) {
+            ptx::mbarrier_wait(kv_full, 0);
+            Fragments<1, NT> s;
+            start_s(s);
+            ptx::wgmma_wait<0>();
+            make_p(0, s);
+#pragma unroll 1
+            for (int n = 0; n < steps - 1; ++n) {
+                const Left left_p = read_p(n);
+                start_s(s);
+                start_dv(dv, left_p);
+                ptx::wgmma_wait<1>();
+                make_p(n + 1, s);
+                finish_dv(n, dv);
+            }
+            start_dv(dv, read_p(steps - 1));
+            finish_dv(steps - 1, dv);
+        }
+        ptx::named_barrier(kBoth, kConsumerThreads);  // K and V have been read for the last time
+        this->template store<config.head_dim_v>(dv, 1.0f, v, params.dv, 0);
+    }
+
+    // S^T = K Q^T
+    __device__ __forceinline__ void start_s(Fragments<1, NT>& s) const {
+        q_ring.wait_full();
+        pin(s);
+        ptx::wgmma_fence();
+        start_scores<config.element, padded(config, config.head_dim), config.Bc, config.Br>(s, k,
+                                                                                            q + q_ring.stage * kBytesQ);
+        ptx::wgmma_commit();
+    }
+
+    // dV += P^T dO
+    __device__ __forceinline__ void start_dv(Fragments<1, VT>& dv, const Left& left_p) const {
+        dout_ring.wait_full();
+        pin(dv);
+        ptx::wgmma_fence();
+        start_output<config.element, config.Br, NT>(dv, left_p, dout + dout_ring.stage * kBytesDO);
+        ptx::wgmma_commit();
+    }
+
+    // P of block n to its tile. It is read back for dV, too: no register that a running product reads may be written.
+    __device__ __forceinline__ void make_p(int n, Fragments<1, NT>& s) {
+        pin(s);
+        this->exponentiate(s, this->query_of(n), static_cast<int>(warp_id() % 4) * 16);
+        if (threadIdx.x % 128 == 0) q_ring.release();
+        q_ring.advance();
+        const Left left_p = M::left_of(s);
+        if (n >= 2) wait(kReadP, n);
+#pragma unroll
+        for (int c = 0; c < NT / 2; ++c)
+            ptx::store_shared(place_of_p(n, c),
+                              make_uint4(left_p.a[0][c][0], left_p.a[0][c][1], left_p.a[0][c][2], left_p.a[0][c][3]));
+        arrive(kFullP, n);
+    }
+
+    // The same lanes of both consumers want the same of P.
+    __device__ __forceinline__ Left read_p(int n) const {
+        Left left_p;
+#pragma unroll
+        for (int c = 0; c < NT / 2; ++c) {
+            const uint4 x = ptx::load_shared(place_of_p(n, c));
+            left_p.a[0][c][0] = x.x, left_p.a[0][c][1] = x.y, left_p.a[0][c][2] = x.z, left_p.a[0][c][3] = x.w;
+        }
+        return left_p;
+    }
+    __device__ __forceinline__ unsigned place_of_p(int n, int c) const {
+        return p + n % 2 * kBytesP + (c * 128 + threadIdx.x % 128) * 16;
+    }
+
+    __device__ __forceinline__ void finish_dv(int n, Fragments<1, VT>& dv) {
+        ptx::wgmma_wait<0>();
+        pin(dv);
+        if (threadIdx.x % 128 == 0) dout_ring.release();
+        dout_ring.advance();
+        float* to = this->place_of_dq(n, 0, 0);
+        wait(kFullDS, n);
+        Fragments<1, 8 * kFirstChunks> dq;
+        start_dq(n, dq, 0);
+        ptx::wgmma_wait<0>();
+        pin(dq);
+        if (n + 2 < steps) arrive(kReadDS, n);
+        this->add(n, to, 0, dq);
+    }
+
+    // dQ = dS K, from a chunk of columns on.
+    template <int OT>
+    __device__ __forceinline__ void start_dq(int n, Fragments<1, OT>& dq, int chunk) const {
+        pin(dq);
+        ptx::wgmma_fence();
+        start_transposed<config.element, config.Bc>(dq, ds + n % 2 * kBytesDS, k + chunk * config.Bc * 128);
+        ptx::wgmma_commit();
+    }
+
+    // dS and dK.
+    __device__ __forceinline__ void make_keys() {
+        Fragments<1, KT> dk;
+        dk.clear();
+        if (steps > 0) {
+            ptx::mbarrier_wait(kv_full, 0);
+            Fragments<1, NT> dp;
+            start_dp(dp);
+#pragma unroll 1
+            for (int n = 0; n < steps - 1; ++n) {
+                start_dk(n, dk, make_ds(n, dp));
+                start_dp(dp);
+                finish_dk<1>(dk);
+            }
+            start_dk(steps - 1, dk, make_ds(steps - 1, dp));
+            finish_dk<0>(dk);
+        }
+        ptx::named_barrier(kBoth, kConsumerThreads);  // K and V have been read for the last time
+        this->template store<config.head_dim>(dk, params.scale, k, params.dk, 0);
+    }
+
+    // dP^T = V dO^T
+    __device__ __forceinline__ void start_dp(Fragments<1, NT>& dp) const {
+        dout_ring.wait_full();
+        pin(dp);
+        ptx::wgmma_fence();
+        start_scores<config.element, padded(config, config.head_dim_v), config.Bc, config.Br>(
+            dp, v, dout + dout_ring.stage * kBytesDO);
+        ptx::wgmma_commit();
+    }
+
+    // dS of block n, for dK and, as a tile, for dQ.
+    __device__ __forceinline__ Left make_ds(int n, Fragments<1, NT>& dp) {
+        wait(kFullP, n);
+        const Left left_p = read_p(n);
+        if (n + 2 < steps) arrive(kReadP, n);
+        ptx::wgmma_wait<0>();
+        pin(dp);
+        this->differentiate(dp, [&](int t, int half) { return M::unpack(left_p.a[0][t / 2][t % 2 * 2 + half]); });
+        if (threadIdx.x % 128 == 0) dout_ring.release();
+        dout_ring.advance();
+        const Left left_ds = M::left_of(dp);
+        if (n >= 2) wait(kReadDS, n);
+        this->write_ds(left_ds, ds + n % 2 * kBytesDS, static_cast<int>(warp_id() % 4) * 16);
+        ptx::fence_async_proxy();
+        arrive(kFullDS, n);
+        ptx::named_barrier(kOwn, 128);  // dS of all four warps stands
+        return left_ds;
+    }
+
+    // dQ = dS K, the other columns; dK += dS^T Q
+    __device__ __forceinline__ void start_dk(int n, Fragments<1, KT>& dk, const Left& left_ds) {
+        float* to = this->place_of_dq(n, 0, 8 * kFirstChunks);
+        q_ring.wait_full();
+        Fragments<1, 8 * (kChunks - kFirstChunks)> dq;
+        start_dq(n, dq, kFirstChunks);
+        pin(dk);
+        ptx::wgmma_fence();
+        start_output<config.element, config.Br, NT>(dk, left_ds, q + q_ring.stage * kBytesQ);
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<1>();
+        pin(dq);
+        this->add(n, to, 8 * kFirstChunks, dq);
+    }
+
+    template <int kPending>
+    __device__ __forceinline__ void finish_dk(Fragments<1, KT>& dk) {
+        ptx::wgmma_wait<kPending>();
+        pin(dk);
+        if (threadIdx.x % 128 == 0) q_ring.release();
+        q_ring.advance();
+    }
+};
+
+}  // namespace flashtile

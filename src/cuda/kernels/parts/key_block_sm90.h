@@ -1,0 +1,197 @@
+// key_block_sm90.h: what a thread block of Hopper's backward pass has to do with its keys, whoever computes: which
+// blocks of queries see them, where K, V, Q, dO and dS lie in shared memory, how the copy engine fills it, and whose
+// turn it is at dQ.
+#pragma once
+
+#include "cuda/kernels/parts/query_gradient.h"
+#include "cuda/kernels/parts/ring.h"
+#include "cuda/kernels/parts/swizzled_store.h"
+#include "cuda/kernels/parts/tile_copy.h"
+
+namespace flashtile {
+
+template <KernelConfig config>
+struct KeyBlock {
+    using M = Math<config.element>;
+    using Scalar = typename M::Scalar;
+    using Gradient = QueryGradient<config>;
+    static constexpr int kColumns = chunk_columns(config.head_dim), kColumnsV = chunk_columns(config.head_dim_v);
+    static constexpr int NT = config.Br / 8, KT = kColumns / 8, VT = kColumnsV / 8;
+    static constexpr int kBytesQ = config.Br * kColumns * 2, kBytesDO = config.Br * kColumnsV * 2;
+    static constexpr int kBytesK = config.Bc * kColumns * 2, kBytesV = config.Bc * kColumnsV * 2;
+    static constexpr int kBytesDS = config.Bc * config.Br * 2;
+    static constexpr int kBytesP = handed_over_bytes(config);
+    static constexpr int kBytesRow = config.Br * 4;  // of LSE or D
+    static constexpr unsigned kConsumerThreads = 256;
+    // The barrier of the two consumers.
+    static constexpr unsigned kBoth = 1;
+    static_assert(config.warps == 12, "two consumers, and the producer's warpgroup");
+
+    const KernelParams& params;
+    Sequence seq;  // h is the query head at hand
+    const int kv_head, block;
+    const int j0, j1;  // this block's keys; those past seqlen_k only get zero gradients
+    const int first_block, blocks, steps, shift;
+    unsigned k, v, q, dout, ds, p, lse, D;  // shared addresses
+    unsigned kv_full;
+    unsigned turn_come, added;  // barriers between the consumers and the keeper of turns
+    Ring<config.stages> q_ring, dout_ring;
+
+    __device__ __forceinline__ KeyBlock(const KernelParams& given, const Sequence& s, unsigned memory, int n)
+        : params(given),
+          seq(s),
+          kv_head(static_cast<int>(s.kv_head(given))),
+          block(n),
+          j0(n * config.Bc),
+          j1(smaller(j0 + config.Bc, s.rows_k)),
+          first_block(s.first_query<config>(j0) / config.Br),
+          blocks(block_count(s, j0, smaller(j1, s.seqlen_k))),
+          steps(blocks * given.group),
+          // Blocks of keys start at different blocks of queries, so that they do not add to the same dQ at once.
+          shift(config.band || config.deterministic ? 0 : n * blocks / ((s.rows_k + config.Bc - 1) / config.Bc)),
+          k(memory),
+          v(k + kBytesK),
+          q(v + kBytesV),
+          dout(q + config.stages * kBytesQ),
+          ds(dout + config.stages * kBytesDO),
+          p(ds + 2 * kBytesDS),
+          lse(p + 2 * kBytesP),
+          D(lse + config.stages * kBytesRow),
+          kv_full(D + config.stages * kBytesRow),
+          turn_come(kv_full + 8),
+          added(turn_come + 8) {
+        dout_ring.place(q_ring.place(added + 8));
+    }
+
+    __device__ static __forceinline__ int block_count(const Sequence& s, int j0, int j_end) {
+        const int first = s.first_query<config>(j0), end = j_end > j0 ? s.end_query<config>(j_end) : 0;
+        return first < end ? (end - 1) / config.Br - first / config.Br + 1 : 0;
+    }
+    __device__ __forceinline__ int head_of(int n) const { return kv_head * params.group + n / blocks; }
+    __device__ __forceinline__ int query_of(int n) const { return (first_block + (n + shift) % blocks) * config.Br; }
+
+    __device__ __forceinline__ void init_barriers() const {
+        ptx::mbarrier_init(kv_full, 1);
+        ptx::mbarrier_init(turn_come, 1);
+        ptx::mbarrier_init(added, kConsumerThreads / 32);
+        // one elected thread of each consumer says that its warpgroup is done
+        q_ring.init(2);
+        dout_ring.init(2);
+        ptx::fence_mbarrier_init();
+    }
+
+    // One thread: K and V, then each block of Q with its LSE and of dO with its D.
+    __device__ __forceinline__ void produce() {
+        const int b = static_cast<int>(seq.b);
+        if (steps == 0) return;
+        ptx::mbarrier_arrive_expect(kv_full, kBytesK + kBytesV);
+        copy_tile(k, params.k_map, kv_full, kColumns, config.Bc, j0 - params.first_key, kv_head, b);
+        copy_tile(v, params.v_map, kv_full, kColumnsV, config.Bc, j0 - params.first_key, kv_head, b);
+        for (int n = 0; n < steps; ++n) {
+            const int head = head_of(n), i0 = query_of(n);
+            const Index row = (head * params.units + seq.first_unit(params, config.packed, config.Br)) * config.Br + i0;
+            q_ring.wait_empty();
+            ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ + kBytesRow);
+            copy_tile(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
+                      i0 - params.first_query, head, b);
+            ptx::tma_load_bytes(lse + q_ring.stage * kBytesRow, params.ws_lse + row, kBytesRow, q_ring.full_barrier());
+            q_ring.advance();
+            dout_ring.wait_empty();
+            ptx::mbarrier_arrive_expect(dout_ring.full_barrier(), kBytesDO + kBytesRow);
+            copy_tile(dout + dout_ring.stage * kBytesDO, params.dout_map, dout_ring.full_barrier(), kColumnsV,
+                      config.Br, i0 - params.first_query, head, b);
+            ptx::tma_load_bytes(D + dout_ring.stage * kBytesRow, params.ws_D + row, kBytesRow,
+                                dout_ring.full_barrier());
+            dout_ring.advance();
+        }
+    }
+
+    // One thread of a deterministic pass: waits for this block's turn at each unit of dQ and passes it on, so that the
+    // consumers need not wait for memory.
+    __device__ __forceinline__ void keep_turns() {
+        for (int n = 0; n < steps; ++n) {
+            seq.h = head_of(n);
+            const Turn<config> turn(params, seq, block, query_of(n));
+            turn.wait();
+            ptx::mbarrier_arrive(turn_come);
+            ptx::mbarrier_wait(added, n % 2);
+            turn.pass();
+        }
+    }
+
+    __device__ __forceinline__ bool covered(const Place& place) const {
+        const int i1 = place.j0 + config.Br, key_end = place.i0 + 16;
+        return i1 <= seq.seqlen_q && band_covers<config>(seq, place.j0, i1, place.i0, key_end);
+    }
+
+    // P = 2^(S - LSE), transposed, of the block of Q at hand. This warp's first row is key `warp_row`.
+    __device__ __forceinline__ void exponentiate(Fragments<1, NT>& s, int i0, int warp_row) const {
+        const Place place{j0 + warp_row, i0};
+        if (!covered(place)) apply_band_transposed<config>(s, seq, place);
+        const unsigned row = lse + q_ring.stage * kBytesRow + Place::column(0, 0) * 4;
+#pragma unroll
+        for (int t = 0; t < NT; ++t) {
+            const float2 row_lse = ptx::load_shared_pair(row + t * 32);
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                s.c[0][t][e] = ptx::exp2(fmaf(s.c[0][t][e], params.scale_log2, e % 2 == 0 ? -row_lse.x : -row_lse.y));
+        }
+    }
+
+    // dS = P (dP - D), transposed, of the block of dO at hand. probability(t, half) is P at accumulators 2 half and
+    // 2 half + 1 of t.
+    template <class Probability>
+    __device__ __forceinline__ void differentiate(Fragments<1, NT>& dp, Probability probability) const {
+        const unsigned row = D + dout_ring.stage * kBytesRow + Place::column(0, 0) * 4;
+#pragma unroll
+        for (int t = 0; t < NT; ++t) {
+            const float2 row_D = ptx::load_shared_pair(row + t * 32);
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const float2 now = probability(t, half);
+                dp.c[0][t][2 * half] = now.x * (dp.c[0][t][2 * half] - row_D.x);
+                dp.c[0][t][2 * half + 1] = now.y * (dp.c[0][t][2 * half + 1] - row_D.y);
+            }
+        }
+    }
+
+    // dS^T to its tile: rows are keys, chunks of 64 queries. A step of 8 queries flips bits of the swizzled address.
+    __device__ __forceinline__ void write_ds(const typename M::template Left<1, NT>& x, unsigned tile,
+                                             int warp_row) const {
+        const unsigned own = tile + swizzled((warp_row + Place::row(0, 0)) * 128 + Place::column(0, 0) * 2);
+#pragma unroll
+        for (int t = 0; t < NT; ++t)
+#pragma unroll
+            for (int half = 0; half < 2; ++half)  // of the warp's 16 keys
+                ptx::store_shared((own ^ t % 8 * 16) + t / 8 * config.Bc * 128 + half * 8 * 128,
+                                  x.a[0][t / 2][t % 2 * 2 + half]);
+    }
+
+    // Where this lane adds to dQ of step n: 64 rows from tile (row, column) on.
+    __device__ __forceinline__ float* place_of_dq(int n, int row, int column) {
+        seq.h = head_of(n);
+        return Gradient::at(params, seq, query_of(n), row + static_cast<int>(warp_id() % 4), column);
+    }
+    template <int OT>
+    __device__ __forceinline__ void add(int n, float* to, int column, const Fragments<1, OT>& dq) const {
+        if constexpr (config.deterministic) ptx::mbarrier_wait(turn_come, n % 2);
+        Gradient::add(to, column, dq);
+        if constexpr (config.deterministic) {
+            __syncwarp();
+            if (lane_id() == 0) ptx::mbarrier_arrive(added);
+        }
+    }
+
+    // 64 rows of dK or dV, from row `own` of the block, leave by way of K's or V's place.
+    template <int kColumnsOfAll, int OT>
+    __device__ __forceinline__ void store(const Fragments<1, OT>& x, float factor, unsigned tile,
+                                          const DeviceTensor& to, int own) const {
+        const int row = own + static_cast<int>(warp_id() % 4) * 16, first = j0 + row;
+        const float factors[2] = {factor, factor};
+        store_warp_rows<config.element, kColumnsOfAll, config.Bc>(
+            x, factors, tile, row, rows_of<Scalar>(to, seq.batch_row, kv_head, seq.first_k) + first * to.stride_row,
+            to.stride_row, j1 - first);
+    }
+};
+
+}  // namespace flashtile

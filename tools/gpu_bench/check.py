@@ -1,0 +1,88 @@
+"""Whether results are right: whole heads against attention in fp64, before anything is called fast."""
+
+import math
+
+import torch
+
+# Of rms of the fp64 reference: rounding to bf16 costs 0.002 to 0.01; a wrong mask, scale or head far more.
+TOLERANCE = {"bf16": 0.02, "fp16": 0.004, "fp32": 1e-4}
+RESULTS = ("out", "dq", "dk", "dv")
+
+
+def hidden_keys(problem, n):
+    """Which keys a query may not see, (n, n), but for the boolean mask; None: it sees all."""
+    left, right = problem.window
+    if problem.causal:
+        right = 0
+    if left < 0 and right < 0:
+        return None
+    i = torch.arange(n, dtype=torch.int32, device=problem.q.device)
+    ahead = i[None, :] - i[:, None]
+    hidden = torch.zeros(n, n, dtype=torch.bool, device=problem.q.device)
+    if right >= 0:
+        hidden |= ahead > right
+    if left >= 0:
+        hidden |= ahead < -left
+    return hidden
+
+
+def probabilities(problem, q, k, b, h):
+    s = (q @ k.T).mul_(problem.scale())
+    n = len(s)
+    if problem.softcap:
+        s = problem.softcap * torch.tanh(s / problem.softcap)
+    if problem.slopes is not None:
+        i = torch.arange(n, dtype=torch.int32, device=s.device)
+        s -= problem.slopes[h].double() * (i[None, :] - i[:, None]).abs()
+    if problem.bias is not None:
+        s += problem.bias[0, h]
+    if (hidden := hidden_keys(problem, n)) is not None:
+        s.masked_fill_(hidden, -math.inf)
+    if problem.mask is not None:
+        s.masked_fill_(~problem.mask[0, 0], -math.inf)
+    return torch.softmax(s, -1)
+
+
+def reference(problem, b, h, backward, kept=None):
+    """Attention of one head and its gradients, in fp64; these of problems without options or shared heads only. `kept`:
+    of the probabilities, where there is dropout."""
+    q, k, v = (problem.head(x, b, h).double() for x in (problem.q, problem.k, problem.v))
+    p = probabilities(problem, q, k, b, h)
+    if kept is not None:
+        p = p * kept[b, h] / (1.0 - round(65536 * problem.dropout) / 65536)
+    out = p @ v
+    if not backward:
+        return (out,)
+    dout = problem.head(problem.dout, b, h).double()
+    dv = p.T @ dout
+    ds = dout @ v.T
+    ds -= (dout * out).sum(-1, keepdim=True)
+    ds *= p
+    return out, ds @ k * problem.scale(), ds.T @ q * problem.scale(), dv
+
+
+def off_by(ours, truth):
+    """Relative rms."""
+    return ((ours - truth).square().mean().sqrt() / truth.square().mean().sqrt()).item()
+
+
+def wrong_results(problem, methods, kept=None):
+    """{method: what is wrong}: whole heads against fp64, and every other value against the first one's for NaN and
+    size."""
+    wrong = {}
+    first = methods[0]
+    backward = all(m.gradients for m in methods)
+    last = problem.batch - 1 if kept is None else len(kept) - 1
+    for b, h in ((0, 0), (last, problem.heads - 1)):
+        exact = reference(problem, b, h, backward, kept)
+        for method in methods:
+            for name, ours, truth in zip(RESULTS, (method.out, *method.gradients), exact):
+                error = off_by(problem.head(ours, b, h).double(), truth)
+                if not error <= TOLERANCE[problem.dtype]:
+                    wrong[method.name] = f"{name} of batch {b}, head {h} is off by {error:.3g} (relative rms)"
+    for method in methods:
+        for name, ours, others in zip(RESULTS, (method.out, *method.gradients), (first.out, *first.gradients)):
+            error = off_by(ours.float(), others.float())
+            if not error <= 2 * TOLERANCE[problem.dtype]:
+                wrong.setdefault(method.name, f"{name} differs from {first.name}'s by {error:.3g} (relative rms)")
+    return wrong

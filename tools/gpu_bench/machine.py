@@ -1,0 +1,76 @@
+"""Where calls run, and how long they take there: on a CUDA device, or, for a dry run of this program, on the CPU."""
+
+import platform
+import time
+
+import torch
+
+
+class Gpu:
+    """Time on a CUDA device."""
+
+    device = torch.device("cuda")
+
+    def __init__(self):
+        try:
+            import pynvml
+            pynvml.nvmlInit()
+            handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+            self.sm_mhz = lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
+            self.driver = pynvml.nvmlSystemGetDriverVersion()
+        except Exception:  # the clock is then left out
+            self.sm_mhz = lambda: None
+            self.driver = None
+
+    def name(self):
+        return torch.cuda.get_device_name()
+
+    def synchronize(self):
+        torch.cuda.synchronize()
+
+    def free_memory(self):
+        torch.cuda.empty_cache()
+
+    def time(self, call, count):
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(400_000 * count)  # clocks: about 0.2 ms a call, in which the host runs ahead
+        start.record()
+        for _ in range(count):
+            call()
+        stop.record()
+        stop.synchronize()
+        return start.elapsed_time(stop) / 1e3 / count
+
+    @staticmethod
+    def size(n):
+        """A length that a work fixes; a dry run takes less of everything."""
+        return n
+
+
+class Host:
+    """The same on the CPU."""
+
+    device = torch.device("cpu")
+    driver = None
+
+    def name(self):
+        return platform.processor() or platform.machine()
+
+    def sm_mhz(self):
+        return None
+
+    def synchronize(self):
+        pass
+
+    def free_memory(self):
+        pass
+
+    def time(self, call, count):
+        start = time.perf_counter()
+        for _ in range(count):
+            call()
+        return (time.perf_counter() - start) / count
+
+    @staticmethod
+    def size(n):
+        return max(1, n // 64)

@@ -1,0 +1,158 @@
+"""Works that set flashtile beside itself: what determinism, dropout, a window, packing and each other option cost."""
+
+from gpu_bench.methods import SEED, FlashAttention3, Flashtile, make_flashtile, make_methods
+from gpu_bench.problem import SOFTCAP, Problem
+from gpu_bench.speeds import name_of, paper_problem
+from gpu_bench.timing import REGIMES
+
+# 16 sequences of 1024 tokens in the mean, with as many pairs of queries and keys as 8 of 2048.
+VARLEN = [284, 1097, 35, 278, 738, 160, 749, 351, 2443, 3423, 78, 2770, 1511, 803, 38, 1626]
+VARLEN_DENSE = (8, 2048)  # batch, seqlen
+WINDOW = 1024
+DROPOUT = 0.1
+
+
+def seconds(measured, regime):
+    return {name: time for name, (time, _) in measured[regime].items()}
+
+
+def deterministic(run):
+    a = run.arguments
+    rows = run.extra.setdefault("deterministic", [])
+
+    def point(run, head_dim, causal, seqlen):
+        problem = paper_problem(run, head_dim, causal, seqlen)
+        methods = [Flashtile(run.library, problem),
+                   Flashtile(run.library, problem, "deterministic", deterministic=True)]
+        if len(run.right(problem, methods)) < 2:
+            return
+        measured = run.measure({m.name: m.backward for m in methods})
+        for regime in REGIMES:
+            time = seconds(measured, regime)
+            rows.append({**problem.row(), "regime": regime, "slower": time["deterministic"] / time["flashtile"] - 1.0})
+
+    for seqlen in sorted((n for n in a.seqlen if n >= run.gpu.size(4096)), reverse=True):
+        for head_dim in a.head_dim:
+            for causal in a.causal:
+                run.point(name_of("deterministic", head_dim, causal, seqlen), point, head_dim, causal, seqlen)
+
+
+def dropout(run):
+    """Slow-downs only: the masks differ, so results are compared elsewhere (the conformance list)."""
+    a = run.arguments
+    rows = run.extra.setdefault("dropout", [])
+
+    def point(run, head_dim, causal, seqlen):
+        without = paper_problem(run, head_dim, causal, seqlen)
+        dropped = paper_problem(run, head_dim, causal, seqlen, dropout=DROPOUT)
+        calls = {}
+        for suffix, problem in (("", without), ("_dropout", dropped)):
+            names = "flashtile", "torch_flash"
+            for method in make_methods(run.library, problem, names, run.left_out, backward=False):
+                calls[method.name + suffix] = method.forward
+        measured = run.measure(calls)
+        for regime in REGIMES:
+            time = seconds(measured, regime)
+            slower = {m: time[m + "_dropout"] / time[m] - 1.0
+                      for m in ("flashtile", "torch_flash") if m + "_dropout" in time and m in time}
+            rows.append({**without.row(), "regime": regime, "slower": slower})
+
+    for seqlen in sorted({n for n in a.seqlen if n in (2048, 16384)} or a.seqlen[-1:]):
+        for head_dim in (d for d in a.head_dim if d <= 128):
+            for causal in a.causal:
+                run.point(name_of("dropout", head_dim, causal, seqlen), point, head_dim, causal, seqlen)
+
+
+def tile_of(run, method):
+    """The CPU, of a dry run, has none to tell of."""
+    return method.forward.forward_tile() if run.gpu.device.type == "cuda" else (64, 64)
+
+
+def window(run):
+    """The time for each pair of query and key in the blocks that the kernel visits, with a window and without."""
+    def point(run, seqlen):
+        a = run.arguments
+        sides = {"full": {}, "window": {"window": (run.gpu.size(WINDOW), 0)}}
+        problems = {name: Problem(run.gpu, a.dtype, 128, False, seqlen, 1, 16, **side) for name, side in sides.items()}
+        methods = make_flashtile(run.library, problems)
+        if not all(run.right(problems[name], [method]) for name, method in methods.items()):
+            return
+        tiles = {name: tile_of(run, method) for name, method in methods.items()}
+        visited = {name: problem.visited_pairs(tiles[name]) for name, problem in problems.items()}
+        measured = run.measure({name: method.forward for name, method in methods.items()})
+        for regime in REGIMES:
+            time = seconds(measured, regime)
+            rows.append({**problems["window"].row(), "regime": regime, "tiles": tiles, "visited_pairs": visited,
+                         "ms": {name: 1e3 * t for name, t in time.items()},
+                         "time_over_full": time["window"] / visited["window"] * visited["full"] / time["full"]})
+            print(f"window {regime}: {rows[-1]['time_over_full']:.3f} of full's time a visited block", flush=True)
+
+    rows = run.extra.setdefault("window", [])
+    seqlen = run.gpu.size(16384)
+    run.point(f"window n={seqlen}", point, seqlen)
+
+
+def varlen(run):
+    """A packed batch of mixed lengths, causal, beside a dense one with as many tokens and FLOPs."""
+    def point(run):
+        a = run.arguments
+        lengths = [run.gpu.size(n) for n in VARLEN]
+        batch, seqlen = VARLEN_DENSE
+        shape = a.dtype, 128, True
+        problems = {"varlen": Problem(run.gpu, *shape, max(lengths), len(lengths), 16, lengths=lengths),
+                    "dense": Problem(run.gpu, *shape, run.gpu.size(seqlen), batch, 16)}
+        methods = make_flashtile(run.library, problems)
+        right = {}
+        for name, problem in problems.items():
+            both = [methods[name]]
+            if "fa3" in a.methods:
+                try:
+                    both.append(FlashAttention3(problem, a.fa3, f"fa3_{name}", backward=False))
+                except Exception as error:
+                    run.left_out.append({"method": f"fa3_{name}", "reason": str(error).split("\n")[0][:200]})
+            right |= {method.name: problem for method in run.right(problem, both)}
+            methods |= {method.name: method for method in both}
+        if not {"varlen", "dense"} <= right.keys():
+            return
+        measured = run.measure({name: methods[name].forward for name in right})
+        for regime in REGIMES:
+            speed = {name: right[name].flops("forward") / t / 1e12 for name, t in seconds(measured, regime).items()}
+            rows.append({**problems["varlen"].row(), "regime": regime, "tflops": speed,
+                         "over_dense": speed["varlen"] / speed["dense"]})
+            print(f"varlen {regime}: {', '.join(f'{name} {s:.0f}' for name, s in speed.items())} TFLOP/s", flush=True)
+
+    rows = run.extra.setdefault("varlen", [])
+    run.point("varlen", point)
+
+
+def options(run):
+    """Each option's slow-down over none, forward; of ALiBi over causal, too. Window and seqused hide nothing here: the
+    price is that of the option, for the same work."""
+    def point(run, seqlen):
+        a = run.arguments
+        batch, heads = max(1, a.tokens // 4096), 16
+        chosen = {"full": {}, "alibi": {"alibi": True}, "softcap": {"softcap": SOFTCAP}, "bias": {"bias": True},
+                  "mask": {"mask": True}, "dropout": {"dropout": DROPOUT}, "window": {"window": (seqlen, seqlen)},
+                  "seqused": {"seqused": True}}
+        problems = {name: Problem(run.gpu, a.dtype, 128, False, seqlen, batch, heads, **option)
+                    for name, option in chosen.items()}
+        problems["causal"] = Problem(run.gpu, a.dtype, 128, True, seqlen, batch, heads)
+        problems["causal_alibi"] = Problem(run.gpu, a.dtype, 128, True, seqlen, batch, heads, alibi=True)
+        methods = make_flashtile(run.library, problems)
+        kept = run.library.dropout_mask(DROPOUT, SEED, (1, heads, seqlen, seqlen), run.gpu.device)
+        right = [name for name, method in methods.items()
+                 if run.right(problems[name], [method], kept if problems[name].dropout else None)]
+        measured = run.measure({name: methods[name].forward for name in right})
+        for regime in REGIMES:
+            time = seconds(measured, regime)
+            for name in right:
+                base = "causal" if name == "causal_alibi" else "full"
+                if name not in ("full", "causal") and base in time:
+                    rows.append({**problems[name].row(), "regime": regime, "option": name, "over": base,
+                                 "ms": 1e3 * time[name], "slow_down": time[name] / time[base]})
+        slow = [f"{r['option']} {r['slow_down']:.2f}" for r in rows if r["regime"] == REGIMES[-1]]
+        print(f"options {REGIMES[-1]}, times as long: {', '.join(slow)}", flush=True)
+
+    rows = run.extra.setdefault("options", [])
+    seqlen = run.gpu.size(4096)
+    run.point(f"options n={seqlen}", point, seqlen)

@@ -1,0 +1,160 @@
+"""What a run comes to: a table of figures beside the floors that are set for them."""
+
+import json
+import statistics
+from statistics import geometric_mean
+
+from gpu_bench.methods import METHODS
+from gpu_bench.speeds import PASSES, PEERS
+from gpu_bench.timing import REGIMES
+
+# Of one pass over one method, at every point and in the median.
+OVER_METHOD = {("forward", "torch_flash"): (1.0, 1.08), ("backward", "torch_flash"): (1.0, 1.1),
+               ("forward", "torch_standard"): (3.0, 3.0), ("backward", "torch_standard"): (3.0, 3.0)}
+# Of forward over the best peer at each point: at every point, in the median, in the geometric mean of a head dimension.
+POINT, MEDIAN, HEAD_DIM = 0.98, 1.07, 1.03
+SHORT, SHORT_TARGET = (512, 1024), 1.10
+# Of forward over cuDNN at 16k, sustained, by (head dimension, causal).
+LONG = {(64, False): 1.25, (64, True): 1.22, (128, False): 1.20, (128, True): 1.27, (256, False): 1.14,
+        (256, True): 1.22}
+HEAD_DIMS_OVER_CUDNN, FP16 = 1.10, 1.0
+WINDOW, VARLEN, OPTION = 1.15, 0.95, 1.5
+
+
+def point_of(row):
+    return tuple(row.get(key) for key in ("head_dim", "head_dim_v", "kv_heads", "causal", "seqlen"))
+
+
+def ratios(rows, work, others, regime):
+    """{point: flashtile's speed over that of the best of the others there}."""
+    chosen = [r for r in rows if r["pass"] == work and r["regime"] == regime]
+    best = {}
+    for r in chosen:
+        if r["method"] in others:
+            best[point_of(r)] = max(best.get(point_of(r), 0.0), r["tflops"])
+    return {point_of(r): r["tflops"] / best[point_of(r)]
+            for r in chosen if r["method"] == "flashtile" and point_of(r) in best}
+
+
+def spread(found):
+    return f"min {min(found):.2f} median {statistics.median(found):.2f} max {max(found):.2f}"
+
+
+class Table:
+    def __init__(self):
+        self.lines = []
+
+    def add(self, what, found, floor="", ok=None):
+        self.lines.append(f"{what:<60} {found:<34} {floor:<26} {'' if ok is None else 'ok' if ok else 'MISSED'}")
+
+
+def each_method(table, rows):
+    for work in PASSES:
+        for other in METHODS[1:]:
+            for regime in REGIMES:
+                found = list(ratios(rows, work, (other,), regime).values())
+                if not found:
+                    continue
+                floor = OVER_METHOD.get((work, other))
+                table.add(f"{work} over {other}, {regime}, {len(found)} points", spread(found),
+                          f"floor {floor[0]:.2f}, median {floor[1]:.2f}" if floor else "",
+                          floor and min(found) >= floor[0] and statistics.median(found) >= floor[1])
+
+
+def best_peer(table, rows, shared_heads):
+    """Forward over the best peer at each point: the paper's grid and the rows of shared heads."""
+    present = [peer for peer in PEERS if any(r["method"] == peer for r in rows + shared_heads)]
+    name = f"best of {' and '.join(present)}"
+    for regime in REGIMES:
+        grid = ratios(rows, "forward", present, regime)
+        gqa = list(ratios(shared_heads, "forward", present, regime).values())
+        if found := [*grid.values(), *gqa]:
+            table.add(f"forward over {name}, {regime}, {len(found)} points", spread(found),
+                      f"floor {POINT}, median {MEDIAN}",
+                      min(found) >= POINT and statistics.median(found) >= MEDIAN)
+        groups = {f"d={d}": [r for p, r in grid.items() if p[0] == d] for d in sorted({p[0] for p in grid})}
+        for group, found in (groups | {"GQA": gqa}).items():
+            if found:
+                mean = geometric_mean(found)
+                table.add(f"forward, {group}, over the same, {regime}", f"geometric mean {mean:.3f}",
+                          f"floor {HEAD_DIM}", mean >= HEAD_DIM)
+        if short := [r for p, r in grid.items() if p[-1] in SHORT]:
+            table.add(f"forward, 512 and 1k, over the same, {regime}", f"geometric mean {geometric_mean(short):.3f}",
+                      f"target {SHORT_TARGET:.2f}")
+    over_cudnn = ratios(rows, "forward", ("torch_cudnn",), "sustained")
+    for (head_dim, _, _, causal, seqlen), found in sorted(over_cudnn.items(), key=str):
+        if seqlen == 16384 and (floor := LONG.get((head_dim, causal))):
+            table.add(f"forward over torch_cudnn, 16k, d={head_dim}{' causal' if causal else ''}, sustained",
+                      f"{found:.2f}", f"floor {floor:.2f}", found >= floor)
+
+
+def causal_gain(table, rows):
+    for regime in REGIMES:
+        ms = {(r["pass"], r["head_dim"], r["causal"]): r["ms"] for r in rows
+              if r["method"] == "flashtile" and r["regime"] == regime and r["seqlen"] == 16384}
+        for work, head_dim, causal in sorted(ms):
+            if causal and (work, head_dim, False) in ms:
+                faster = ms[work, head_dim, False] / ms[work, head_dim, True]
+                table.add(f"{work} causal over full, 16k, d={head_dim}, {regime}", f"{faster:.2f}", "floor 1.80",
+                          faster >= 1.8)
+
+
+def other_forwards(table, extra):
+    for work, peers, floor in (("head_dims", ("torch_cudnn",), HEAD_DIMS_OVER_CUDNN), ("head_dims", ("fa3",), None),
+                               ("fp16", PEERS, FP16)):
+        for regime in REGIMES:
+            for (d, dv, _, causal, seqlen), found in ratios(extra.get(work, []), "forward", peers, regime).items():
+                table.add(f"{work} d={d}{f'/{dv}' if dv else ''} n={seqlen} causal={causal:d}, {regime}",
+                          f"{found:.2f} of {' or '.join(peers)}", f"floor {floor:.2f}" if floor else "",
+                          floor and found >= floor)
+
+
+def slow_downs(table, extra):
+    if slower := [r["slower"] for r in extra.get("deterministic", [])]:
+        table.add("backward deterministic, 4k and up", f"at most {100 * max(slower):.0f}% slower", "at most 25%",
+                  max(slower) <= 0.25)
+    for r in extra.get("dropout", []):
+        ours, theirs = (r["slower"].get(m) for m in ("flashtile", "torch_flash"))
+        if ours is not None and theirs is not None:
+            table.add(f"dropout forward, d={r['head_dim']} n={r['seqlen']} causal={r['causal']:d}, {r['regime']}",
+                      f"{100 * ours:.0f}% slower, FA2 {100 * theirs:.0f}%", "at most twice FA2's", ours <= 2 * theirs)
+    for r in extra.get("window", []):
+        table.add(f"window {r['window'][0]} of {r['seqlen']}, time a visited block, {r['regime']}",
+                  f"{r['time_over_full']:.2f} of full's", f"at most {WINDOW}", r["time_over_full"] <= WINDOW)
+    for r in extra.get("varlen", []):
+        fa3 = r["tflops"].get("fa3_varlen")
+        table.add(f"varlen causal over dense, {len(r['lengths'])} sequences, {r['regime']}",
+                  f"{r['over_dense']:.2f}" + (f", {r['tflops']['varlen'] / fa3:.2f} of fa3's" if fa3 else ""),
+                  f"floor {VARLEN}", r["over_dense"] >= VARLEN)
+    for r in extra.get("options", []):
+        table.add(f"{r['option']} over {r['over']}, d=128 n={r['seqlen']}, {r['regime']}",
+                  f"{r['slow_down']:.2f} times as long", f"at most {OPTION}", r["slow_down"] <= OPTION)
+
+
+def costs(table, extra):
+    if host := extra.get("host"):
+        beyond = host["forward_beyond_launch_us"]
+        table.add("host time of a warm forward beyond a launch",
+                  f"{beyond:.2f} us ({host['forward_us']:.2f} - {host['launch_us']:.2f})", "under 1.5 us", beyond < 1.5)
+    if first := extra.get("first_call"):
+        cold, warm = (first[c]["first_forward_s"] for c in ("empty_cache", "warm_cache"))
+        table.add("first forward, empty cache", f"{cold:.2f} s", "under 3 s", cold < 3)
+        table.add("first forward, warm disk cache", f"{warm * 1e3:.1f} ms", "under 30 ms", warm < 0.03)
+    for r in extra.get("memory", []):
+        table.add(f"extra memory, {r['pass']}, d={r['head_dim']} n={r['seqlen']}",
+                  f"{r['workspace_bytes'] / 2**20:.2f} MiB, taken {r.get('taken_bytes', 0) / 2**20:.0f} MiB",
+                  f"dq in fp32 is {r['dq_fp32_bytes'] / 2**20:.1f}" if r["pass"] == "backward" else "")
+
+
+def table(run):
+    """Its lines."""
+    made = Table()
+    each_method(made, run.rows)
+    best_peer(made, run.rows, run.extra.get("gqa", []))
+    causal_gain(made, run.rows)
+    other_forwards(made, run.extra)
+    slow_downs(made, run.extra)
+    costs(made, run.extra)
+    for what, items in (("left out", run.left_out), ("WRONG RESULT, no speed", run.wrong), ("FAILED", run.failed)):
+        made.lines += [f"{what}: {json.dumps(item)}" for item in items]
+    return made.lines
