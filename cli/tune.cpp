@@ -41,7 +41,7 @@ a GPU whose lengths are 3/4 to 3/2 of the nearest power of two. Results then dif
 // Tokens in all and the hidden dimension, of the paper's benchmark, where --batch and --heads are not given.
 constexpr std::int64_t kTokens = 16384, kHidden = 2048;
 constexpr double kSampleMilliseconds = 4.0;
-constexpr int kMostRuns = 50;  // of a sample
+constexpr double kMostRuns = 50.0;  // of a sample
 
 struct TuneArguments {
     TuneArguments() {
@@ -98,7 +98,7 @@ PassReport tune_pass(const PlanArguments& problem, Pass pass, double seconds) {
                 continue;
             }
             const double once = on_gpu.milliseconds(*on_gpu.graph(1));
-            const int runs = std::clamp(static_cast<int>(std::ceil(kSampleMilliseconds / once)), 1, kMostRuns);
+            const int runs = static_cast<int>(std::clamp(std::ceil(kSampleMilliseconds / once), 1.0, kMostRuns));
             const auto graph = on_gpu.graph(runs);
             contestant.sample = [&on_gpu, graph, runs] { return on_gpu.milliseconds(*graph) / runs; };
         } catch (const std::runtime_error& failure) {

@@ -9,7 +9,7 @@ namespace flashtile::cli::tune {
 namespace {
 
 nlohmann::json pass_of(const PlanArguments& problem, Pass pass) {
-    const nlohmann::json report = nlohmann::json::parse(plan_report_of(problem))[name(pass)];
+    nlohmann::json report = nlohmann::json::parse(plan_report_of(problem))[name(pass)];
     if (report.contains("why_not")) throw std::invalid_argument(report["why_not"].get<std::string>());
     return report;
 }

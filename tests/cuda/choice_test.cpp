@@ -235,6 +235,27 @@ TEST(Alternatives, AllHavePlans) {
     EXPECT_EQ(kernels, (std::set<std::string>{"forward_sm80", "forward_sm90", "backward_sm80", "backward_sm90"}));
 }
 
+// A tile of a long problem's is checked on a short one.
+TEST(Alternatives, AreTheSameAtEveryLength) {
+    for (const DeviceFacts& device : known_devices())
+        for (const int d : {64, 128, 192, 256})
+            for (const bool dropout : {false, true}) {
+                const auto tiles_at = [&](std::int64_t length) {
+                    Problem p = problem(d);
+                    p.seqlen_q = p.seqlen_k = length;
+                    p.dropout_threshold = dropout ? 6554 : 0;
+                    std::set<std::string> tiles;
+                    for (const Choice& choice : forward_alternatives(p, device)) tiles.insert(describe(choice.tile));
+                    for (const Choice& choice :
+                         alternatives_of(plan_backward(p, contiguous_access(p), device).backward, p, device))
+                        tiles.insert("backward " + describe(choice.tile));
+                    return tiles;
+                };
+                EXPECT_EQ(tiles_at(600), tiles_at(2500)) << device.name << " d=" << d;
+                EXPECT_EQ(tiles_at(600), tiles_at(9000)) << device.name << " d=" << d;
+            }
+}
+
 TEST(Alternatives, NoneWhereNothingIsListed) {
     const DeviceFacts& device = known_device("H200");
     EXPECT_TRUE(forward_alternatives(problem(128, DType::fp32), device).empty());
