@@ -36,6 +36,15 @@ TEST(Dropout, PhiloxKnownAnswers) {  // Random123's kat_vectors, philox4x32 with
            {{0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}});
 }
 
+// Kernels step from one group to the next instead of asking for the group of every square.
+TEST(Dropout, GroupsOfSquaresAreEvenlySpaced) {
+    for (const unsigned at : {0u, 3u, 8u, 13u, 4096u, 0xFFFFFFE0u})
+        for (const unsigned on : {0u, 1u, 2u, 5u, 6u}) {
+            EXPECT_EQ(Dropout::row_group(at + on + 16), Dropout::row_group(at + on) + 8);
+            EXPECT_EQ(Dropout::column_group(at + on + 16), Dropout::column_group(at + on) + 4);
+        }
+}
+
 class DropoutMask : public OnTarget {};
 
 INSTANTIATE_TEST_SUITE_P(, DropoutMask,
@@ -117,39 +126,41 @@ TEST(Dropout, DrawsAreIndependent) {
 class DropoutApplied : public OnTarget {};
 
 TEST_P(DropoutApplied, ForwardAndBackwardUseTheMask) {
-    const std::int64_t n = 100;  // rows, keys and columns of v
+    const std::int64_t n = 104;  // rows, keys and columns of v: a multiple of 8, which Hopper's kernels ask for
     conformance::Case c;
     c.batch = c.heads = c.kv_heads = 2;
     c.seqlen_q = c.seqlen_k = c.head_dim_v = n;
-    c.dropout = 0.4;
     c.seed = 99;
     c.offset = std::uint64_t{5} << 32 | 3;
-    const auto mask = mask_of(c.dropout, c.seed, c.offset, {2, 2, n, n});
-    each_type([&](dtype type) {
-        for (const int threads : {1, 3}) {
-            c.type = type;
-            c.threads = threads;
-            conformance::ProblemData data(c, where());
-            for (GuardedTensor* t : {&data.v, &data.dout})
-                for (std::size_t at = 0; at < t->size(); ++at) {
-                    const auto col = at % static_cast<std::size_t>(n);
-                    const auto row = at / static_cast<std::size_t>(2 * n) % static_cast<std::size_t>(n);
-                    t->set(at, row == col ? 1.0 : 0.0);
-                }
-            const Outputs r = run(data, data.options(which()));
-            for (std::int64_t b = 0; b < 2; ++b)
-                for (std::int64_t h = 0; h < 2; ++h)
-                    for (std::int64_t i = 0; i < n; ++i)
-                        for (std::int64_t j = 0; j < n; ++j) {
-                            const auto bnhd = [&](std::int64_t row, std::int64_t col) {
-                                return static_cast<std::size_t>(((b * n + row) * 2 + h) * n + col);
-                            };
-                            const bool keep = mask[static_cast<std::size_t>(((b * 2 + h) * n + i) * n + j)] != 0.0;
-                            ASSERT_EQ(r.out[bnhd(i, j)] != 0.0, keep) << b << ' ' << h << ' ' << i << ' ' << j;
-                            ASSERT_EQ(r.dv[bnhd(j, i)] != 0.0, keep) << b << ' ' << h << ' ' << i << ' ' << j;
-                        }
-        }
-    });
+    for (const double p : {0.4, 0.9}) {
+        c.dropout = p;
+        const auto mask = mask_of(c.dropout, c.seed, c.offset, {2, 2, n, n});
+        each_type([&](dtype type) {
+            for (const int threads : {1, 3}) {
+                c.type = type;
+                c.threads = threads;
+                conformance::ProblemData data(c, where());
+                for (GuardedTensor* t : {&data.v, &data.dout})
+                    for (std::size_t at = 0; at < t->size(); ++at) {
+                        const auto col = at % static_cast<std::size_t>(n);
+                        const auto row = at / static_cast<std::size_t>(2 * n) % static_cast<std::size_t>(n);
+                        t->set(at, row == col ? 1.0 : 0.0);
+                    }
+                const Outputs r = run(data, data.options(which()));
+                for (std::int64_t b = 0; b < 2; ++b)
+                    for (std::int64_t h = 0; h < 2; ++h)
+                        for (std::int64_t i = 0; i < n; ++i)
+                            for (std::int64_t j = 0; j < n; ++j) {
+                                const auto bnhd = [&](std::int64_t row, std::int64_t col) {
+                                    return static_cast<std::size_t>(((b * n + row) * 2 + h) * n + col);
+                                };
+                                const bool keep = mask[static_cast<std::size_t>(((b * 2 + h) * n + i) * n + j)] != 0.0;
+                                ASSERT_EQ(r.out[bnhd(i, j)] != 0.0, keep) << b << ' ' << h << ' ' << i << ' ' << j;
+                                ASSERT_EQ(r.dv[bnhd(j, i)] != 0.0, keep) << b << ' ' << h << ' ' << i << ' ' << j;
+                            }
+            }
+        });
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(, DropoutApplied, testing::ValuesIn(all_targets()), target_name);

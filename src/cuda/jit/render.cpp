@@ -68,7 +68,7 @@ std::string kernel_file(Kernel kernel) {
 }
 
 std::string render(const KernelConfig& config, unsigned stress) {
-    return "namespace flashtile { constexpr unsigned kStressSeed = " + std::to_string(stress) +
+    return "namespace flashtile { [[maybe_unused]] constexpr unsigned kStressSeed = " + std::to_string(stress) +
            "; }\n"
            "#include \"" +
            kernel_file(config.kernel) +

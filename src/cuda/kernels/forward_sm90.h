@@ -162,7 +162,7 @@ struct ForwardSm90 {
         Softmax<1, config.scale_first> softmax;
         float factor[2] = {0.0f, 0.0f};
         const Dropout dropout = config.dropout ? dropout_of(params, tile.seq) : Dropout{};
-        Drops<NT> drops;
+        KeptPairs<NT> kept;
         // Short tiles of few columns lose more by keeping in step than turns gain.
         const bool turns = kColumns > 64 || tile.blocks >= 12;
         bool sound = true;
@@ -176,29 +176,31 @@ struct ForwardSm90 {
             start(s, own_q);
             accumulate(o, p);
             if (turns) pass_turn(consumer);
-            if constexpr (config.dropout) drops.draw(dropout, params, place_of(tile, consumer, n));
+            if constexpr (config.dropout) kept.draw(dropout, params, place_of(tile, consumer, n));
             ptx::wgmma_wait<1>();
             pin(s);
             if (elected) k_ring.release();
             k_ring.advance();
-            sound = exponentiate<kAnchored>(tile, consumer, n, drops, s, softmax) && sound;
+            sound = exponentiate<kAnchored>(tile, consumer, n, s, softmax) && sound;
             ptx::wgmma_wait<0>();
             pin(o);
             if (elected) v_ring.release();
             v_ring.advance();
             softmax.rescale(o);
             p = M::left_of(s);
+            if constexpr (config.dropout) kept.apply(p);
         };
         if (tile.blocks > 0) {
             k_ring.wait_full();
             start(s, own_q);
-            if constexpr (config.dropout) drops.draw(dropout, params, place_of(tile, consumer, 0));
+            if constexpr (config.dropout) kept.draw(dropout, params, place_of(tile, consumer, 0));
             ptx::wgmma_wait<0>();
             pin(s);
             if (elected) k_ring.release();
             k_ring.advance();
-            exponentiate<false>(tile, consumer, 0, drops, s, softmax);
+            exponentiate<false>(tile, consumer, 0, s, softmax);
             p = M::left_of(s);
+            if constexpr (config.dropout) kept.apply(p);
             int n = 1;
 #pragma unroll 1
             for (; n < tile.blocks && !(kSkips && softmax.anchored()); ++n) step.template operator()<false>(n);
@@ -258,8 +260,8 @@ struct ForwardSm90 {
 
     // Line 9: options and masks, then P = 2^(S - m). False if it overflowed.
     template <bool kAnchored>
-    __device__ __forceinline__ bool exponentiate(const Tile& tile, int consumer, int n, const Drops<NT>& drops,
-                                                 Scores& s, Softmax<1, config.scale_first>& softmax) const {
+    __device__ __forceinline__ bool exponentiate(const Tile& tile, int consumer, int n, Scores& s,
+                                                 Softmax<1, config.scale_first>& softmax) const {
         const Place place = place_of(tile, consumer, n);
         if constexpr (config.scale_first) {
             each_score<1, NT>([&](int m, int t, int e) { s.c[m][t][e] *= params.scale; });
@@ -277,7 +279,6 @@ struct ForwardSm90 {
             softmax.template find_maximum<config.lazy_rescale>(s, params.scale_log2);
             softmax.exponentiate(s, params.scale_log2);
         }
-        if constexpr (config.dropout) drops.apply(s);
         return sound;
     }
 

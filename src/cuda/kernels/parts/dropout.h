@@ -14,44 +14,63 @@ __device__ __forceinline__ Dropout dropout_of(const KernelParams& p, const Seque
                          p.dropout_threshold);
 }
 
-// Calls drop(m, n, e) for every accumulator that is dropped. place.i0, place.j0 and the origins are multiples of 16.
-template <int MT, int NT, class Drop>
-__device__ __forceinline__ void each_dropped(const Dropout& dropout, const KernelParams& p, const Place& place,
-                                             Drop drop) {
-    const unsigned i0 = static_cast<unsigned>(p.origin_i + place.i0) + lane_id() / 4;
-    const unsigned j0 = static_cast<unsigned>(p.origin_j + place.j0) + lane_id() % 4 * 2;
+// Calls body(m, n, half, word) for every two neighbours in a row, the accumulators e = 2 half and 2 half + 1: their
+// draws are the low and the high half of `word`. place.i0, place.j0 and the origins are multiples of 16.
+template <int MT, int NT, class Body>
+__device__ __forceinline__ void each_draw(const Dropout& dropout, const KernelParams& p, const Place& place,
+                                          Body body) {
+    const unsigned rows = Dropout::row_group(static_cast<unsigned>(p.origin_i + place.i0) + lane_id() / 4);
+    const unsigned columns = Dropout::column_group(static_cast<unsigned>(p.origin_j + place.j0) + lane_id() % 4 * 2);
 #pragma unroll
     for (int m = 0; m < MT; ++m)
 #pragma unroll
         for (int n = 0; n < NT; n += 2) {
+            // 16 rows on is 8 row groups on, 16 columns 4 column groups
             const Philox draws =
-                dropout.draw(Dropout::row_group(i0 + m * 16), Dropout::column_group(j0 + static_cast<unsigned>(n) * 8));
+                dropout.draw(rows + static_cast<unsigned>(m) * 8, columns + static_cast<unsigned>(n) * 2);
 #pragma unroll
-            for (int half = 0; half < 2; ++half)  // of the columns
-#pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    const unsigned word = draws.word[e / 2 + 2 * half];
-                    const unsigned draw = e % 2 == 0 ? word & 0xFFFFu : word >> 16;
-                    if (n + half < NT && draw < dropout.threshold) drop(m, n + half, e);
-                }
+            for (int word = 0; word < 4; ++word)
+                if (n + word / 2 < NT) body(m, n + word / 2, word % 2, draws.word[word]);
         }
 }
 
-// The same, drawn before there are scores: the draws take no less time than the exponentials, and so are made under the
-// product that computes S.
+// Calls drop(m, n, e) for every accumulator that is dropped.
+template <int MT, int NT, class Drop>
+__device__ __forceinline__ void each_dropped(const Dropout& dropout, const KernelParams& p, const Place& place,
+                                             Drop drop) {
+    each_draw<MT, NT>(dropout, p, place, [&](int m, int n, int half, unsigned word) {
+        if ((word & 0xFFFFu) < dropout.threshold) drop(m, n, 2 * half);
+        if (word >> 16 < dropout.threshold) drop(m, n, 2 * half + 1);
+    });
+}
+
+// Which probabilities are kept, as masks for P as Hopper's products take it: pairs of 16 bits, of which one instruction
+// compares both draws. They can be drawn before there are scores, and so under the product that computes them. l is the
+// sum of what P was before.
 template <int NT>
-struct Drops {
-    unsigned bits[(NT + 7) / 8];  // one for each accumulator
+struct KeptPairs {
+    unsigned mask[NT / 2][4];
 
     __device__ __forceinline__ void draw(const Dropout& dropout, const KernelParams& p, const Place& place) {
 #pragma unroll
-        for (unsigned& word : bits) word = 0;
-        each_dropped<1, NT>(dropout, p, place, [&](int, int n, int e) { bits[n / 8] |= 1u << (n % 8 * 4 + e); });
-    }
-    __device__ __forceinline__ void apply(Fragments<1, NT>& probabilities) const {
-        each_score<1, NT>([&](int m, int n, int e) {
-            if ((bits[n / 8] >> (n % 8 * 4 + e) & 1) != 0) probabilities.c[m][n][e] = 0.0f;
+        for (auto& square : mask)
+#pragma unroll
+            for (unsigned& pair : square) pair = 0;
+        // Never so, but where draws began ptxas would otherwise choose: before the product, with the tensor cores idle.
+        if (dropout.threshold == 0) return;
+        const unsigned least = (dropout.threshold - 1) * 0x10001u;  // of no kept draw
+        each_draw<1, NT>(dropout, p, place, [&](int, int n, int half, unsigned word) {
+            // 1 if kept, else 0; the multiplier, which is less busy than other units, makes a mask of it
+            const unsigned kept = __viaddmin_u16x2(__vmaxu2(word, least), __vneg2(least), 0x10001u);
+            mask[n / 2][n % 2 * 2 + half] = kept * 0xFFFFu;
         });
+    }
+    template <class Left>
+    __device__ __forceinline__ void apply(Left& p) const {
+#pragma unroll
+        for (int k = 0; k < NT / 2; ++k)
+#pragma unroll
+            for (int pair = 0; pair < 4; ++pair) p.a[0][k][pair] &= mask[k][pair];
     }
 };
 
