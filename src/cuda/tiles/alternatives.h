@@ -63,12 +63,9 @@ inline constexpr Tile kBackward[] = {
 
 // Its tiles are fixed by how dQ is shared; only the stages are free.
 inline constexpr Tile kBackwardSm90[] = {
-    {64, 128, 128, 12, 2, 1, kFewerStages},
-    {64, 128, 128, 12, 3, 1, kMoreStages},
-    {128, 64, 128, 12, 2, 1, kFewerStages},
-    {128, 64, 128, 12, 3, 1, kMoreStages},
-    {192, 64, 64, 12, 2, 1, kFewerStages},
-    {192, 64, 64, 12, 3, 1, kMoreStages},
+    {64, 128, 128, 12, 2, 1, kFewerStages}, {64, 128, 128, 12, 3, 1, kMoreStages},
+    {128, 64, 128, 12, 2, 1, kFewerStages}, {128, 64, 128, 12, 3, 1, kMoreStages},
+    {192, 64, 64, 12, 2, 1, kFewerStages},  {192, 64, 64, 12, 3, 1, kMoreStages},
 };
 
 constexpr std::span<const Tile> of(Kernel kernel, Element element) {
