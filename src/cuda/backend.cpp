@@ -1,6 +1,7 @@
 // backend.cpp: runs a problem on a GPU: plan, workspace, launches on the caller's stream.
 #include "cuda/backend.h"
 
+#include <optional>
 #include <string>
 
 #include "core/error.h"
@@ -39,6 +40,8 @@ public:
     Workspace(const Workspace&) = delete;
     Workspace& operator=(const Workspace&) = delete;
 
+    CUdeviceptr address() const { return base_; }
+
     template <class T>
     T* at(std::size_t offset) const {
         return reinterpret_cast<T*>(base_ + offset);
@@ -55,7 +58,9 @@ public:
     const char* name() const override { return "cuda"; }
     std::int32_t device_type() const override { return FLASHTILE_CUDA; }
 
-    std::size_t forward_workspace(const Problem&, const Operands&, const Execution&) const override { return 0; }
+    std::size_t forward_workspace(const Problem& p, const Operands& x, const Execution& execution) const override {
+        return plan_forward(p, access_of(p, x), device(execution.device_id).facts()).workspace;
+    }
     std::size_t backward_workspace(const Problem& p, const Operands& x, const Execution& execution) const override {
         const Device& gpu = device(execution.device_id);
         return plan_backward(p, access_of(p, x), gpu.facts(), choices_for(gpu)).workspace;
@@ -68,6 +73,13 @@ public:
         KernelParams params = params_of(p, x);
         const bool hopper = plan.forward.config.kernel == Kernel::forward_sm90;
         if (hopper) set_maps(params, plan.forward.config, p, x);
+        std::optional<Workspace> workspace;
+        if (plan.workspace > 0) {
+            workspace.emplace(execution, plan.workspace);
+            params.ws_ticket = workspace->at<unsigned>(0);
+            driver().check(driver().cuMemsetD32Async(workspace->address(), 0, 1, stream_of(execution)),
+                           "clearing a workspace");
+        }
         launch(plan.forward, params, gpu, stream_of(execution));
         return hopper ? "cuda forward_sm90" : "cuda forward_sm80";
     }

@@ -143,8 +143,6 @@ std::string_view why_not_sm90(const KernelConfig& c, const Problem& p, const Acc
     if (std::max(c.head_dim, c.head_dim_v) > 256) return "a head dimension over 256";
     if (!access.tensor_maps || access.vector_bytes != 16)
         return "the copy engine wants addresses and strides in multiples of 16 bytes, and no broadcast";
-    if (c.packed) return "packed batches: a tile would reach into the next sequence";
-    if (c.seqused) return "seqused";
     if (p.batch_invariant) return "batch_invariant: packed batches must get the same tiles";
     if (c.mask) return "a boolean mask";
     if (c.bias != BiasElement::none) return "a bias";
@@ -154,6 +152,8 @@ std::string_view why_not_sm90(const KernelConfig& c, const Problem& p, const Acc
 std::string_view why_not_backward_sm90(const KernelConfig& c, const Problem& p, const Access& access,
                                        const DeviceFacts& device) {
     if (const std::string_view why = why_not_sm90(c, p, access, device); !why.empty()) return why;
+    if (c.packed) return "packed batches: a tile would reach into the next sequence";
+    if (c.seqused) return "seqused";
     if (c.softcap) return "softcap";
     if (c.alibi) return "ALiBi";
     if (c.scale_first) return "a scale that is not positive";
@@ -263,16 +263,21 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
     const std::string_view why_not = why_not_sm90(c, p, access, device);
     if (why_not.empty()) {
         c.kernel = Kernel::forward_sm90;
+        const bool lengths_differ = c.packed || c.seqused, uneven = c.band || lengths_differ;
         const auto table = [&]() -> std::span<const Tile> {
             if (c.dropout) return sm90::kForwardDropout;
-            if (p.seqlen_q < kShort) return sm90::kForwardShort;
-            return p.seqlen_k >= kLong && !c.band ? std::span<const Tile>(sm90::kForwardLong) : sm90::kForward;
+            if (p.seqlen_q < kShort || lengths_differ) return sm90::kForwardShort;
+            return p.seqlen_k >= kLong && !uneven ? std::span<const Tile>(sm90::kForwardLong) : sm90::kForward;
         }();
         ForwardPlan plan{measured_or(choose(c, table, std::max(c.head_dim, c.head_dim_v), device), p, device, choices)};
         // Persistent, one thread block a multiprocessor, where tiles are unequal or short; long equal ones gain
         // nothing.
-        const std::int64_t tiles = query_blocks(p, plan.forward.config.Br);
-        const bool persistent = c.band || p.seqlen_k < kLong;
+        const int Br = plan.forward.config.Br;
+        // a packed sequence may leave a part of a tile over
+        const std::int64_t tiles =
+            c.packed ? checked_blocks(p.heads * (p.total_q / Br + p.batch)) : query_blocks(p, Br);
+        if (tiles > 0 && lengths_differ) plan.workspace = sizeof(std::uint32_t);
+        const bool persistent = uneven || p.seqlen_k < kLong;
         plan.forward.blocks = persistent ? std::min<std::int64_t>(tiles, device.multiprocessors) : tiles;
         return plan;
     }

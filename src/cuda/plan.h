@@ -45,6 +45,7 @@ struct PlannedKernel {
 
 struct ForwardPlan {
     PlannedKernel forward;
+    std::size_t workspace = 0;  // bytes: of tiles that are dealt out as they are asked for, how many have been
 };
 
 struct BackwardPlan {

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::int64_t kAlignment = 16;
 constexpr std::int64_t kStrideEnd = std::int64_t{1} << 40;  // bytes
+constexpr std::int64_t kRowsEnd = std::int64_t{1} << 31;    // coordinates are 32 bits
 
 bool stride_fits(std::int64_t count, std::int64_t bytes) {
     return count <= 1 || (bytes > 0 && bytes % kAlignment == 0 && bytes < kStrideEnd);
@@ -54,16 +55,27 @@ TensorMap map_of(const Operand& x, DType dtype, std::int64_t columns, std::int64
 
 bool can_map(const Problem& p, const Operands& x) {
     const std::int64_t size = size_of(p.dtype);
+    const std::int64_t rows_q = p.packed ? p.total_q : p.seqlen_q, rows_k = p.packed ? p.total_k : p.seqlen_k;
+    const std::int64_t batch = p.packed ? 1 : p.batch;
     return p.head_dim * size % kAlignment == 0 && p.head_dim_v * size % kAlignment == 0 &&
-           can_map(x.q, p.seqlen_q, p.heads, p.batch, size) && can_map(x.k, p.seqlen_k, p.kv_heads, p.batch, size) &&
-           can_map(x.v, p.seqlen_k, p.kv_heads, p.batch, size) &&
-           (!x.dout || can_map(x.dout, p.seqlen_q, p.heads, p.batch, size));
+           std::max(rows_q, rows_k) < kRowsEnd && can_map(x.q, rows_q, p.heads, batch, size) &&
+           can_map(x.k, rows_k, p.kv_heads, batch, size) && can_map(x.v, rows_k, p.kv_heads, batch, size) &&
+           (!x.dout || can_map(x.dout, rows_q, p.heads, batch, size));
 }
 
 void set_maps(KernelParams& params, const KernelConfig& config, const Problem& p, const Operands& x) {
+    if (p.packed) {  // where sequences end lies in device memory: the kernel sees to it
+        params.q_map = map_of(x.q, p.dtype, p.head_dim, 0, p.total_q, p.heads, 1, config.Br);
+        params.k_map = map_of(x.k, p.dtype, p.head_dim, 0, p.total_k, p.kv_heads, 1, config.Bc);
+        params.v_map = map_of(x.v, p.dtype, p.head_dim_v, 0, p.total_k, p.kv_heads, 1, config.Bc);
+        return;
+    }
     const Band band{p.diagonal + (p.top_left ? 0 : p.seqlen_k - p.seqlen_q), p.window_left, p.window_right};
-    const std::int64_t first_k = std::min<std::int64_t>(band.first_key(0), p.seqlen_k);
-    const std::int64_t end_k = p.seqlen_q > 0 ? band.end_key(p.seqlen_q - 1, p.seqlen_k) : 0;
+    // Used lengths, too, lie in device memory.
+    const std::int64_t first_k = config.seqused ? 0 : std::min<std::int64_t>(band.first_key(0), p.seqlen_k);
+    const std::int64_t end_k = config.seqused   ? p.seqlen_k
+                               : p.seqlen_q > 0 ? band.end_key(p.seqlen_q - 1, p.seqlen_k)
+                                                : 0;
     params.first_key = static_cast<int>(first_k);
     params.k_map = map_of(x.k, p.dtype, p.head_dim, first_k, end_k, p.kv_heads, p.batch, config.Bc);
     params.v_map = map_of(x.v, p.dtype, p.head_dim_v, first_k, end_k, p.kv_heads, p.batch, config.Bc);

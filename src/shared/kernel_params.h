@@ -59,6 +59,9 @@ struct KernelParams {
     const unsigned long long* seed_ptr;  // where not null, read instead
     const unsigned long long* offset_ptr;
 
+    // Forward's workspace, where lengths differ.
+    unsigned* ws_ticket;  // how many tiles have been taken
+
     // Backward's workspace. Rows are counted in units of unit_rows (the main kernel's Br), every sequence starting at a
     // unit of its own: row i of sequence b, head h lies at (h * units + first unit of b) * unit_rows + i.
     int unit_rows;

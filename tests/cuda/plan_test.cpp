@@ -283,8 +283,6 @@ const std::vector<Fallback>& fallbacks_of_both() {
         {{"fp32", [](Problem& p, Access&) { p.dtype = DType::fp32; }}, "fp32"},
         {{"unaligned", [](Problem&, Access& a) { a.vector_bytes = 8; }}, "16 bytes"},
         {{"broadcast", [](Problem&, Access& a) { a.tensor_maps = false; }}, "broadcast"},
-        {{"packed", [](Problem& p, Access&) { p.packed = true, p.total_q = p.total_k = 5000; }}, "packed"},
-        {{"seqused", [](Problem&, Access& a) { a.seqused = true; }}, "seqused"},
         {{"mask", [](Problem& p, Access&) { p.mask = true; }}, "mask"},
         {{"bias", [](Problem& p, Access&) { p.bias = DType::fp32; }}, "bias"},
         {{"batch_invariant", [](Problem& p, Access&) { p.batch_invariant = true; }}, "batch_invariant"},
@@ -301,12 +299,15 @@ TEST(Plan, ForwardFallsBackFromHopper) {
 
 TEST(Plan, BackwardFallsBackFromHopper) {
     expect_fallbacks(fallbacks_of_both(), true);
-    expect_fallbacks({{{"wide v", [](Problem& p, Access&) { p.head_dim = 64; }}, "wider than head_dim"},
-                      {{"softcap", [](Problem& p, Access&) { p.softcap = 3.0f; }}, "softcap"},
-                      {{"alibi", [](Problem& p, Access&) { p.alibi = true; }}, "ALiBi"},
-                      {{"scale", [](Problem& p, Access&) { p.scale = -1.0f; }}, "not positive"},
-                      {{"dropout", [](Problem& p, Access&) { p.dropout_threshold = 1; }}, "dropout"}},
-                     true);
+    expect_fallbacks(
+        {{{"packed", [](Problem& p, Access&) { p.packed = true, p.total_q = p.total_k = 5000; }}, "packed"},
+         {{"seqused", [](Problem&, Access& a) { a.seqused = true; }}, "seqused"},
+         {{"wide v", [](Problem& p, Access&) { p.head_dim = 64; }}, "wider than head_dim"},
+         {{"softcap", [](Problem& p, Access&) { p.softcap = 3.0f; }}, "softcap"},
+         {{"alibi", [](Problem& p, Access&) { p.alibi = true; }}, "ALiBi"},
+         {{"scale", [](Problem& p, Access&) { p.scale = -1.0f; }}, "not positive"},
+         {{"dropout", [](Problem& p, Access&) { p.dropout_threshold = 1; }}, "dropout"}},
+        true);
 }
 
 TEST(Plan, HoppersKernelsAreForHopper) {

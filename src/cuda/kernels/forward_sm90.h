@@ -5,10 +5,12 @@
 // the next tile's Q, K and V while the consumers finish this one.
 #pragma once
 
+#include "cuda/kernels/parts/clear_rows.h"
 #include "cuda/kernels/parts/dropout.h"
 #include "cuda/kernels/parts/quad_store.h"
 #include "cuda/kernels/parts/ring.h"
 #include "cuda/kernels/parts/softmax.h"
+#include "cuda/kernels/parts/ticket_schedule.h"
 #include "cuda/kernels/parts/tile_copy.h"
 #include "cuda/kernels/parts/tile_schedule.h"
 #include "cuda/kernels/parts/wgmma_product.h"
@@ -28,12 +30,14 @@ struct ForwardSm90 {
     static constexpr int kQueryStages = query_stages(config);
     static constexpr int kBytesQ = config.Br * kColumns * 2;
     static constexpr int kBytesK = config.Bc * kColumns * 2, kBytesV = config.Bc * kColumnsV * 2;
+    static constexpr bool kLengthsDiffer = config.packed || config.seqused;
     // Registers a thread: the launch gives all the same, the producer hands most of its own on.
-    static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
-    static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
+    static constexpr int kProducerRegisters = kConsumers == 2 ? (kLengthsDiffer ? 56 : 40) : 32;
+    static constexpr int kConsumerRegisters = kConsumers == 2 ? (kLengthsDiffer ? 224 : 232) : 160;
     static_assert(config.Br == 64 * kConsumers, "");
     // bf16's P reaches as far as fp32's exponents do, so that maxima of later blocks need not be looked for.
     static constexpr bool kSkipsMaximum = config.element == Element::bf16 && config.lazy_rescale && !config.scale_first;
+
     // In place of a head: no tile, and no tile any more.
     static constexpr unsigned kBlank = ~1u, kEnd = ~0u;
 
@@ -83,7 +87,13 @@ struct ForwardSm90 {
 
     // One thread: the tiles of the schedule, and again those whose probabilities overflowed.
     __device__ __forceinline__ void produce() {
-        TileSchedule<config> schedule(params);
+        if constexpr (kLengthsDiffer)
+            produce(TicketSchedule<config>(params));
+        else
+            produce(TileSchedule<config>(params));
+    }
+    template <class Schedule>
+    __device__ __forceinline__ void produce(Schedule schedule) {
         // as many blanks as there are stages, so that the end of every tile is seen
         int blanks = kSkipsMaximum ? kQueryStages : 0;
         Slot before{};
@@ -104,13 +114,15 @@ struct ForwardSm90 {
         const Tile tile(params, empty ? TileNumber{0, 0} : number);
         const int blocks = empty ? 0 : tile.blocks;
         const int h = static_cast<int>(tile.seq.h), kv_head = static_cast<int>(tile.seq.kv_head(params));
-        const int b = static_cast<int>(tile.seq.b);
+        const int b = static_cast<int>(tile.seq.batch_row);
+        const int first_q = static_cast<int>(tile.seq.first_q) - params.first_query;
+        const int first_k = static_cast<int>(tile.seq.first_k) - params.first_key;
         // Block n of K or V to the next stage of its ring.
         const auto load = [&](auto& ring, unsigned stages, int bytes, const TensorMap& map, int columns, int n) {
             ring.wait_empty();
             ptx::mbarrier_arrive_expect(ring.full_barrier(), bytes);
             copy_tile(stages + ring.stage * bytes, map, ring.full_barrier(), columns, config.Bc,
-                      tile.key_of(n) - params.first_key, kv_head, b);
+                      first_k + tile.key_of(n), kv_head, b);
             ring.advance();
         };
         const auto load_k = [&](int n) { load(k_ring, k, kBytesK, params.k_map, kColumns, n); };
@@ -124,7 +136,7 @@ struct ForwardSm90 {
         } else {
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ);
             copy_tile(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
-                      tile.i0 - params.first_query, h, b);
+                      first_q + tile.i0, h, b);
         }
         q_ring.advance();
         for (int n = 1; n < blocks; ++n) {
@@ -172,6 +184,8 @@ struct ForwardSm90 {
         const auto step = [&]<bool kAnchored>(int n) {
             k_ring.wait_full();
             v_ring.wait_full();
+            if constexpr (kLengthsDiffer)
+                if (n == 1) clear_hidden_values(tile_at_hand(), consumer, 0);
             if (turns) wait_turn(consumer);
             start(s, own_q);
             accumulate(o, p);
@@ -191,6 +205,7 @@ struct ForwardSm90 {
             if constexpr (config.dropout) kept.apply(p);
         };
         if (tile.blocks > 0) {
+            if constexpr (config.packed) clear_queries(tile, consumer, own_q);
             k_ring.wait_full();
             start(s, own_q);
             if constexpr (config.dropout) kept.draw(dropout, params, place_of(tile, consumer, 0));
@@ -209,19 +224,31 @@ struct ForwardSm90 {
                 for (; n < tile.blocks; ++n) step.template operator()<true>(n);
                 if (!__all_sync(~0u, sound)) Slot::ask_again(slot());
             }
+            const Tile done = end_of(tile);
             release_query();
             v_ring.wait_full();
+            if constexpr (kLengthsDiffer) clear_hidden_values(done, consumer, done.blocks - 1);
             accumulate(o, p);
-            finish_rows(tile, consumer, softmax, factor);
+            finish_rows(done, consumer, softmax, factor);
             ptx::wgmma_wait<0>();
             pin(o);
             if (elected) v_ring.release();
             v_ring.advance();
+            store(done, consumer, factor, o);
         } else {
             release_query();
             finish_rows(tile, consumer, softmax, factor);
+            store(tile, consumer, factor, o);
         }
-        store(tile, consumer, factor, o);
+    }
+
+    // The tile once more, where lengths that lie in memory would otherwise stay in registers. Until its Q is released.
+    __device__ __forceinline__ Tile tile_at_hand() const {
+        return Tile(params, Slot::read(slot()).number);
+    }
+    __device__ __forceinline__ Tile end_of(const Tile& tile) const {
+        if constexpr (kLengthsDiffer) return tile_at_hand();
+        return tile;
     }
 
     // Consumers start their products in turns (FlashAttention-3's ping-pong), so that while one's run the others work
@@ -248,6 +275,31 @@ struct ForwardSm90 {
         ptx::wgmma_fence();
         start_output<config.element, config.Bc, NT>(o, p, v + v_ring.stage * kBytesV);
         ptx::wgmma_commit();
+    }
+
+    // What the copy engine brought beyond the sequence's own rows: queries of the next one would take part in what the
+    // rows of a warp decide together.
+    __device__ __forceinline__ void clear_queries(const Tile& tile, int consumer, unsigned own_q) const {
+        const int own = tile.i1 - tile.i0 - consumer * 64;
+        if (own >= 64) return;
+        clear_rows<config.Br, kColumns>(own_q, own > 0 ? own : 0, 64);
+        publish(consumer);
+    }
+    // V of keys that no query of the sequence sees would make 0 * V a NaN. All consumers write the same zeros.
+    __device__ __forceinline__ void clear_hidden_values(const Tile& tile, int consumer, int n) const {
+        const Sequence& seq = tile.seq;
+        const int first = seq.first_key<config>(0) - tile.key_of(n);
+        const int end = seq.end_key<config>(seq.seqlen_q) - tile.key_of(n);
+        if (first <= 0 && end >= config.Bc) return;
+        const unsigned values = v + v_ring.stage * kBytesV;
+        clear_rows<config.Bc, kColumnsV>(values, 0, first);
+        clear_rows<config.Bc, kColumnsV>(values, end, config.Bc);
+        publish(consumer);
+    }
+    // What this consumer wrote, to the products that it starts.
+    __device__ __forceinline__ void publish(int consumer) const {
+        ptx::fence_async_proxy();
+        ptx::named_barrier(1 + kConsumers + consumer, 128);
     }
 
     __device__ static __forceinline__ int warp_row(const Tile& tile, int consumer) {

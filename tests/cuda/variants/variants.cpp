@@ -129,8 +129,8 @@ std::vector<Row> rows() {
         for (Row& row : pairwise(choices, wanted)) list.push_back(std::move(row));
     };
     add({}, planned);
-    add({lengths, bias, mask, batch_invariant, loads}, planned);  // what Hopper's forward kernel serves
-    add({softcap, alibi, dropout}, planned);                      // and its backward kernels,
+    add({bias, mask, batch_invariant, loads}, planned);  // what Hopper's forward kernel serves
+    add({lengths, softcap, alibi, dropout}, planned);    // and its backward kernels,
     // each head dimension with each mask
     add({}, [&](const Row& row) { return row[graphics_card] == kHopper && planned(row); });
     return list;

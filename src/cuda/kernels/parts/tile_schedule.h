@@ -26,7 +26,8 @@ struct QueryTile {
           i1(smaller(i0 + config.Br, seq.seqlen_q)) {
         const int first = seq.first_key<config>(i0), end = seq.end_key<config>(i1);
         first_block = first / config.Bc;
-        blocks = first < end ? (end - 1) / config.Bc - first_block + 1 : 0;
+        // past the end of a sequence that is shorter than others there is nothing to do
+        blocks = first < end && (!config.packed || i0 < i1) ? (end - 1) / config.Bc - first_block + 1 : 0;
     }
     __device__ __forceinline__ int key_of(int n) const { return (first_block + blocks - 1 - n) * config.Bc; }
 };

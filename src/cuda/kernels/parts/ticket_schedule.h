@@ -1,0 +1,62 @@
+// ticket_schedule.h: which blocks of queries a thread block of a persistent kernel works on where the lengths of
+// sequences lie in device memory, so that nobody knows ahead of time how much there is to do: each takes the next tile
+// that nobody has taken. Tiles go head by head, so that K and V of few heads are in the cache at a time, of a head from
+// the last to the first, which in a causal problem has least to do.
+#pragma once
+
+#include "cuda/kernels/parts/sequence.h"
+#include "cuda/kernels/parts/tile_schedule.h"
+
+namespace flashtile {
+
+template <KernelConfig config>
+struct TicketSchedule {
+    const KernelParams& params;
+    unsigned tiles;
+
+    __device__ __forceinline__ explicit TicketSchedule(const KernelParams& p)
+        : params(p),
+          tiles(static_cast<unsigned>(p.heads * (config.packed ? unit(p.batch) : p.batch * query_blocks()))) {}
+
+    __device__ __forceinline__ bool next(TileNumber& tile) const {
+        while (true) {
+            const unsigned n = atomicAdd(params.ws_ticket, 1u);
+            if (n >= tiles) return false;
+            if (find(n, tile)) return true;
+        }
+    }
+
+private:
+    __device__ __forceinline__ Index query_blocks() const { return (params.seqlen_q + config.Br - 1) / config.Br; }
+
+    // Every sequence of a packed batch has so many tiles before it, if each starts at a tile of its own and may waste
+    // one: this takes no sum over all sequences. (Sequence::first_unit)
+    __device__ __forceinline__ Index unit(Index b) const {
+        const Index row = b < params.batch ? length_at(params.cu_seqlens_q, b) : params.total_q;
+        return greater(0, smaller(row, params.total_q)) / config.Br + b;
+    }
+
+    // False where lengths that are not in order make nonsense of n.
+    __device__ __forceinline__ bool find(unsigned n, TileNumber& tile) const {
+        const unsigned heads = static_cast<unsigned>(params.heads);
+        if constexpr (!config.packed) {
+            const unsigned blocks = static_cast<unsigned>(query_blocks());
+            tile = {n / blocks, blocks - 1 - n % blocks};
+            return true;
+        }
+        // The sequence whose tiles, of all heads, n is among.
+        const Index wanted = n / heads;
+        Index b = 0, end = params.batch;
+        while (end - b > 1) {
+            const Index middle = b + (end - b) / 2;
+            (unit(middle) <= wanted ? b : end) = middle;
+        }
+        const Index first = unit(b), blocks = unit(b + 1) - first;
+        if (blocks <= 0 || wanted < first || wanted >= first + blocks) return false;
+        const unsigned within = n - static_cast<unsigned>(first) * heads, count = static_cast<unsigned>(blocks);
+        tile = {static_cast<unsigned>(b) * heads + within / count, count - 1 - within % count};
+        return true;
+    }
+};
+
+}  // namespace flashtile
