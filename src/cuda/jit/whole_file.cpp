@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <random>
@@ -22,6 +23,25 @@ std::string temporary_name() {
     return std::string(kStart) + std::to_string(random()) + std::to_string(random()) + std::string(kEnd);
 }
 
+// A new file under a temporary name, locked; where it is not open, errno says why not. One that remove_leftovers of
+// another process met before it was locked has lost its name, or will: then another takes its place.
+Descriptor make_locked(int folder, unsigned mode, std::string& name) {
+    for (;;) {
+        name = temporary_name();
+        Descriptor file(::openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
+        if (!file) return file;
+        struct stat status {};
+        const bool locked = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+        if (!locked && errno != EWOULDBLOCK) {
+            const int reason = errno;
+            ::unlinkat(folder, name.c_str(), 0);
+            errno = reason;
+            return {};
+        }
+        if (locked && ::fstat(file.get(), &status) == 0 && status.st_nlink > 0) return file;
+    }
+}
+
 // A write past this limit would end the process with SIGXFSZ, which is not a library's to do.
 bool allowed(std::size_t bytes) {
     rlimit limit{};
@@ -35,11 +55,10 @@ std::string write_whole(int folder, const std::string& name, std::initializer_li
     std::size_t bytes = 0;
     for (const std::string_view part : parts) bytes += part.size();
     if (!allowed(bytes)) return std::strerror(EFBIG);
-    const std::string temporary = temporary_name();
-    const Descriptor file(
-        ::openat(folder, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
+    std::string temporary;
+    const Descriptor file = make_locked(folder, mode, temporary);
     if (!file) return std::strerror(errno);
-    bool good = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+    bool good = true;
     for (const std::string_view part : parts) good = good && file.write(part);
     good = good && ::fsync(file.get()) == 0 && ::renameat(folder, temporary.c_str(), folder, name.c_str()) == 0;
     if (good) return "";
