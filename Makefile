@@ -8,14 +8,14 @@ stage = @printf '\n== %s  %s\n' "$$(date +%T)" '$(1)'
 build = cmake --preset $(1) && cmake --build --preset $(or $(2),$(1))
 
 .PHONY: help build test demo check install format clean \
-	check-format check-asan check-fuzz check-tidy check-tsan check-aarch64 check-kernels check-python \
+	check-format check-asan check-fuzz check-tidy check-tsan check-aarch64 check-kernels check-python check-wheel \
 	setup-check
 
 help:
 	@echo 'make build    build/flashtile and the shared library build/libflashtile.so'
 	@echo 'make demo     a sentence encoder, attend on its first layer, a bench of a minute (demo-results/)'
 	@echo 'make test     the whole suite, release build'
-	@echo 'make check    clang with sanitizers, fuzzers, clang-tidy, clang-format, AArch64, CUDA kernels, the Python package; also one by one: make check-...'
+	@echo 'make check    clang with sanitizers, fuzzers, clang-tidy, clang-format, AArch64, CUDA kernels, the Python package and its wheel; also one by one: make check-...'
 	@echo 'make install  into PREFIX (now $(PREFIX))'
 	@echo 'make format   clang-format on every source'
 	@echo 'make clean    remove all build folders and demo-results (the virtual environment .venv stays)'
@@ -39,7 +39,7 @@ demo:
 install: build
 	cmake --install build --prefix $(PREFIX)
 
-check: check-format check-kernels check-python check-asan check-fuzz check-tidy check-tsan check-aarch64
+check: check-format check-kernels check-python check-wheel check-asan check-fuzz check-tidy check-tsan check-aarch64
 	$(call stage,check is through)
 
 setup-check:
@@ -62,7 +62,12 @@ check-python:
 	cmake --preset release && cmake --build --preset release --target flashtile flashtile_cli
 	$(call stage,tests of the Python package)
 	OMP_WAIT_POLICY=passive FLASHTILE_LIBRARY=$(CURDIR)/build/libflashtile.so PYTHONPATH=python \
-		$${FLASHTILE_PYTHON:-.venv/bin/python} -m pytest -q -c python/pyproject.toml python/tests
+		$${FLASHTILE_PYTHON:-.venv/bin/python} -m pytest -q python/tests
+
+check-wheel:
+	@tools/setup build python wheel
+	$(call stage,the Python wheel)
+	tools/wheel build/dist
 
 check-asan: setup-check
 	$(call stage,clang with address and undefined-behaviour sanitizers)

@@ -5,7 +5,7 @@ PyTorch's math attention from the same seed on the same batches: both loss curve
     examples/train_gpt.py --checkpoint=run --steps=600        # saves as it goes, and goes on where it stopped
     examples/train_gpt.py --device=cuda --dtype=bf16 --width=512 --layers=8 --context=1024 --batch=16
 
-Needs flashtile (pip install ./python), torch, and matplotlib for the plot. Without dropout the curves coincide; with it
+Needs flashtile (pip install .), torch, and matplotlib for the plot. Without dropout the curves coincide; with it
 they differ as much as two seeds of one method do, since the two draw different masks.
 """
 

@@ -31,20 +31,19 @@ class Library:
         return self.loaded.text("last_run")
 
     def forward(self, q, k, v, out, lse, **options):
-        return self.prepared("forward", (q, k, v), (out, lse), **options)
+        return self.prepared("forward", (q, k, v), (), (out, lse), **options)
 
     def backward(self, q, k, v, out, lse, dout, dq, dk, dv, **options):
-        return self.prepared("backward", (q, k, v), (out, lse, dout, None, dq, dk, dv, None), **options)
+        return self.prepared("backward", (q, k, v), (out, lse, dout, None), (dq, dk, dv, None), **options)
 
-    def prepared(self, name, inputs, results, causal=False, window=(-1, -1), softcap=0.0, dropout=0.0, seed=0,
+    def prepared(self, name, inputs, forwards, made, causal=False, window=(-1, -1), softcap=0.0, dropout=0.0, seed=0,
                  deterministic=False, alibi_slopes=None, bias=None, mask=None, seqused_k=None, cu_seqlens=None,
                  max_seqlen=-1):
         rng = torch.tensor([seed, 0], device=inputs[0].device) if dropout else None
-        tensors = (*inputs, alibi_slopes, bias, mask, cu_seqlens, cu_seqlens, seqused_k, *results)
-        call = self.abi.Call(name)
-        call.fill(tensors, max_seqlen, max_seqlen, int(causal), 0, None, softcap, *window, dropout, deterministic,
-                  False, rng)
-        return Prepared(self.loaded, call, (tensors, rng))
+        given = (*inputs, alibi_slopes, bias, mask, cu_seqlens, cu_seqlens, seqused_k, *forwards)
+        call = self.abi.Call(name, given, made, max_seqlen, max_seqlen, int(causal), 0, None, softcap, *window, dropout,
+                             deterministic, False)
+        return Prepared(self.loaded, call, rng, (given, made))
 
     def dropout_mask(self, dropout, seed, shape, device):
         """Which probabilities are kept, (batch, heads, seqlen_q, seqlen_k)."""
@@ -54,11 +53,11 @@ class Library:
 
 
 class Prepared:
-    def __init__(self, loaded, call, kept):
-        self.loaded, self.call, self.kept = loaded, call, kept
+    def __init__(self, loaded, call, rng, kept):
+        self.loaded, self.call, self.rng, self.kept = loaded, call, rng, kept
 
     def __call__(self):
-        self.call.submit()
+        self.call.submit(self.rng)
 
     def workspace(self):
         """Bytes that the call uses beside its results."""

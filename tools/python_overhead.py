@@ -3,11 +3,15 @@
 
     PYTHONPATH=python FLASHTILE_LIBRARY=build/libflashtile.so .venv/bin/python tools/python_overhead.py
     ... tools/python_overhead.py --device=cuda --json=overhead.json
+    ... tools/python_overhead.py --shape=1,1,1,8 --threads=1            # nothing but overhead, on the CPU too
 
 Three passes: forward without gradients, forward that autograd records, and forward with backward. Each method has the
 same values in the layout that it is made for. The methods' samples alternate in one run, in an order that rotates;
 medians count. On CUDA a sample starts with an idle GPU and ends when the host has submitted its calls. The exit code is
 1 where flashtile.attention takes longer than PyTorch.
+
+Two rows more say where flashtile's time goes: "library alone" submits filled structs, forward (and backward) with no
+autograd, results or checks; "autograd alone" is a torch.autograd.Function that makes results and computes nothing.
 """
 
 import argparse
@@ -22,8 +26,8 @@ import torch
 import torch.nn.functional as F
 
 import flashtile
+from flashtile._call import Call
 
-BATCH, HEADS, SEQLEN, HEAD_DIM = 1, 8, 64, 64
 # Name: function and whether its tensors are (batch, seqlen, heads, head_dim).
 METHODS = {
     "torch": (F.scaled_dot_product_attention, False),
@@ -35,11 +39,41 @@ PASSES = ("forward", "recorded", "forward and backward")
 WARM_UP = 3  # samples
 
 
-def tensors(rows, device, dtype):
+def tensors(shape, rows, device, dtype):
     """q, k, v and dout: the same values whatever the layout."""
     generator = torch.Generator().manual_seed(0)
-    made = [torch.randn(BATCH, HEADS, SEQLEN, HEAD_DIM, generator=generator) for _ in range(4)]
+    made = [torch.randn(shape, generator=generator) for _ in range(4)]
     return [(t.transpose(1, 2) if rows else t).contiguous().to(device, dtype) for t in made]
+
+
+class Nothing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v):
+        out, lse = torch.empty_like(q), torch.empty_like(q)
+        ctx.save_for_backward(q, k, v, out, lse)
+        return out
+
+    @staticmethod
+    def backward(ctx, dout):
+        return tuple(torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3])
+
+
+def library_alone(which, q, k, v, dout):
+    """Submits structs that were filled once."""
+    results = (torch.empty_like(q), torch.empty(q.shape[0], q.shape[2], q.shape[1], device=q.device))
+    gradients = (*map(torch.empty_like, (q, k, v)), None)
+    options = (-1, -1, 0, 0, None, 0.0, -1, -1, 0.0, False, False)
+    inputs = (q, k, v, *(None,) * 6)
+    forward = Call("forward", inputs, results, *options)
+    backward = Call("backward", (*inputs, *results, dout, None), gradients, *options)
+    workspace = torch.empty(backward.workspace(), dtype=torch.uint8, device=q.device) if q.is_cuda else None
+
+    def submit(kept=(q, k, v, dout, results, gradients)):  # the structs hold but addresses
+        forward.submit()
+        if which == "forward and backward":
+            backward.submit(None, workspace)
+
+    return submit
 
 
 def call_of(function, which, q, k, v, dout):
@@ -68,10 +102,18 @@ def measure(calls, calls_a_sample, samples, synchronise):
     return {name: round(statistics.median(taken[WARM_UP:]), 2) for name, taken in times.items()}
 
 
+def shape_of(text):
+    shape = [int(part) for part in text.split(",")]
+    if len(shape) != 4:
+        raise argparse.ArgumentTypeError(f"is {text!r}, allowed are four numbers: batch,heads,seqlen,head_dim")
+    return shape
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     p.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="default: float32, on CUDA bfloat16")
+    p.add_argument("--shape", type=shape_of, default=[1, 8, 64, 64], help="batch,heads,seqlen,head_dim")
     p.add_argument("--samples", type=int, default=200, help="of each method and pass")
     p.add_argument("--calls", type=int, default=20, help="in a sample")
     p.add_argument("--threads", type=int, help="PyTorch's, and so flashtile's; default: PyTorch's choice")
@@ -84,14 +126,17 @@ def main():
 
     microseconds = {}
     for which in PASSES:
-        calls = {name: call_of(function, which, *tensors(rows, a.device, getattr(torch, dtype)))
+        calls = {name: call_of(function, which, *tensors(a.shape, rows, a.device, getattr(torch, dtype)))
                  for name, (function, rows) in METHODS.items()}
+        rows = tensors(a.shape, True, a.device, getattr(torch, dtype))
+        calls["library alone"] = library_alone(which, *rows)
+        calls["autograd alone"] = call_of(Nothing.apply, which, *rows)
         microseconds[which] = measure(calls, a.calls, a.samples, torch.cuda.synchronize if cuda else lambda: None)
         print(which)
         for name, median in microseconds[which].items():
             print(f"  {name:<40} {median:8.2f} us", flush=True)
     result = {"device": torch.cuda.get_device_name() if cuda else platform.machine(), "dtype": dtype,
-              "shape": [BATCH, HEADS, SEQLEN, HEAD_DIM], "threads": torch.get_num_threads(),
+              "shape": a.shape, "threads": torch.get_num_threads(),
               "torch": torch.__version__, "flashtile": flashtile.__version__, "python": platform.python_version(),
               "samples": a.samples, "calls_a_sample": a.calls, "microseconds": microseconds}
     if a.json:

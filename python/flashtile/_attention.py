@@ -7,25 +7,22 @@ from typing import TYPE_CHECKING, Literal, Optional, TypedDict, Union, overload
 import torch
 from torch import Tensor
 
-from ._ops import attend, innermost
+from ._call import explain
+from ._ops import attend
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Alignment = Literal["bottom-right", "top-left"]
 _ALIGNMENTS = {"bottom-right": 0, "top-left": 1}  # flashtile_alignment; a causal mode's number is one more
+BOTTOM_RIGHT, TOP_LEFT = 1, 2  # flashtile_causal
 
 
 def draw(q: Tensor) -> Tensor:
     """The seed and offset of a call's dropout, from PyTorch's generator of q's device."""
+    if not isinstance(q, Tensor):
+        explain(q, "q")
     return torch.randint(torch.iinfo(torch.int64).max, (2,), device=q.device)
-
-
-def _broadcastable(tensor: Optional[Tensor]) -> Optional[Tensor]:
-    """As `innermost`, for a tensor that may repeat along its innermost dimension."""
-    if tensor is None or tensor.dim() == 0 or tensor.stride(-1) == 0:
-        return tensor
-    return innermost(tensor)
 
 
 class Options(TypedDict, total=False):
@@ -121,17 +118,17 @@ def attention(
         TypeError: not a tensor, or a dtype or device that flashtile does not have.
         RuntimeError: a device or compiler failed; NotImplementedError: legal, but nothing here can do it.
     """
-    if torch.is_autocast_enabled(q.device.type):
-        dtype = torch.get_autocast_dtype(q.device.type)
-        q, k, v = (tensor if tensor.dtype is torch.float64 else tensor.to(dtype) for tensor in (q, k, v))
     alignment = _ALIGNMENTS.get(align)
     if alignment is None:
         raise ValueError(f"align is {align!r}, allowed are {', '.join(map(repr, _ALIGNMENTS))}")
-    rng = draw(q) if dropout_p != 0.0 else None
-    out, lse = attend((
-        innermost(q), innermost(k), innermost(v), alibi_slopes, _broadcastable(bias), _broadcastable(mask),
-        cu_seqlens_q, cu_seqlens_k, seqused_k, -1 if max_seqlen_q is None else max_seqlen_q,
-        -1 if max_seqlen_k is None else max_seqlen_k, alignment + 1 if causal else 0, alignment, scale, softcap,
-        *window, dropout_p, deterministic or torch.are_deterministic_algorithms_enabled(), batch_invariant, rng),
-        return_lse)
+    left, right = window
+    given: tuple[Optional[Tensor], ...] = (q, k, v)
+    if not (alibi_slopes is bias is mask is cu_seqlens_q is cu_seqlens_k is seqused_k is None):
+        given = (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k)
+    out, lse = attend(
+        given,
+        (-1 if max_seqlen_q is None else max_seqlen_q, -1 if max_seqlen_k is None else max_seqlen_k,
+         alignment + 1 if causal else 0, alignment, scale, softcap, left, right, dropout_p,
+         deterministic or torch.are_deterministic_algorithms_enabled(), batch_invariant),
+        draw(q) if dropout_p != 0.0 else None, return_lse)
     return (out, lse) if return_lse else out

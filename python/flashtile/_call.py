@@ -1,7 +1,8 @@
 """Torch tensors and options to one call of the C ABI (include/flashtile/flashtile.h), at little cost.
 
-The structs of a call lie one after the other in one piece of memory that calls use again: options, inputs, results,
-then a flashtile_tensor for each argument. tests/test_abi.py holds the layouts to those of a C compiler.
+The structs of a call lie one after the other in one piece of memory: options, inputs, results, then a flashtile_tensor
+for each argument. Calls that differ in addresses only may use them again (_run.py does), since filling them takes
+longer than all the rest of a small call. tests/test_abi.py holds the layouts to those of a C compiler.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from struct import Struct
-from struct import error as StructError
-from typing import NoReturn
+from struct import Struct, calcsize
+from typing import Any, NoReturn, Optional
 
 import torch
 from torch import Tensor
@@ -20,17 +20,23 @@ from ._library import fail, library
 
 MAX_RANK = 6
 DTYPES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.bool: 5, torch.int32: 6, torch.int64: 7}
-DEVICES = {"cpu": 1, "cuda": 2}
+CPU, CUDA = 1, 2
+DEVICES = {"cpu": CPU, "cuda": CUDA}
 
 OPTIONS = Struct("N3i2fqqd2Q2P5i3PN")
 OPTION_FIELDS = ("size", "causal", "alignment", "has_scale", "scale", "softcap", "window_left", "window_right",
                  "dropout", "seed", "offset", "seed_ptr", "offset_ptr", "deterministic", "batch_invariant",
                  "check_values", "threads", "isa", "executor", "stream", "workspace", "workspace_size")
-WORKSPACE = Struct("PN")  # the options' last two fields
+# Where the options lie that `Call.submit` sets, in words of 8 bytes: seed_ptr and offset_ptr, stream, workspace and its
+# size; threads in words of 4.
+WORD = 8
+SEEDS, STREAM = calcsize("N3i2fqqd2Q") // WORD, calcsize("N3i2fqqd2Q2P5iP") // WORD
+WORKSPACE, THREADS = STREAM + 1, calcsize("N3i2fqqd2Q2P3i") // 4
 INPUTS = Struct("N9P2q")
 INPUT_NAMES = ("q", "k", "v", "alibi_slopes", "bias", "mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")
 RESULT_NAMES = {"forward": ("out", "lse"),
                 "backward": ("out", "lse", "dout", "dlse", "dq", "dk", "dv", "dbias")}
+Tensors = Sequence[Any]  # None where one is absent
 # A flashtile_tensor by its rank: what lies past the rank is never read.
 TENSORS = [Struct(f"P4i{rank}q{8 * (MAX_RANK - rank)}x{rank}q{8 * (MAX_RANK - rank)}x") for rank in range(MAX_RANK + 1)]
 _PACK = [tensor.pack_into for tensor in TENSORS]
@@ -76,65 +82,50 @@ def seed_and_offset(rng: Tensor, device: torch.device) -> tuple[int, int]:
 
 def stream_of(kind: int, index: int) -> int:
     """PyTorch's current stream of a device: flashtile_options.stream."""
-    return torch._C._cuda_getCurrentRawStream(index) if kind == DEVICES["cuda"] else 0
+    return torch._C._cuda_getCurrentRawStream(index) if kind == CUDA else 0
 
 
 class Call:
-    """A function of the library with the memory of its structs. Calls that run at once need one each: see `run`."""
+    """A call of the library with its structs filled: of `given`, the inputs (and backward's out, lse, dout and dlse),
+    `made`, the other results, and the options. One thread at a time."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, given: Tensors, made: Tensors, max_seqlen_q: int, max_seqlen_k: int, causal: int,
+                 alignment: int, scale: Optional[float], softcap: float, window_left: int, window_right: int,
+                 dropout: float, deterministic: bool, batch_invariant: bool):
         self.function = getattr(library, "flashtile_" + name)
         self.workspace_function = getattr(library, f"flashtile_{name}_workspace")
-        results = RESULT_NAMES[name]
-        self.backward = name == "backward"
-        self.names = (*INPUT_NAMES, *results)
-        self.results = Struct(f"N{len(results)}P")
+        self.device = given[0].device
+        self.kind, self.index = place = device_of(given[0], "q")
+        self.dropout = dropout
+        results = Struct(f"N{len(RESULT_NAMES[name])}P")
         inputs = OPTIONS.size
         outputs = inputs + INPUTS.size
-        first = outputs + self.results.size
-        self.tensors = range(first, first + len(self.names) * TENSOR_SIZE, TENSOR_SIZE)
-        self.memory = bytearray(self.tensors.stop)  # packing into a ctypes buffer takes twice as long
-        self.exported = (ctypes.c_char * len(self.memory)).from_buffer(self.memory)
-        self.base = ctypes.addressof(self.exported)
-        self.arguments = (self.base, self.base + inputs, self.base + outputs)
-
-    def fill(self, tensors: Sequence[Tensor | None], max_seqlen_q: int, max_seqlen_k: int, causal: int, alignment: int,
-             scale: float | None, softcap: float, window_left: int, window_right: int, dropout: float,
-             deterministic: bool, batch_invariant: bool, rng: Tensor | None) -> torch.device:
-        """Writes the structs, which hold until the next fill. `tensors` are the inputs and the results in the ABI's
-        order; rng holds dropout's seed and offset. Returns q's device."""
-        memory, base = self.memory, self.base
-        q = tensors[0]
-        if not isinstance(q, Tensor):
-            explain(q, "q")
-        device = q.device
-        kind, index = place = device_of(q, "q")
+        first = outputs + results.size
+        names = (*INPUT_NAMES, *RESULT_NAMES[name])
+        tensors = range(first, first + len(names) * TENSOR_SIZE, TENSOR_SIZE)
+        memory = bytearray(tensors.stop)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         pointers = []
-        for tensor, at, name in zip(tensors, self.tensors, self.names):
+        for tensor, at, argument in zip((*given, *made), tensors, names, strict=True):
             if tensor is None:
                 pointers.append(0)
                 continue
             try:
                 shape = tensor.shape
-                rank = len(shape)
-                _PACK[rank](memory, at, tensor.data_ptr(), DTYPES[tensor.dtype],
-                            *(place if tensor.device == device else device_of(tensor, name)), rank, *shape,
-                            *tensor.stride())
+                _PACK[len(shape)](memory, at, tensor.data_ptr(), DTYPES[tensor.dtype],
+                                  *(place if tensor.device == self.device else device_of(tensor, argument)),
+                                  len(shape), *shape, *tensor.stride())
             except (AttributeError, KeyError, IndexError):
-                explain(tensor, name)
+                explain(tensor, argument)
             pointers.append(base + at)
-        seed = offset = threads = 0
-        if rng is not None and dropout:
-            seed, offset = seed_and_offset(rng, device)
-        stream = stream_of(kind, index)
-        if kind == DEVICES["cpu"] and not _own_threads:
-            threads = torch.get_num_threads()
         OPTIONS.pack_into(memory, 0, OPTIONS.size, causal, alignment, scale is not None, scale or 0.0, softcap,
-                          window_left, window_right, dropout, 0, 0, seed, offset, deterministic, batch_invariant, 0,
-                          threads, 0, 0, stream, 0, 0)
-        INPUTS.pack_into(memory, OPTIONS.size, INPUTS.size, *pointers[:9], max_seqlen_q, max_seqlen_k)
-        self.results.pack_into(memory, OPTIONS.size + INPUTS.size, self.results.size, *pointers[9:])
-        return device
+                          window_left, window_right, dropout, 0, 0, 0, 0, deterministic, batch_invariant, 0, 0, 0, 0, 0,
+                          0, 0)
+        INPUTS.pack_into(memory, inputs, INPUTS.size, *pointers[:len(INPUT_NAMES)], max_seqlen_q, max_seqlen_k)
+        results.pack_into(memory, outputs, results.size, *pointers[len(INPUT_NAMES):])
+        self.arguments = (base, base + inputs, base + outputs)
+        self.words, self.numbers = memoryview(memory).cast("Q"), memoryview(memory).cast("i")
+        self.data = [at // WORD for at in tensors]  # the word of each tensor's address
 
     def workspace(self) -> int:
         """Bytes that the call uses beside its results."""
@@ -144,37 +135,20 @@ class Call:
             fail(status)
         return size.value
 
-    def submit(self) -> None:
-        """Calls the library with what `fill` wrote."""
+    def submit(self, rng: Optional[Tensor] = None, workspace: Optional[Tensor] = None) -> None:
+        """Calls the library. rng holds dropout's seed and offset."""
+        words = self.words
+        if rng is not None and self.dropout:
+            words[SEEDS], words[SEEDS + 1] = seed_and_offset(rng, self.device)
+        if self.kind == CUDA:
+            words[STREAM] = stream_of(self.kind, self.index)
+        elif not _own_threads:
+            self.numbers[THREADS] = torch.get_num_threads()
+        if workspace is not None:
+            words[WORKSPACE], words[WORKSPACE + 1] = workspace.data_ptr(), workspace.numel()
         status = self.function(*self.arguments)
         if status:
             fail(status)
-
-    def __call__(self, *arguments) -> None:
-        """fill and submit; backward on CUDA with a workspace from PyTorch's allocator. (Forward needs none there.)"""
-        device = self.fill(*arguments)
-        if self.backward and device.type == "cuda" and (size := self.workspace()):
-            workspace = torch.empty(size, dtype=torch.uint8, device=device)
-            WORKSPACE.pack_into(self.memory, OPTIONS.size - WORKSPACE.size, workspace.data_ptr(), size)
-        self.submit()
-
-
-_free: dict[str, list[Call]] = {name: [] for name in RESULT_NAMES}
-
-
-def run(name: str, tensors: Sequence[Tensor | None], *options) -> None:
-    """flashtile_forward or flashtile_backward of what `Call.fill` takes."""
-    free = _free[name]
-    try:
-        call = free.pop()  # a list's pop and append are atomic, so threads do not share a call
-    except IndexError:
-        call = Call(name)
-    try:
-        call(tensors, *options)
-    except StructError as error:
-        raise TypeError(f"an option has a value of a wrong type or size: {error}") from None
-    finally:
-        free.append(call)
 
 
 def dropout_mask(dropout: float, rng: Tensor, keep: Tensor) -> None:

@@ -13,10 +13,8 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from ._attention import draw
-from ._ops import attend, backward_op, innermost
-
-TOP_LEFT, BOTTOM_RIGHT = 2, 1  # flashtile_causal
+from ._attention import BOTTOM_RIGHT, TOP_LEFT, draw
+from ._ops import attend, backward_op
 
 
 def register_flash_attention_impl() -> None:
@@ -42,23 +40,24 @@ class _Active:
         self.library = None
 
 
-def _options(bias: Optional[Tensor], causal: int, scale: Optional[float], dropout_p: float, rng: Optional[Tensor],
-             packed: tuple = (None, None, None, -1, -1), slopes: Optional[Tensor] = None,
-             window: tuple[int, int] = (-1, -1)) -> tuple:
-    """The operators' arguments after q, k and v."""
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    return (slopes, bias, None, *packed, causal, 0, scale, 0.0, *window, dropout_p, deterministic, False, rng)
+def _rest(bias: Optional[Tensor], causal: int, scale: Optional[float], dropout_p: float,
+          packed: tuple = (None, None, None, -1, -1), slopes: Optional[Tensor] = None,
+          window: tuple[int, int] = (-1, -1)) -> tuple[tuple, tuple]:
+    """attend's tensors after q, k and v, and its options."""
+    options = (causal, 0, scale, 0.0, *window, dropout_p, torch.are_deterministic_algorithms_enabled(), False)
+    return (slopes, bias, None, *packed[:3]), (*packed[3:], *options)
 
 
 def _rows(*tensors: Tensor) -> tuple[Tensor, ...]:
     """(batch, heads, seqlen, d) as (batch, seqlen, heads, d)."""
-    return tuple(innermost(tensor.transpose(1, 2)) for tensor in tensors)
+    return tuple(tensor.transpose(1, 2) for tensor in tensors)
 
 
 def _cpu_forward(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
                  attn_mask: Optional[Tensor] = None, scale: Optional[float] = None) -> tuple[Tensor, Tensor]:
     rng = draw(query) if dropout_p else None
-    out, lse = attend((*_rows(query, key, value), *_options(attn_mask, TOP_LEFT * is_causal, scale, dropout_p, rng)))
+    tensors, options = _rest(attn_mask, TOP_LEFT * is_causal, scale, dropout_p)
+    out, lse = attend((*_rows(query, key, value), *tensors), options, rng)
     return out.transpose(1, 2), lse
 
 
@@ -67,16 +66,17 @@ def _cpu_backward(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, o
                   scale: Optional[float] = None) -> tuple[Tensor, ...]:
     if dropout_p:
         raise NotImplementedError("PyTorch's CPU operator keeps no dropout state: use flashtile.attention")
-    options = _options(attn_mask, TOP_LEFT * is_causal, scale, 0.0, None)
+    tensors, options = _rest(attn_mask, TOP_LEFT * is_causal, scale, 0.0)
     q, k, v, o, dout = _rows(query, key, value, out, grad_out)
-    grads = backward_op(q, k, v, *options, o, logsumexp, dout, None, False)
+    grads = backward_op(q, k, v, *tensors, *options, None, o, logsumexp, dout, None, False)
     return tuple(grad.transpose(1, 2) for grad in grads[:3])
 
 
 def _cuda_forward(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False,
                   return_debug_mask: bool = False, *, scale: Optional[float] = None) -> tuple[Any, ...]:
     rng = draw(query) if dropout_p else query.new_empty(2, dtype=torch.int64)
-    out, lse = attend((*_rows(query, key, value), *_options(None, TOP_LEFT * is_causal, scale, dropout_p, rng)))
+    tensors, options = _rest(None, TOP_LEFT * is_causal, scale, dropout_p)
+    out, lse = attend((*_rows(query, key, value), *tensors), options, rng)
     return (out.transpose(1, 2), lse, None, None, query.shape[2], key.shape[2], rng, rng.new_empty(()),
             query.new_empty(0))
 
@@ -85,9 +85,9 @@ def _cuda_backward(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, 
                    cum_seq_q: Any, cum_seq_k: Any, max_q: int, max_k: int, dropout_p: float, is_causal: bool,
                    philox_seed: Tensor, philox_offset: Tensor, *,
                    scale: Optional[float] = None) -> tuple[Tensor, ...]:
-    options = _options(None, TOP_LEFT * is_causal, scale, dropout_p, philox_seed)
+    tensors, options = _rest(None, TOP_LEFT * is_causal, scale, dropout_p)
     q, k, v, o, dout = _rows(query, key, value, out, grad_out)
-    grads = backward_op(q, k, v, *options, o, logsumexp, dout, None, False)
+    grads = backward_op(q, k, v, *tensors, *options, philox_seed, o, logsumexp, dout, None, False)
     return tuple(grad.transpose(1, 2) for grad in grads[:3])
 
 
@@ -112,10 +112,10 @@ def _cuda_varlen_forward(
     if block_table is not None:
         raise NotImplementedError("paged keys (block_table) are not in flashtile yet")
     rng = draw(query) if dropout_p else query.new_empty(2, dtype=torch.int64)
-    options = _options(None, BOTTOM_RIGHT * is_causal, scale, dropout_p, rng,
-                       _packed(cum_seq_q, cum_seq_k, seqused_k, max_q, max_k), alibi_slopes,
-                       _window(window_size_left, window_size_right))
-    out, lse = attend((innermost(query), innermost(key), innermost(value), *options))
+    tensors, options = _rest(None, BOTTOM_RIGHT * is_causal, scale, dropout_p,
+                             _packed(cum_seq_q, cum_seq_k, seqused_k, max_q, max_k), alibi_slopes,
+                             _window(window_size_left, window_size_right))
+    out, lse = attend((query, key, value, *tensors), options, rng)
     return out, lse, rng, rng.new_empty(()), query.new_empty(0)
 
 
@@ -125,11 +125,10 @@ def _cuda_varlen_backward(
     is_causal: bool, rng_state: Tensor, unused: Tensor, *, scale: Optional[float] = None,
     window_size_left: Optional[int] = None, window_size_right: Optional[int] = None,
 ) -> tuple[Tensor, ...]:
-    options = _options(None, BOTTOM_RIGHT * is_causal, scale, dropout_p, rng_state,
-                       _packed(cum_seq_q, cum_seq_k, None, max_q, max_k), None,
-                       _window(window_size_left, window_size_right))
-    q, k, v, o, dout = (innermost(tensor) for tensor in (query, key, value, out, grad_out))
-    return backward_op(q, k, v, *options, o, logsumexp, dout, None, False)[:3]
+    tensors, options = _rest(None, BOTTOM_RIGHT * is_causal, scale, dropout_p,
+                             _packed(cum_seq_q, cum_seq_k, None, max_q, max_k), None,
+                             _window(window_size_left, window_size_right))
+    return backward_op(query, key, value, *tensors, *options, rng_state, out, logsumexp, grad_out, None, False)[:3]
 
 
 _IMPLEMENTATIONS = {

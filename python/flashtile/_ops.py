@@ -1,131 +1,91 @@
 """Attention as PyTorch operators: torch.ops.flashtile.forward and .backward, with fake kernels and autograd.
 
 Tracers (torch.compile, torch.export, make_fx), transforms and tensor subclasses need the operators. A plain eager call
-does not, and going round the dispatcher saves 10 to 20 microseconds of it: `attend` chooses.
+does not, and going round the dispatcher saves most of its time: `attend` chooses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, NoReturn, Optional
 
 import torch
 from torch import Tensor
 
-from ._call import run
+from ._call import Tensors, explain
+from ._run import Calls, calls_of, complete, gradients, results, turned, usable
 
-# Inputs, then options, then the lse's use; the operators' arguments in order. Dropout's seed and offset are a tensor
+# The operators' arguments are nine tensors, the options that a Call takes, and dropout's seed and offset: a tensor too
 # (int64, 2 of them, on q's device), so that nothing synchronises and a CUDA graph draws afresh at each replay.
-_TENSORS = 9
+_TENSORS, _OPTIONS = 9, 11
+_ARGUMENTS = ("Tensor q, Tensor k, Tensor v, Tensor? alibi_slopes, Tensor? bias, Tensor? mask, Tensor? cu_seqlens_q, "
+              "Tensor? cu_seqlens_k, Tensor? seqused_k, SymInt max_seqlen_q, SymInt max_seqlen_k, int causal, "
+              "int alignment, float? scale, float softcap, SymInt window_left, SymInt window_right, float dropout, "
+              "bool deterministic, bool batch_invariant, Tensor? rng")
+_GRADIENTS = "Tensor out, Tensor lse, Tensor dout, Tensor? dlse, bool need_dbias"
 
 
-def _out(q: Tensor, v: Tensor, packed: bool) -> Tensor:
-    """An empty out. Rows that belong to no sequence are never written, and so start at zero; so it is with lse."""
-    new = q.new_zeros if packed else q.new_empty
-    return new((*q.shape[:-1], v.shape[-1]))
-
-
-def _results(q: Tensor, v: Tensor, packed: bool) -> tuple[Tensor, Tensor]:
-    """Empty out and lse."""
-    new = q.new_zeros if packed else q.new_empty
-    shape = (q.shape[1], q.shape[0]) if packed else (q.shape[0], q.shape[2], q.shape[1])
-    return _out(q, v, packed), new(shape, dtype=torch.float32)
-
-
-def _gradients(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, packed: bool,
-               need_dbias: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    new = torch.zeros_like if packed else torch.empty_like
-    dbias = q.new_empty(0)
-    if bias is not None and need_dbias:
-        dbias = torch.empty(bias.shape, dtype=bias.dtype, device=bias.device)
-    return new(q), new(k), new(v), dbias
-
-
-def _forward(
-    q: Tensor, k: Tensor, v: Tensor, alibi_slopes: Optional[Tensor], bias: Optional[Tensor], mask: Optional[Tensor],
-    cu_seqlens_q: Optional[Tensor], cu_seqlens_k: Optional[Tensor], seqused_k: Optional[Tensor],
-    max_seqlen_q: int, max_seqlen_k: int, causal: int, alignment: int, scale: Optional[float], softcap: float,
-    window_left: int, window_right: int, dropout: float, deterministic: bool, batch_invariant: bool,
-    rng: Optional[Tensor],
-) -> tuple[Tensor, Tensor]:
-    out, lse = _results(q, v, cu_seqlens_q is not None)
-    run("forward", (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k, out, lse), max_seqlen_q,
-        max_seqlen_k, causal, alignment, scale, softcap, window_left, window_right, dropout, deterministic,
-        batch_invariant, rng)
+def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
+    given, options, rng = arguments[:_TENSORS], arguments[_TENSORS:-1], arguments[-1]
+    out, lse = calls_of("forward", given, options, True).run(given, rng)
     return out, lse
 
 
-def _backward(
-    q: Tensor, k: Tensor, v: Tensor, alibi_slopes: Optional[Tensor], bias: Optional[Tensor], mask: Optional[Tensor],
-    cu_seqlens_q: Optional[Tensor], cu_seqlens_k: Optional[Tensor], seqused_k: Optional[Tensor],
-    max_seqlen_q: int, max_seqlen_k: int, causal: int, alignment: int, scale: Optional[float], softcap: float,
-    window_left: int, window_right: int, dropout: float, deterministic: bool, batch_invariant: bool,
-    rng: Optional[Tensor], out: Tensor, lse: Tensor, dout: Tensor, dlse: Optional[Tensor], need_dbias: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    dq, dk, dv, dbias = _gradients(q, k, v, bias, cu_seqlens_q is not None, need_dbias)
-    run("backward", (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k, out, lse, dout, dlse,
-                     dq, dk, dv, dbias if need_dbias else None), max_seqlen_q, max_seqlen_k, causal, alignment, scale,
-        softcap, window_left, window_right, dropout, deterministic, batch_invariant, rng)
-    return dq, dk, dv, dbias
+def _backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    inputs, options = arguments[:_TENSORS], arguments[_TENSORS:_TENSORS + _OPTIONS]
+    rng, *more, need_dbias = arguments[_TENSORS + _OPTIONS:]
+    given = (*inputs, *more)
+    dq, dk, dv, dbias = calls_of("backward", given, options, need_dbias).run(given, rng)
+    return dq, dk, dv, dq.new_empty(0) if dbias is None else dbias
 
 
-forward_op = torch.library.custom_op("flashtile::forward", _forward, mutates_args=())
-backward_op = torch.library.custom_op("flashtile::backward", _backward, mutates_args=())
+forward_op = torch.library.custom_op("flashtile::forward", _forward, mutates_args=(),
+                                     schema=f"({_ARGUMENTS}) -> (Tensor, Tensor)")
+backward_op = torch.library.custom_op("flashtile::backward", _backward, mutates_args=(),
+                                      schema=f"({_ARGUMENTS}, {_GRADIENTS}) -> (Tensor, Tensor, Tensor, Tensor)")
 
 
 @forward_op.register_fake
-def _(q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, *_):
-    return _results(q, v, cu_seqlens_q is not None)
+def _(*arguments):
+    return results(arguments[:_TENSORS])
 
 
 @backward_op.register_fake
-def _(q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, *rest):
-    return _gradients(q, k, v, bias, cu_seqlens_q is not None, rest[-1])
-
-
-def innermost(tensor: Tensor) -> Tensor:
-    """The tensor itself where its innermost dimension is contiguous, as the library wants it, else a copy."""
-    if tensor.stride(-1) == 1 or tensor.shape[-1] <= 1:
-        return tensor
-    return tensor.clone(memory_format=torch.contiguous_format)  # .contiguous() leaves strides of 0 to an empty tensor
+def _(q, *rest):
+    dq, dk, dv, dbias = gradients((q, *rest), rest[-1])
+    return dq, dk, dv, q.new_empty(0) if dbias is None else dbias
 
 
 def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+    """What backward needs of forward_op's arguments and results."""
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs[:_TENSORS], inputs[-1], *output)
+    ctx.save_for_backward(*inputs[:_TENSORS], *output, inputs[-1])
     ctx.options = inputs[_TENSORS:-1]
 
 
 def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
-    *inputs, rng, out, lse = ctx.saved_tensors
+    """The gradients of forward_op's arguments."""
+    *given, rng = ctx.saved_tensors
+    grads = _by_operator(given, ctx.options, rng, dout, dlse, ctx.needs_input_grad[4])
+    return *grads, *(None,) * (_OPTIONS + 1)
+
+
+def _by_operator(given: Sequence[Tensor | None], options: tuple, rng: Tensor | None, dout: Tensor | None,
+                 dlse: Tensor | None, need_dbias: bool, heads_first: bool = False) -> tuple[Tensor | None, ...]:
+    """The gradients of the nine tensors. Where those of gradients are asked for, the operator says that it has none."""
     if dout is None and dlse is None:
-        return (None,) * len(ctx.needs_input_grad)
-    dout = torch.zeros_like(out) if dout is None else innermost(dout)
-    dlse = None if dlse is None else innermost(dlse)
-    if eager(dout, out) and not torch.is_grad_enabled():
-        call: Callable = _backward
-    else:  # traced, or gradients of gradients are asked for: the operator says that it has none
-        call = _TransformedBackward.apply if _transformed() else backward_op
-    need_dbias = ctx.needs_input_grad[4]
-    dq, dk, dv, dbias = call(*inputs, *ctx.options, rng, out, lse, dout, dlse, need_dbias)
-    none = (None,) * (len(ctx.options) + _TENSORS - 4)
-    return dq, dk, dv, None, dbias if need_dbias else None, *none
+        return (None,) * _TENSORS
+    *inputs, out, _ = given
+    given = (*given, torch.zeros_like(out) if dout is None else dout, dlse)  # type: ignore[arg-type]
+    given = usable(turned(given) if heads_first else given)
+    operator = _TransformedBackward.apply if _transformed() else backward_op
+    dq, dk, dv, dbias = operator(*given[:_TENSORS], *options, rng, *given[_TENSORS:], need_dbias)
+    if heads_first:
+        dq, dk, dv = turned((dq, dk, dv))
+    return dq, dk, dv, None, dbias if need_dbias else None, None, None, None, None
 
 
 forward_op.register_autograd(_differentiate, setup_context=_remember)
-
-
-class _Attend(torch.autograd.Function):
-    """What forward_op is, without the dispatcher. With a setup_context PyTorch would look up forward's signature at
-    each call, which takes longer than all else here."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        output = _forward(*inputs)
-        _remember(ctx, inputs, output)
-        return output
-
-    backward = staticmethod(_differentiate)
 
 
 class _TransformedBackward(torch.autograd.Function):
@@ -152,35 +112,86 @@ class _Transformed(torch.autograd.Function):
     backward = staticmethod(_differentiate)
 
 
-def eager(*tensors: Tensor | None) -> bool:
+class _Eager(torch.autograd.Function):
+    """What forward_op is, without the dispatcher: of Calls, rng, whether lse is a result, and the tensors. Forward has
+    its context as an argument, since with a setup_context PyTorch would look up its signature at each call, which takes
+    longer than all else here."""
+
+    @staticmethod
+    def forward(ctx: Any, calls: Calls, rng: Tensor | None, want_lse: bool,  # type: ignore[override]
+                *given: Tensor | None) -> Tensor | tuple[Tensor, Tensor]:
+        out, lse = calls.run(given, rng)
+        ctx.save_for_backward(*given, out, lse)
+        ctx.of = calls, rng
+        if not want_lse:
+            return out
+        ctx.set_materialize_grads(False)
+        return out, lse
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor | None,  # type: ignore[override]
+                 dlse: Tensor | None = None) -> tuple[Tensor | None, ...]:
+        given = ctx.saved_tensors
+        calls, rng = ctx.of
+        alone = len(given) < _TENSORS  # q, k and v
+        need_dbias = not alone and ctx.needs_input_grad[3 + 4]
+        if dout is None or torch.is_grad_enabled() or not eager((dout, dlse)):
+            grads = _by_operator(complete(given), calls.options, rng, dout, dlse, need_dbias,
+                                 calls.heads_first)
+            return None, None, None, *(grads[:3] if alone else grads)
+        given = (*given, dout, dlse)
+        dq, dk, dv, dbias = calls.backward(given, need_dbias).run(given, rng)
+        if alone:
+            return None, None, None, dq, dk, dv
+        return None, None, None, dq, dk, dv, None, dbias, None, None, None, None
+
+
+# Function.apply without its Python half, which looks for torch.func's transforms.
+_record = super(torch.autograd.Function, _Eager).apply
+
+
+def eager(tensors: Sequence[Tensor | None]) -> bool:
     """True where plain tensors are computed with, and nothing watches: no tracer, transform, mode or subclass."""
     if torch.compiler.is_compiling():
         return False
     if torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active():
         return False
     for tensor in tensors:
-        if type(tensor) not in _PLAIN:
+        if tensor is not None and type(tensor) not in _PLAIN:
             return False
     return True
 
 
-_PLAIN = (Tensor, type(None), torch.nn.Parameter)
+_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def _transformed() -> bool:
     return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 
 
-def attend(arguments: tuple, need_lse: bool = True) -> tuple[Tensor, Any]:
-    """(out, lse), differentiable in q, k, v and bias, of forward_op's arguments; lse may be None where not needed."""
-    if not eager(*arguments[:_TENSORS]):
-        return (_Transformed.apply if _transformed() else forward_op)(*arguments)
-    q, k, v, _, bias, _, cu_seqlens_q, *_ = arguments
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad
-                                    or (bias is not None and bias.requires_grad)):
-        return _Attend.apply(*arguments)
-    if need_lse:
-        return _forward(*arguments)
-    out = _out(q, v, cu_seqlens_q is not None)
-    run("forward", (*arguments[:_TENSORS], out, None), *arguments[_TENSORS:])
-    return out, None
+def attend(given: Tensors, options: tuple, rng: Optional[Tensor], want_lse: bool = True,
+           heads_first: bool = False) -> tuple[Tensor, Any]:
+    """(out, lse), differentiable in q, k, v and bias; lse may be None where not wanted. `given` are q, k, v, or they
+    and six more; options and rng are the rest of forward_op's arguments. heads_first: q, k, v and out are (batch,
+    heads, seqlen, head_dim), and nothing is packed. Autocast counts."""
+    try:
+        device = "cuda" if given[0].is_cuda else "cpu"
+    except AttributeError:
+        explain(given[0], "q")
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        cast = (tensor if tensor.dtype is torch.float64 else tensor.to(dtype) for tensor in given[:3])
+        given = (*cast, *given[3:])
+    if not eager(given):
+        operator = _Transformed.apply if _transformed() else forward_op
+        given = complete(given)
+        out, lse = operator(*usable(turned(given) if heads_first else given), *options, rng)
+        return out.transpose(1, 2) if heads_first else out, lse
+    if torch.is_grad_enabled():
+        for tensor in given:
+            if tensor is not None and tensor.requires_grad:
+                calls = calls_of("forward", given, options, True, heads_first)
+                recorded = _record(calls, rng, want_lse, *given)
+                return recorded if want_lse else (recorded, None)
+    out, lse = calls_of("forward", given, options, want_lse, heads_first).run(given, rng)
+    return out, lse

@@ -12,7 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._attention import attention
+from ._attention import TOP_LEFT, draw
+from ._call import Tensors
+from ._ops import attend
 
 logger = logging.getLogger("flashtile")
 
@@ -47,32 +49,34 @@ def scaled_dot_product_attention(
     if attn_mask is not None and is_causal:
         raise ValueError("attn_mask and is_causal are both given, allowed is one of them")
     lead = query.shape[:-3]
-    if query.dim() != 4 or key.shape[0] != query.shape[0] or value.shape[0] != query.shape[0]:
-        lead = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3])
-    q, k, v = (_rows(tensor, lead) for tensor in (query, key, value))
-    heads, kv_heads = q.shape[2], k.shape[2]
+    q, k, v = query, key, value
+    plain = query.dim() == key.dim() == value.dim() == 4 and key.shape[0] == value.shape[0] == query.shape[0]
+    if not plain:
+        lead = torch.broadcast_shapes(lead, key.shape[:-3], value.shape[:-3])
+        q, k, v = (_four(tensor, lead) for tensor in (query, key, value))
+    heads, kv_heads = q.shape[1], k.shape[1]
     if heads != kv_heads and kv_heads != 1 and not enable_gqa:
         raise ValueError(f"key has {kv_heads} heads, allowed without enable_gqa is query's {heads}, or 1")
-    if attn_mask is not None and attn_mask.dim() > 3 and len(lead) > 1:
-        attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-3:]).flatten(0, -4)
-    boolean = attn_mask is not None and attn_mask.dtype is torch.bool
-    out = attention(q, k, v, causal=is_causal, align="top-left", scale=scale, dropout_p=dropout_p,
-                    mask=attn_mask if boolean else None, bias=None if boolean else attn_mask)
-    out = out.transpose(1, 2)
-    if query.dim() == 4:
+    given: Tensors = (q, k, v)
+    if attn_mask is not None:
+        if attn_mask.dim() > 3 and len(lead) > 1:
+            attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-3:]).flatten(0, -4)
+        boolean = attn_mask.dtype is torch.bool
+        given = (q, k, v, None, None if boolean else attn_mask, attn_mask if boolean else None, None, None, None)
+    out, _ = attend(given, (-1, -1, TOP_LEFT if is_causal else 0, 1, scale, 0.0, -1, -1, dropout_p,
+                            torch.are_deterministic_algorithms_enabled(), False),
+                    draw(q) if dropout_p != 0.0 else None, False, True)
+    if plain:
         return out
     return out.unflatten(0, lead) if len(lead) > 1 else out.reshape(*query.shape[:-1], out.shape[-1])
 
 
-def _rows(tensor: Tensor, lead: torch.Size) -> Tensor:
-    """(..., heads, seqlen, d) as (batch, seqlen, heads, d)."""
-    if tensor.dim() == 4 and tensor.shape[:1] == lead:
-        return tensor.transpose(1, 2)
+def _four(tensor: Tensor, lead: torch.Size) -> Tensor:
+    """(..., heads, seqlen, d) as (batch, heads, seqlen, d)."""
     while tensor.dim() < 3:
         tensor = tensor.unsqueeze(0)
     tensor = tensor.expand(*lead, *tensor.shape[-3:])
-    tensor = tensor.flatten(0, -4) if lead else tensor.unsqueeze(0)
-    return tensor.transpose(1, 2)
+    return tensor.flatten(0, -4) if lead else tensor.unsqueeze(0)
 
 
 @contextlib.contextmanager

@@ -50,3 +50,11 @@ def test_layout(name, tmp_path):
     subprocess.run([compiler, f"-I{INCLUDE}", f"-I{tmp_path}", source, "-o", tmp_path / "layout"], check=True)
     said = subprocess.run([tmp_path / "layout"], check=True, capture_output=True, text=True).stdout
     assert [*offsets(packed), packed.size] == [int(number) for number in said.split()]
+
+
+def test_places_of_what_each_call_sets():
+    starts = dict(zip(_call.OPTION_FIELDS, offsets(_call.OPTIONS)))
+    words = {"seed_ptr": _call.SEEDS, "offset_ptr": _call.SEEDS + 1, "stream": _call.STREAM,
+             "workspace": _call.WORKSPACE, "workspace_size": _call.WORKSPACE + 1}
+    assert {name: starts[name] for name in (*words, "threads")} == {
+        **{name: 8 * word for name, word in words.items()}, "threads": 4 * _call.THREADS}

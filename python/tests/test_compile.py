@@ -161,6 +161,34 @@ def test_checkpoint_replays_dropout():
             torch.testing.assert_close(a, b)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cuda_graph():
+    """Captured once, forward and backward, then replayed on other values; dropout draws afresh at each replay."""
+    q, k, v = (torch.randn(2, 24, 2, 64, dtype=torch.bfloat16, device="cuda", requires_grad=True) for _ in range(3))
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # compiles, which a capture may not
+        for dropout in (0.0, 0.5):
+            gradients(lambda *t: flashtile.attention(*t, causal=True, dropout_p=dropout), (q, k, v))  # noqa: B023
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = gradients(lambda *t: flashtile.attention(*t, causal=True), (q, k, v))
+        dropped = flashtile.attention(q, k, v, causal=True, dropout_p=0.5)
+    draws = []
+    for _ in range(2):
+        with torch.no_grad():
+            for tensor in (q, k, v):
+                tensor.copy_(torch.randn_like(tensor))
+        graph.replay()
+        for got, expected in zip(results, gradients(lambda *t: flashtile.attention(*t, causal=True), (q, k, v))):
+            torch.testing.assert_close(got, expected)
+        graph.replay()
+        draws += [dropped.clone() == 0]
+        graph.replay()
+        assert not torch.equal(dropped == 0, draws[-1])
+
+
 def test_modes_see_the_operator():
     from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -112,10 +112,11 @@ def _packed(cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_s
 def _attend(q: Tensor, k: Tensor, v: Tensor, packed: dict, dropout_p: float, softmax_scale: Optional[float],
             causal: bool, window_size: Window, softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
             return_attn_probs: bool) -> Result:
+    if not return_attn_probs:
+        return attention(q, k, v, causal=causal, window=window_size, scale=softmax_scale, softcap=softcap,
+                         alibi_slopes=alibi_slopes, dropout_p=dropout_p, deterministic=deterministic, **packed)
     options = {"causal": causal, "window": window_size, "scale": softmax_scale, "softcap": softcap,
                "alibi_slopes": alibi_slopes, **packed}
-    if not return_attn_probs:
-        return attention(q, k, v, dropout_p=dropout_p, deterministic=deterministic, **options)
     with torch.random.fork_rng([q.device.index] if q.is_cuda else []):
         rng = draw(q)  # what the call below draws
     out, lse = attention(q, k, v, dropout_p=dropout_p, deterministic=deterministic, return_lse=True, **options)

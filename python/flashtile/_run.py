@@ -1,0 +1,193 @@
+"""Calls of the library that make their results and use their filled structs again.
+
+Most of a small call's time is Python's, and filling the structs most of that. So `Calls` keeps them with the layouts
+and options that they were filled for, and a later call alike in those only sets addresses (docs/performance.md has
+figures).
+"""
+
+from __future__ import annotations
+
+from struct import error as StructError
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+from ._call import CUDA, INPUT_NAMES, RESULT_NAMES, Call, Tensors, explain
+
+_NAMES = (*INPUT_NAMES, *RESULT_NAMES["backward"][:4])  # forward is given the inputs, backward what follows too
+_ALIGNMENT = 16  # bytes: no choice of kernels asks for more
+_NUMBERS = {int, float, bool, type(None)}
+_MOST = 1024  # layouts that are kept, of some kB each
+
+
+def complete(given: Tensors) -> Tensors:
+    """`given` with every input: q, k and v may come without the other six where those are absent."""
+    return given if len(given) >= len(INPUT_NAMES) else (*given[:3], *(None,) * 6, *given[3:])
+
+
+def innermost(tensor: Tensor) -> Tensor:
+    """The tensor itself where its innermost dimension is contiguous, as the library wants it, else a copy."""
+    if tensor.dim() == 0 or tensor.stride(-1) == 1 or tensor.shape[-1] <= 1:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)  # .contiguous() leaves strides of 0 to an empty tensor
+
+
+def _broadcastable(tensor: Tensor) -> Tensor:
+    """As `innermost`, for a tensor that may repeat along its innermost dimension."""
+    return tensor if tensor.dim() == 0 or tensor.stride(-1) == 0 else innermost(tensor)
+
+
+_COPIES = {"q": innermost, "k": innermost, "v": innermost, "bias": _broadcastable, "mask": _broadcastable,
+           "dout": innermost, "dlse": innermost}
+
+
+def usable(given: Tensors) -> Tensors:
+    """`given`, complete, with copies of what the library could not read."""
+    for tensor, name in zip(given, _NAMES):
+        if tensor is not None and not isinstance(tensor, Tensor):
+            explain(tensor, name)
+    return tuple(tensor if tensor is None or name not in _COPIES else _COPIES[name](tensor)
+                 for tensor, name in zip(given, _NAMES))
+
+
+_ROWS = {"q", "k", "v", "out", "dout", "dq", "dk", "dv"}  # those of four dimensions where nothing is packed
+
+
+def turned(tensors: Tensors, names: tuple[str, ...] = _NAMES) -> Tensors:
+    """From (batch, heads, seqlen, head_dim) to (batch, seqlen, heads, head_dim), or back."""
+    return tuple(tensor.transpose(1, 2) if tensor is not None and name in _ROWS else tensor
+                 for tensor, name in zip(tensors, names))
+
+
+def results(given: Tensors, want_lse: bool = True) -> Tensors:
+    """Empty out and lse. Rows that belong to no sequence are never written, and so start at zero; so it is with dq, dk
+    and dv."""
+    q, _, v, _, _, _, cu_seqlens_q, *_ = given
+    packed = cu_seqlens_q is not None
+    new = q.new_zeros if packed else q.new_empty
+    shape = (q.shape[1], q.shape[0]) if packed else (q.shape[0], q.shape[2], q.shape[1])
+    return new((*q.shape[:-1], v.shape[-1])), new(shape, dtype=torch.float32) if want_lse else None
+
+
+def gradients(given: Tensors, want_dbias: bool) -> Tensors:
+    """Empty dq, dk, dv and dbias."""
+    q, k, v, _, bias, _, cu_seqlens_q, *_ = given
+    new = torch.empty_like if cu_seqlens_q is None else torch.zeros_like
+    dbias = torch.empty(bias.shape, dtype=bias.dtype, device=bias.device) if want_dbias else None
+    return new(q), new(k), new(v), dbias
+
+
+class Calls:
+    """The calls of flashtile_forward or flashtile_backward that are alike in all but addresses, stream and threads.
+    heads_first: q, k, v and what is like them are (batch, heads, seqlen, head_dim)."""
+
+    def __init__(self, name: str, given: Tensors, options: tuple, want_last: bool, heads_first: bool):
+        self.name, self.options, self.want_last, self.heads_first = name, options, want_last, heads_first
+        given = complete(given)
+        self.copies = any(copy is not tensor for copy, tensor in zip(usable(given), given))
+        self.idle: list[_Repeated] = []
+        self.of_gradients: dict[tuple, Calls] = {}
+
+    def run(self, given: Tensors, rng: Optional[Tensor]) -> list[Any]:
+        """What `results` or `gradients` names, filled."""
+        if self.copies:
+            given = usable(complete(given))
+        try:
+            call = self.idle.pop()  # a list's pop and append are atomic, so threads do not share a call
+        except IndexError:
+            call = _Repeated(self.name, given, self.options, self.want_last, self.heads_first)
+        try:
+            return call.run(given, rng)
+        finally:
+            self.idle.append(call)
+
+    def backward(self, given: Tensors, want_dbias: bool) -> Calls:
+        """Those of flashtile_backward that belong to these of flashtile_forward. Autograd sees to it that all but
+        strides is as it was in forward."""
+        key = (want_dbias, *[None if tensor is None else tensor.stride() for tensor in given])
+        try:
+            return self.of_gradients[key]
+        except KeyError:
+            calls = Calls("backward", given, self.options, want_dbias, self.heads_first)
+            return _kept(self.of_gradients, key, calls)
+
+
+_calls: dict[tuple, Calls] = {}
+
+
+def calls_of(name: str, given: Tensors, options: tuple, want_last: bool, heads_first: bool = False) -> Calls:
+    """The calls of a function on what is laid out as `given`; options as _call.Call takes them; whether the last of the
+    results is wanted."""
+    key: tuple
+    if len(given) == 3:  # the usual, and a third faster than as below
+        q, k, v = given
+        key = (name, want_last, heads_first, options, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(),
+               k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device)
+    else:
+        key = (name, want_last, heads_first, options,
+               *[None if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in given])
+    try:
+        return _calls[key]
+    except KeyError:
+        calls = Calls(name, given, options, want_last, heads_first)
+        # An option of another type may compare by identity and change its value.
+        return _kept(_calls, key, calls) if _NUMBERS.issuperset(map(type, options)) else calls
+
+
+def _kept(where: dict[tuple, Calls], key: tuple, calls: Calls) -> Calls:
+    if len(where) >= _MOST:
+        where.clear()
+    where[key] = calls
+    return calls
+
+
+class _Repeated(Call):
+    """A call that makes its results."""
+
+    def __init__(self, name: str, given: Tensors, options: tuple, want_last: bool, heads_first: bool):
+        inputs = complete(given)
+        if heads_first:
+            inputs = turned(inputs)
+        made = (results if name == "forward" else gradients)(inputs, want_last)
+        try:
+            super().__init__(name, inputs, made, *options)
+        except StructError as error:
+            raise TypeError(f"an option has a value of a wrong type or size: {error}") from None
+        if len(given) < len(inputs):
+            del self.data[3:len(INPUT_NAMES)]
+        if heads_first:
+            made = turned(made, ("out", "lse") if name == "forward" else ("dq", "dk", "dv", "dbias"))
+        self.new = torch.empty_like if inputs[6] is None else torch.zeros_like
+        self.examples = [_hollow(tensor) for tensor in made]
+        # On CUDA backward's workspace is PyTorch's memory (forward needs none; on the CPU the library has its own). How
+        # much it is may depend on the addresses' alignment, as the kernels do: this is for aligned ones.
+        self.example_workspace: Optional[Tensor] = None
+        self.needs_workspace = name == "backward" and self.kind == CUDA
+
+    def run(self, given: Tensors, rng: Optional[Tensor]) -> list[Any]:
+        new = self.new
+        made = [None if example is None else new(example) for example in self.examples]
+        words, addresses = self.words, 0
+        for tensor, word in zip([*given, *made], self.data):
+            if tensor is not None:
+                words[word] = address = tensor.data_ptr()
+                addresses |= address
+        workspace = self.make_workspace(addresses % _ALIGNMENT == 0) if self.needs_workspace else None
+        self.submit(rng, workspace)
+        return made
+
+    def make_workspace(self, aligned: bool) -> Tensor:
+        example = self.example_workspace
+        if example is None or not aligned:
+            example = _hollow(torch.empty(self.workspace(), dtype=torch.uint8, device=self.device))
+            if aligned:
+                self.example_workspace = example
+        return torch.empty_like(example)
+
+
+def _hollow(tensor: Any) -> Any:
+    """The tensor without its memory, for empty_like: the fastest way to a new tensor that PyTorch has."""
+    if tensor is not None:
+        tensor.untyped_storage().resize_(0)
+    return tensor
