@@ -95,9 +95,13 @@ void print_cuda(const nlohmann::ordered_json& cuda) {
     if (nvrtc["found"]) fmt::print("  compiles for    {}\n", joined(nvrtc["targets"]));
     fmt::print("  looked in       {}\n", joined(nvrtc["looked"]));
     const auto& cache = cuda["cache"];
-    fmt::print("kernel cache      {}: {} kernels, {}{}\n", text(cache, "folder"), cache["kernels"].get<std::uint64_t>(),
-               format_bytes(cache["bytes"].get<std::uint64_t>()),
+    fmt::print("kernel cache      {}: {} kernels, {} of at most {}{}\n", text(cache, "folder"),
+               cache["kernels"].get<std::uint64_t>(), format_bytes(cache["bytes"].get<std::uint64_t>()),
+               format_bytes(cache["limit"].get<std::uint64_t>()),
                text(cache, "why_not").empty() ? "" : "; not used: " + text(cache, "why_not"));
+    const auto& choices = cuda["choices"];
+    fmt::print("measured tiles    {}: {}{}\n", text(choices, "file"), choices["list"].size(),
+               text(choices, "why_not").empty() ? "" : "; not used: " + text(choices, "why_not"));
     for (const auto& bundle : cuda["bundles"]) {
         if (bundle.contains("why_not"))
             fmt::print("bundle            {}\n", text(bundle, "why_not"));

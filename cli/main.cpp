@@ -23,7 +23,8 @@ constexpr const char* examples =
     R"(  flashtile bench --tokens=4096                                the paper's figures, scaled to a small machine
 )"
 #endif
-    R"(  flashtile compile --arch=sm_80,sm_90a -o kernels.ftb         CUDA kernels ahead of time
+    R"(  flashtile tune --head-dim=128 --seqlen=4096 --causal         the best tiles of CUDA kernels on this GPU
+  flashtile compile --arch=sm_80,sm_90a -o kernels.ftb         CUDA kernels ahead of time
 
 `flashtile COMMAND --help` has more. Exit codes: 0 ok, 1 a wrong result, 2 usage or bad input.)";
 
@@ -42,6 +43,7 @@ int run(int argc, char** argv) {
 #if defined(FLASHTILE_BENCH)
         add_bench(app, exit_code);
 #endif
+        add_tune(app, exit_code);
         add_compile(app, exit_code);
         try {
             app.parse(argc, argv);

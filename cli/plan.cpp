@@ -16,33 +16,8 @@ namespace flashtile::cli {
 namespace {
 
 // A contiguous tensor on the GPU. Nothing is read there: the address says only that it is as aligned as an allocation.
-tensor somewhere(dtype type, const std::vector<std::int64_t>& shape) {
-    return view(std::bit_cast<void*>(std::uintptr_t{256}), type, shape, cuda());
-}
-
-std::string report_of(const PlanArguments& a) {
-    ShapeOptions s = a.shape;
-    s.complete();
-    const dtype type = a.attention.dtype.empty() ? bf16 : parse_dtype(a.attention.dtype);
-    const auto rows = [&](std::int64_t length, std::int64_t heads, std::int64_t columns) {
-        return a.packed ? somewhere(type, {s.batch * length, heads, columns})
-                        : somewhere(type, {s.batch, length, heads, columns});
-    };
-    options o = a.attention.to_options();
-    o.deterministic = a.deterministic;
-    o.batch_invariant = a.batch_invariant;
-    if (a.packed) {
-        o.cu_seqlens_q = o.cu_seqlens_k = somewhere(int32, {s.batch + 1});
-        o.max_seqlen_q = s.seqlen_q;
-        o.max_seqlen_k = s.seqlen_k;
-    }
-    if (a.seqused) o.seqused_k = somewhere(int32, {s.batch});
-    if (a.alibi) o.alibi_slopes = somewhere(fp32, {s.heads});
-    if (a.bias) o.bias = somewhere(type, {s.seqlen_q, s.seqlen_k});
-    if (a.mask) o.mask = somewhere(boolean, {s.seqlen_q, s.seqlen_k});
-    return plan_report(o, rows(s.seqlen_q, s.heads, s.head_dim), rows(s.seqlen_k, s.kv_heads, s.head_dim),
-                       rows(s.seqlen_k, s.kv_heads, s.head_dim_v),
-                       a.device_name.empty() ? std::nullopt : std::optional(a.device_name), !a.no_registers);
+tensor somewhere_on(int ordinal, dtype type, const std::vector<std::int64_t>& shape) {
+    return view(std::bit_cast<void*>(std::uintptr_t{256}), type, shape, cuda(ordinal));
 }
 
 void print_kernel(const nlohmann::ordered_json& kernel) {
@@ -94,8 +69,36 @@ void add_plan_flags(CLI::App& command, PlanArguments& a) {
     for (CLI::Option* flag : flags.get_options()) flag->needs(plan);
 }
 
+std::string plan_report_of(const PlanArguments& a) {
+    ShapeOptions s = a.shape;
+    s.complete();
+    const dtype type = a.attention.dtype.empty() ? bf16 : parse_dtype(a.attention.dtype);
+    const auto somewhere = [&](dtype of, const std::vector<std::int64_t>& shape) {
+        return somewhere_on(a.device, of, shape);
+    };
+    const auto rows = [&](std::int64_t length, std::int64_t heads, std::int64_t columns) {
+        return a.packed ? somewhere(type, {s.batch * length, heads, columns})
+                        : somewhere(type, {s.batch, length, heads, columns});
+    };
+    options o = a.attention.to_options();
+    o.deterministic = a.deterministic;
+    o.batch_invariant = a.batch_invariant;
+    if (a.packed) {
+        o.cu_seqlens_q = o.cu_seqlens_k = somewhere(int32, {s.batch + 1});
+        o.max_seqlen_q = s.seqlen_q;
+        o.max_seqlen_k = s.seqlen_k;
+    }
+    if (a.seqused) o.seqused_k = somewhere(int32, {s.batch});
+    if (a.alibi) o.alibi_slopes = somewhere(fp32, {s.heads});
+    if (a.bias) o.bias = somewhere(type, {s.seqlen_q, s.seqlen_k});
+    if (a.mask) o.mask = somewhere(boolean, {s.seqlen_q, s.seqlen_k});
+    return plan_report(o, rows(s.seqlen_q, s.heads, s.head_dim), rows(s.seqlen_k, s.kv_heads, s.head_dim),
+                       rows(s.seqlen_k, s.kv_heads, s.head_dim_v),
+                       a.device_name.empty() ? std::nullopt : std::optional(a.device_name), !a.no_registers);
+}
+
 void print_plan(const PlanArguments& arguments, bool json) {
-    const auto report = nlohmann::ordered_json::parse(report_of(arguments));
+    const auto report = nlohmann::ordered_json::parse(plan_report_of(arguments));
     if (json) {
         fmt::print("{}\n", report.dump(2));
         return;

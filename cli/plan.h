@@ -22,9 +22,12 @@ struct PlanArguments {
     bool batch_invariant = false;
     bool no_registers = false;
     std::string device_name;  // "": the GPU that is here
+    int device = 0;           // its ordinal
 };
 
 void add_plan_flags(CLI::App& command, PlanArguments& arguments);
+// flashtile_plan_report's JSON.
+std::string plan_report_of(const PlanArguments& arguments);
 void print_plan(const PlanArguments& arguments, bool json);
 
 }  // namespace flashtile::cli

@@ -218,17 +218,27 @@ FLASHTILE_API int32_t flashtile_get_threads(void);
 /* The executor of calls that bring none; NULL restores flashtile's own pool. The struct is copied. */
 FLASHTILE_API flashtile_status flashtile_set_executor(const flashtile_executor* executor);
 
-/* What this process has of CUDA, as JSON: driver, devices, NVRTC, cache, bundles, and of what is missing why, and where
- * it was looked for. Valid until this thread's next call of it. */
+/* What this process has of CUDA, as JSON: driver, devices, NVRTC, cache, choices, bundles, and of what is missing why,
+ * and where it was looked for. Valid until this thread's next call of it. */
 FLASHTILE_API const char* flashtile_cuda_info(void);
 
 /* Which CUDA kernels a problem gets forward and backward, with tiles, reasons, and why a more special kernel is not
- * taken, as JSON. The inputs' tensors are on CUDA; their memory is not read, so any address will do, and its alignment
- * counts. device_name: "H200", "A100-80", "RTX 4090", ... for a GPU that need not be here, NULL for that of q.
- * registers: where not 0 and NVRTC is there, what the compiler says of registers and spills, which takes seconds a
- * kernel. *json is valid until this thread's next call of it. */
+ * taken, as JSON; and as "alternatives" the tiles that may be chosen (flashtile_use_choice), the library's own first.
+ * The inputs' tensors are on CUDA; their memory is not read, so any address will do, and its alignment counts.
+ * device_name: "H200", "A100-80", "RTX 4090", ... for a GPU that need not be here, NULL for that of q. registers: where
+ * not 0 and NVRTC is there, what the compiler says of registers and spills, which takes seconds a kernel. *json is
+ * valid until this thread's next call of it. */
 FLASHTILE_API flashtile_status flashtile_plan_report(const flashtile_options* options, const flashtile_inputs* inputs,
                                                      const char* device_name, int32_t registers, const char** json);
+
+/* Tiles that were measured on this machine's GPUs, in place of those that the library would pick (`flashtile tune`).
+ * They are read from the cache's folder at the first call on a GPU; the environment variable FLASHTILE_NO_CHOICES
+ * leaves them unread. `choice` is one of the alternatives in flashtile_plan_report's JSON, with the medians that were
+ * measured in its last two fields. keep: where not 0, later processes use it too. The workspace that a backward pass
+ * needs may change. */
+FLASHTILE_API flashtile_status flashtile_use_choice(const char* choice, int32_t keep);
+/* From here on this process picks by itself; kept: where not 0, and so do later ones. */
+FLASHTILE_API flashtile_status flashtile_forget_choices(int32_t kept);
 
 /* Kernels compiled ahead of time, by flashtile_compile_bundle: they are looked up there first. The environment variable
  * FLASHTILE_BUNDLE loads one too. */

@@ -365,6 +365,14 @@ inline std::string plan_report(const options& o, const tensor& q, const tensor& 
     return json;
 }
 
+// Tiles that were measured: flashtile.h.
+inline void use_choice(const std::string& choice, bool keep) {
+    detail::check(flashtile_use_choice(choice.c_str(), keep ? 1 : 0));
+}
+inline void forget_choices(bool kept) {
+    detail::check(flashtile_forget_choices(kept ? 1 : 0));
+}
+
 // Kernels compiled ahead of time: flashtile.h.
 inline void load_bundle(const std::string& path) {
     detail::check(flashtile_load_bundle(path.c_str()));

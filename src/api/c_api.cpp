@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "cpu/features.h"
 #include "cpu/threads.h"
+#include "cuda/choices.h"
 #include "cuda/compile_bundle.h"
 #include "cuda/device.h"
 #include "cuda/info.h"
@@ -183,6 +184,14 @@ flashtile_status flashtile_plan_report(const flashtile_options* options, const f
             registers != 0);
         *json = last_plan_report.c_str();
     });
+}
+
+flashtile_status flashtile_use_choice(const char* choice, int32_t keep) {
+    return guarded([&] { gpu::use_choice(&require(choice, "choice"), keep != 0); });
+}
+
+flashtile_status flashtile_forget_choices(int32_t kept) {
+    return guarded([&] { gpu::forget_choices(kept != 0); });
 }
 
 flashtile_status flashtile_load_bundle(const char* path) {

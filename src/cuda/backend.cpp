@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "cuda/choices.h"
 #include "cuda/device.h"
 #include "cuda/launch.h"
 #include "cuda/plan.h"
@@ -61,12 +62,13 @@ public:
         return plan_forward(p, access_of(p, x), device(execution.device_id).facts()).workspace;
     }
     std::size_t backward_workspace(const Problem& p, const Operands& x, const Execution& execution) const override {
-        return plan_backward(p, access_of(p, x), device(execution.device_id).facts()).workspace;
+        const Device& gpu = device(execution.device_id);
+        return plan_backward(p, access_of(p, x), gpu.facts(), choices_for(gpu)).workspace;
     }
 
     std::string forward(const Problem& p, const Operands& x, const Execution& execution) const override {
         const Device& gpu = device(execution.device_id);
-        const ForwardPlan plan = plan_forward(p, access_of(p, x), gpu.facts());
+        const ForwardPlan plan = plan_forward(p, access_of(p, x), gpu.facts(), choices_for(gpu));
         const ContextScope scope(gpu);
         KernelParams params = params_of(p, x);
         const bool hopper = plan.forward.config.kernel == Kernel::forward_sm90;
@@ -84,7 +86,7 @@ public:
 
     std::string backward(const Problem& p, const Operands& x, const Execution& execution) const override {
         const Device& gpu = device(execution.device_id);
-        const BackwardPlan plan = plan_backward(p, access_of(p, x), gpu.facts());
+        const BackwardPlan plan = plan_backward(p, access_of(p, x), gpu.facts(), choices_for(gpu));
         const ContextScope scope(gpu);
         const Workspace workspace(execution, plan.workspace);
         KernelParams params = params_of(p, x);

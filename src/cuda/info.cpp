@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "cuda/choices.h"
 #include "cuda/device.h"
 #include "cuda/jit/compile.h"
 #include "cuda/jit/images.h"
@@ -69,13 +70,26 @@ Members cache_info() {
     const std::filesystem::path& folder = disk_cache().folder();
     std::error_code error;
     const bool there = std::filesystem::exists(folder, error);
-    std::uint64_t kernels = 0, bytes = 0;
-    for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-        if (std::error_code gone; it->is_regular_file(gone)) ++kernels, bytes += it->file_size(gone);
+    const DiskCache::Size size = disk_cache().size();
     Members info;
-    info.add("folder", folder.string()).add("kernels", kernels).add("bytes", bytes);
+    info.add("folder", folder.string()).add("kernels", size.kernels).add("bytes", size.bytes);
+    info.add("limit", disk_cache().limit());
     // A folder that is not there yet is made with its first kernel.
     return info.add("why_not", there || folder.empty() ? disk_cache().why_not() : "");
+}
+
+Members choices_info() {
+    const ChoicesState state = choices_state();
+    Members list;
+    for (const Choice& choice : state.choices)
+        list.raw(Members()
+                     .add("device", choice.device)
+                     .add("version", choice.version)
+                     .add("for", describe(choice.subject))
+                     .add("tile", describe(choice.tile))
+                     .add("why", choice.why)
+                     .in("{}"));
+    return Members().add("file", state.file.string()).add("why_not", state.why_not).add("list", list, "[]");
 }
 
 Members bundles_info() {
@@ -101,6 +115,7 @@ std::string info_json() {
         .add("devices", devices_info(), "[]")
         .add("nvrtc", nvrtc_info(), "{}")
         .add("cache", cache_info(), "{}")
+        .add("choices", choices_info(), "{}")
         .add("bundles", bundles_info(), "[]")
         .in("{}");
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "cuda/choice.h"
 #include "cuda/tensor_map.h"
 #include "cuda/tiles/sm80.h"
 #include "cuda/tiles/sm90.h"
@@ -105,22 +106,12 @@ bool place_warps(KernelConfig& c) {
     return c.warps_s != 0 && c.warps_dkv != 0 && c.warps_dq != 0;
 }
 
-// Fills the tile in from the first row of the table that serves, with at most `most_queries` in it.
-PlannedKernel choose(KernelConfig c, std::span<const Tile> table, int widest, const DeviceFacts& device,
+// The first row of the table that serves, with at most `most_queries` in its tile.
+PlannedKernel choose(const KernelConfig& c, std::span<const Tile> table, int widest, const DeviceFacts& device,
                      int most_queries = std::numeric_limits<int>::max()) {
     for (const Tile& tile : table) {
         if (tile.widest < widest || tile.Br > most_queries) continue;
-        c.Br = tile.Br;
-        c.Bc = tile.Bc;
-        c.warps = tile.warps;
-        c.stages = tile.stages;
-        c.blocks_per_sm = tile.blocks_per_sm;
-        if (!place_warps(c)) continue;
-        const int bytes = shared_bytes(c);
-        if (bytes > device.shared_memory_per_block) continue;
-        // blocks that must share a multiprocessor must also share its memory
-        if (tile.blocks_per_sm * (bytes + kReservedSharedMemory) > device.shared_memory_per_multiprocessor) continue;
-        return {c, bytes, 0, tile.why};
+        if (const auto kernel = with_tile(c, tile, device)) return *kernel;
     }
     unsupported("head_dim is " + std::to_string(c.head_dim) + " and head_dim_v " + std::to_string(c.head_dim_v) +
                 ", and " + device.name + " has " + std::to_string(device.shared_memory_per_block) +
@@ -173,6 +164,21 @@ std::string_view why_not_backward_sm90(const KernelConfig& c, const Problem& p, 
 }
 
 }  // namespace
+
+std::optional<PlannedKernel> with_tile(KernelConfig c, const Tile& tile, const DeviceFacts& device) {
+    c.Br = tile.Br;
+    c.Bc = tile.Bc;
+    c.warps = tile.warps;
+    c.stages = tile.stages;
+    c.blocks_per_sm = tile.blocks_per_sm;
+    if (!place_warps(c)) return std::nullopt;
+    const int bytes = shared_bytes(c);
+    if (bytes > device.shared_memory_per_block) return std::nullopt;
+    // blocks that must share a multiprocessor must also share its memory
+    if (tile.blocks_per_sm * (bytes + kReservedSharedMemory) > device.shared_memory_per_multiprocessor)
+        return std::nullopt;
+    return PlannedKernel{c, bytes, 0, tile.why};
+}
 
 const char* name_of(Kernel kernel) {
     switch (kernel) {
@@ -247,7 +253,7 @@ Access contiguous_access(const Problem& p) {
     return access;
 }
 
-ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFacts& device) {
+ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFacts& device, Choices choices) {
     check_sizes(p, device);
     KernelConfig c = common(p, access);
     c.kernel = Kernel::forward;
@@ -263,7 +269,7 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
             if (p.seqlen_q < kShort || lengths_differ) return sm90::kForwardShort;
             return p.seqlen_k >= kLong && !uneven ? std::span<const Tile>(sm90::kForwardLong) : sm90::kForward;
         }();
-        ForwardPlan plan{choose(c, table, std::max(c.head_dim, c.head_dim_v), device)};
+        ForwardPlan plan{measured_or(choose(c, table, std::max(c.head_dim, c.head_dim_v), device), p, device, choices)};
         // Persistent, one thread block a multiprocessor, where tiles are unequal or short; long equal ones gain
         // nothing.
         const int Br = plan.forward.config.Br;
@@ -289,13 +295,13 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
         if (c.packed || c.seqused || p.batch_invariant) return sm80::kForwardPacked;
         return sm80::kForward;
     }();
-    ForwardPlan plan{choose(c, table, std::max(c.head_dim, c.head_dim_v), device)};
+    ForwardPlan plan{measured_or(choose(c, table, std::max(c.head_dim, c.head_dim_v), device), p, device, choices)};
     plan.forward.blocks = checked_blocks(query_blocks(p, plan.forward.config.Br) * c.value_slices);
     plan.forward.why_not_sm90 = why_not;
     return plan;
 }
 
-BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceFacts& device) {
+BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceFacts& device, Choices choices) {
     check_sizes(p, device);
     if (p.head_dim > kWidestBackward || p.head_dim_v > kWidestBackward)
         unsupported("head_dim is " + std::to_string(p.head_dim) + " and head_dim_v " + std::to_string(p.head_dim_v) +
@@ -317,7 +323,8 @@ BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceF
     const std::string_view why_not = why_not_backward_sm90(c, p, access, device);
     const bool hopper = why_not.empty();
     if (hopper) c.kernel = Kernel::backward_sm90;
-    plan.backward = choose(c, hopper ? std::span<const Tile>(sm90::kBackward) : table, widest, device);
+    plan.backward = measured_or(choose(c, hopper ? std::span<const Tile>(sm90::kBackward) : table, widest, device), p,
+                                device, choices);
     plan.backward.why_not_sm90 = why_not;
     const KernelConfig& main = plan.backward.config;
     plan.backward.blocks = checked_blocks(blocks_of(p.seqlen_k, main.Bc) * p.kv_heads * p.batch);

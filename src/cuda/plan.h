@@ -1,14 +1,17 @@
 // plan.h: which kernels a problem gets on a GPU, with which tiles: a pure function of the problem, what its memory
-// allows and facts about the GPU, so that it can be asked about GPUs that are not there.
+// allows, facts about the GPU and what was measured there, so that it can be asked about GPUs that are not there.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/problem.h"
 #include "cuda/device_facts.h"
+#include "cuda/tiles/tile.h"
 #include "shared/kernel_config.h"
 
 namespace flashtile::gpu {
@@ -35,8 +38,9 @@ struct PlannedKernel {
     KernelConfig config;
     int shared_memory = 0;               // dynamic, bytes
     std::int64_t blocks = 0;             // thread blocks; 0: nothing to do
-    const char* why = "";                // the tile table's reason
+    const char* why = "";                // the tile table's reason, or the choice's
     std::string_view why_not_sm90 = {};  // of forward and backward: why not the kernel for Hopper; empty where it is
+    bool measured = false;               // the tile is a choice
 };
 
 struct ForwardPlan {
@@ -52,14 +56,21 @@ struct BackwardPlan {
     std::size_t lse = 0, lse_natural = 0, D = 0, dq = 0, turn = 0, workspace = 0;
 };
 
+struct Choice;
+using Choices = std::span<const Choice>;  // what `flashtile tune` measured on this GPU: choice.h
+
 // Throws UNSUPPORTED where no kernel serves the problem on this GPU, naming what would.
-ForwardPlan plan_forward(const Problem& problem, const Access& access, const DeviceFacts& device);
-BackwardPlan plan_backward(const Problem& problem, const Access& access, const DeviceFacts& device);
+ForwardPlan plan_forward(const Problem& problem, const Access& access, const DeviceFacts& device, Choices choices = {});
+BackwardPlan plan_backward(const Problem& problem, const Access& access, const DeviceFacts& device,
+                           Choices choices = {});
 
 PlannedKernel plan_dropout_mask(const Problem& problem, const DeviceFacts& device);
 
 // All the configs that a problem needs at whatever lengths, forward and backward, as `flashtile compile` makes them.
 std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device);
+
+// The config with this tile, but for its grid; nothing where the tile does not fit the kernel or the GPU.
+std::optional<PlannedKernel> with_tile(KernelConfig config, const Tile& tile, const DeviceFacts& device);
 
 const char* name_of(Kernel kernel);
 

@@ -8,7 +8,8 @@
 
 namespace flashtile::gpu {
 
-// JSON: for forward and backward the kernels with their tiles and reasons, or why none serves. `compile`: with what the
+// JSON: for forward and backward the kernels with their tiles and reasons, or why none serves, and as choices
+// the tiles that `flashtile tune` measures, the table's own first. `compile`: with what the
 // compiler says of registers, where there is one; that takes seconds a kernel.
 std::string plan_report(const Problem& problem, const Access& access, const DeviceFacts& device, bool compile);
 

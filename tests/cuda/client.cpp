@@ -13,6 +13,11 @@
 //
 //   cuda_client info                                     prints flashtile_cuda_info
 //
+//   cuda_client tile [CHOICE KEEP | forget]              takes the choice, or forgets all, where that is said; prints
+//   the
+//                                                        plan of forward's problem as JSON, and on a line of its own
+//                                                        the shared memory that a call's kernel got
+//
 // Prints what the fakes counted, or "error STATUS MESSAGE".
 #include <dlfcn.h>
 
@@ -79,6 +84,17 @@ void forward_twice() {
                 ask_fake("fake_launches"));
 }
 
+void plan_and_run(int arguments, char** argument) {
+    const tensor x = view(reinterpret_cast<void*>(std::uintptr_t{1} << 32), bf16, {2, 100, 3, 64}, cuda(1));
+    if (arguments == 1) forget_choices(true);
+    if (arguments == 2) use_choice(argument[0], std::atoi(argument[1]) != 0);
+    std::printf("%s\n", plan_report({.causal = true}, x, x, x).c_str());
+    const tensor out = view(reinterpret_cast<void*>(std::uintptr_t{2} << 32), bf16, {2, 100, 3, 64}, cuda(1));
+    const tensor lse = view(reinterpret_cast<void*>(std::uintptr_t{3} << 32), fp32, {2, 3, 100}, cuda(1));
+    forward({.causal = true}, x, x, x, out, lse);
+    std::printf("%d\n", ask_fake("fake_shared_memory"));
+}
+
 // Two packed sequences with check_values. The fake driver's device memory is the host's.
 void check_lengths(std::int64_t first, std::int64_t second, std::int64_t end, std::int32_t used) {
     const std::int64_t cu[] = {first, second, end};
@@ -117,7 +133,7 @@ void make_bundle(const std::string& path, int architecture, unsigned options, in
 
 }  // namespace
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
     const std::string_view what = argv[1];
     try {
         if (what == "kernels") ask_for_kernels(std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]));
@@ -127,6 +143,7 @@ int main(int, char** argv) {
         if (what == "load" || what == "forward") forward_twice();
         if (what == "lengths")
             check_lengths(std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]), std::atoi(argv[5]));
+        if (what == "tile") plan_and_run(argc - 2, argv + 2);
         if (what == "info") std::printf("%s\n", cuda_info().c_str());
     } catch (const error& caught) {
         std::printf("error %d %s\n", static_cast<int>(caught.code()), caught.what());

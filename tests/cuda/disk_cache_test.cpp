@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "temporary_folder.h"
 
@@ -222,6 +223,101 @@ TEST_F(DiskCacheTest, ALivingWriterIsNotCleanedUp) {
     EXPECT_EQ(writer.wait(), 0);
     EXPECT_EQ(DiskCache(place).load(other), SlowWriter::large());
     EXPECT_EQ(files(), 2u);
+}
+
+// A cache that holds three entries of this test and not four; entries that were used at the times given.
+struct DiskCacheLimit : DiskCacheTest {
+    static constexpr std::uint64_t kLimit = 3 * 6000;
+
+    static std::string name(char letter) { return std::string(64, letter); }
+    bool store(char letter) const { return DiskCache(place, kLimit).store(name(letter), image); }
+    bool has(char letter) const { return fs::exists(place / name(letter)); }
+    void used(char letter, int seconds_ago) const {
+        fs::last_write_time(place / name(letter), fs::file_time_type::clock::now() - std::chrono::seconds(seconds_ago));
+    }
+};
+
+TEST_F(DiskCacheLimit, WhatWasNotUsedForLongestGoes) {
+    for (const char letter : {'a', 'b', 'c'}) ASSERT_TRUE(store(letter));
+    used('a', 20), used('b', 30), used('c', 10);
+    ASSERT_TRUE(store('d'));
+    EXPECT_TRUE(has('a') && has('c') && has('d'));
+    EXPECT_FALSE(has('b'));
+    EXPECT_EQ(DiskCache(place).load(name('b')), std::nullopt);
+    EXPECT_EQ(DiskCache(place).load(name('a')), image);
+}
+
+TEST_F(DiskCacheLimit, ALookUpIsAUse) {
+    for (const char letter : {'a', 'b', 'c'}) ASSERT_TRUE(store(letter));
+    used('a', 30), used('b', 20), used('c', 10);
+    ASSERT_EQ(DiskCache(place).load(name('a')), image);
+    ASSERT_TRUE(store('d'));
+    EXPECT_TRUE(has('a') && has('c') && has('d'));
+    EXPECT_FALSE(has('b'));
+}
+
+TEST_F(DiskCacheLimit, TheNewestStaysHoweverOldItsTimeLooks) {
+    for (const char letter : {'a', 'b', 'c'}) ASSERT_TRUE(store(letter));
+    for (const char letter : {'a', 'b', 'c'}) used(letter, -3600);  // another machine's clock
+    ASSERT_TRUE(store('d'));
+    EXPECT_TRUE(has('d'));
+    EXPECT_EQ(files(), 3u);
+}
+
+TEST_F(DiskCacheLimit, WhatIsNoEntryNeitherCountsNorGoes) {
+    for (const char letter : {'a', 'b'}) ASSERT_TRUE(store(letter));
+    write_file(place / "choices", std::string(100'000, 'x'));
+    ASSERT_TRUE(store('c'));
+    EXPECT_TRUE(has('a') && has('b') && has('c') && fs::exists(place / "choices"));
+    const DiskCache::Size size = DiskCache(place).size();
+    EXPECT_EQ(size.kernels, 3u);
+    EXPECT_EQ(size.bytes, 3 * fs::file_size(place / name('a')));
+}
+
+TEST_F(DiskCacheLimit, AnImageAboveTheLimitIsNotKept) {
+    EXPECT_FALSE(DiskCache(place, 5000).store(key, image));
+    EXPECT_FALSE(DiskCache(place, 0).store(key, "x"));
+    EXPECT_FALSE(fs::exists(place));
+}
+
+// Each keeps less than all of them store, so that every process removes what others write, read or remove as well.
+TEST_F(DiskCacheLimit, ProcessesMayRace) {
+    constexpr int kProcesses = 6;
+    std::vector<pid_t> running;
+    for (int process = 0; process < kProcesses; ++process) {
+        const pid_t child = ::fork();
+        if (child == 0) {
+            DiskCache cache(place, kLimit);
+            for (int n = 0; n < 60; ++n) {
+                const char letter = "0123456789abcdef"[(7 * n + process) % 16];
+                if (!cache.store(name(letter), image)) ::_exit(1);
+                const std::optional<std::string> found = cache.load(name("0123456789abcdef"[(3 * n) % 16]));
+                if (found && *found != image) ::_exit(2);
+            }
+            ::_exit(0);
+        }
+        running.push_back(child);
+    }
+    for (const pid_t child : running) {
+        int status = 0;
+        ASSERT_EQ(::waitpid(child, &status, 0), child);
+        EXPECT_EQ(status, 0) << WEXITSTATUS(status);
+    }
+    ASSERT_TRUE(store('a'));
+    EXPECT_LE(files(), 3u) << "more than the limit, or a temporary file";
+}
+
+TEST(CacheLimit, FollowsTheEnvironment) {
+    const auto limit = [](const char* text) {
+        const Environment set("FLASHTILE_CACHE_MIB", text);
+        return cache_limit();
+    };
+    EXPECT_EQ(limit(""), 536870912u);
+    EXPECT_EQ(limit("3"), 3145728u);
+    EXPECT_EQ(limit("0"), 0u);
+    EXPECT_EQ(limit("64M"), 536870912u);
+    EXPECT_EQ(limit("-1"), 536870912u);
+    EXPECT_EQ(limit("18446744073709551615"), 18446744073708503040u);  // 2^64 - 2^20: no wrap to something small
 }
 
 TEST(CacheFolder, FollowsTheEnvironment) {

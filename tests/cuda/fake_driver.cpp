@@ -1,10 +1,13 @@
 // fake_driver.cpp: a driver for tests on machines without a GPU. It counts, refuses images that are not whole, and
-// runs nothing. FAKE_DRIVER_DEVICES (2), FAKE_DRIVER_ARCHITECTURE (80) and FAKE_DRIVER_VERSION (13000) shape it;
-// FAKE_DRIVER_INIT is what cuInit returns. With FAKE_DRIVER_CAPTURING it behaves as while a stream is captured: a
-// module is loaded in the relaxed mode only.
+// runs nothing; its memory is the host's. Between two events is a millisecond, half of one where the graph that was
+// launched last is the FAKE_DRIVER_FAST_GRAPHth that was made. FAKE_DRIVER_DEVICES (2), FAKE_DRIVER_ARCHITECTURE (80)
+// and FAKE_DRIVER_VERSION (13000) shape it; FAKE_DRIVER_INIT is what cuInit returns. With FAKE_DRIVER_CAPTURING it
+// behaves as while a stream is captured: a module is loaded in the relaxed mode only.
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "cuda/driver_types.h"
 #include "fake_image.h"
@@ -25,6 +28,7 @@ int devices() {
 }
 
 std::atomic<int> loads{0}, contexts{0}, launches{0}, shared_memory{0};
+std::atomic<std::uintptr_t> graphs{0}, launched_graph{0};
 thread_local CUcontext current = nullptr, below = nullptr;  // one level of the stack is enough here
 thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
@@ -131,6 +135,26 @@ FAKE CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
         setting("FAKE_DRIVER_CAPTURING", 0) != 0 ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
 }
+FAKE CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
+    *address = reinterpret_cast<CUdeviceptr>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
+    return *address != 0 ? CUDA_SUCCESS : static_cast<CUresult>(2);  // CUDA_ERROR_OUT_OF_MEMORY
+}
+FAKE CUresult cuMemFree_v2(CUdeviceptr address) {
+    std::free(reinterpret_cast<void*>(address));
+    return CUDA_SUCCESS;
+}
+FAKE CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t bytes) {
+    std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+    return CUDA_SUCCESS;
+}
+FAKE CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t bytes) {
+    std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+    return CUDA_SUCCESS;
+}
+FAKE CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream) {
+    std::memset(reinterpret_cast<void*>(to), value, bytes);
+    return CUDA_SUCCESS;
+}
 FAKE CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes, CUstream) {
     std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
     return current != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
@@ -157,4 +181,18 @@ FAKE CUresult cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned, 
                              CUstream, void**, void**) {
     ++launches;
     return function != nullptr && current != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+FAKE CUresult cuGraphInstantiateWithFlags(CUgraphExec* graph, CUgraph, unsigned long long) {
+    *graph = reinterpret_cast<CUgraphExec>(++graphs);
+    return CUDA_SUCCESS;
+}
+FAKE CUresult cuGraphLaunch(CUgraphExec graph, CUstream) {
+    launched_graph = reinterpret_cast<std::uintptr_t>(graph);
+    return CUDA_SUCCESS;
+}
+FAKE CUresult cuEventElapsedTime(float* milliseconds, CUevent, CUevent) {
+    const auto fast = static_cast<std::uintptr_t>(setting("FAKE_DRIVER_FAST_GRAPH", 0));
+    *milliseconds = launched_graph == fast && fast != 0 ? 0.5f : 1.0f;
+    return CUDA_SUCCESS;
 }

@@ -106,6 +106,14 @@ TEST_F(Jit, WithoutAPlaceOnDiskKernelsAreKeptInMemory) {
     EXPECT_EQ(compiles(), 2);
 }
 
+TEST_F(Jit, ACacheOfNoSizeKeepsKernelsInMemory) {
+    environment["FLASHTILE_CACHE_MIB"] = "0";
+    EXPECT_EQ(run(2, 1, 2), "loads 4 contexts 2 shared 50000 mode 0 functions 4\n");
+    EXPECT_EQ(compiles(), 2);
+    EXPECT_FALSE(fs::exists(cache()));
+    EXPECT_NE(run("info").find("\"bytes\": 0, \"limit\": 0"), std::string::npos);
+}
+
 TEST_F(Jit, ACompilersVersionAndTheGpusArchitectureAreKeptApart) {
     run(1);
     environment["FAKE_NVRTC_VERSION"] = "131";

@@ -1,17 +1,17 @@
 // config_fields.h: the fields of a KernelConfig with their names, in order of declaration: the one place that lists
-// them, for printing and for hashing. A field more or fewer in the struct does not compile here.
+// them, for printing, for reading and for hashing. A field more or fewer in the struct does not compile here.
 #pragma once
 
 #include "shared/kernel_config.h"
 
 namespace flashtile::gpu {
 
-// Calls visit(name, value) for every field.
-template <class Visit>
-constexpr void visit_fields(const KernelConfig& config, Visit&& visit) {
-    const auto& [kernel, element, head_dim, head_dim_v, value_slices, Br, Bc, warps, stages, warps_s, warps_dkv,
-                 warps_dq, blocks_per_sm, vector_bytes, lse, band, window, packed, seqused, scale_first, softcap, alibi,
-                 bias, mask, dropout, deterministic, lazy_rescale] = config;
+// Calls visit(name, value) for every field; values may be set where the config may.
+template <class Config, class Visit>
+constexpr void visit_fields(Config&& config, Visit&& visit) {
+    auto& [kernel, element, head_dim, head_dim_v, value_slices, Br, Bc, warps, stages, warps_s, warps_dkv, warps_dq,
+           blocks_per_sm, vector_bytes, lse, band, window, packed, seqused, scale_first, softcap, alibi, bias, mask,
+           dropout, deterministic, lazy_rescale] = config;
     visit("kernel", kernel);
     visit("element", element);
     visit("head_dim", head_dim);

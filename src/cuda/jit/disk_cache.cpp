@@ -1,14 +1,20 @@
 // disk_cache.cpp: see disk_cache.h. An entry is a line "flashtile kernel 1", a line with its key, a line with the
-// SHA-256 of the image, and the image.
+// SHA-256 of the image, and the image. When it was last used is its time of modification, which a look-up sets: file
+// systems that are mounted for speed keep no other.
 #include "cuda/jit/disk_cache.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
+#include <tuple>
+#include <vector>
 
-#include "cuda/jit/descriptor.h"
+#include "cuda/jit/private_folder.h"
 #include "cuda/jit/sha256.h"
 #include "cuda/jit/whole_file.h"
 
@@ -17,38 +23,49 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::uint64_t kMiB = 1024 * 1024;
+constexpr std::uint64_t kStandardLimit = 512 * kMiB;
+
 std::string header(const std::string& key, std::string_view image) {
     return "flashtile kernel 1\n" + key + "\n" + sha256(image) + "\n";
 }
 
-// "" where only this user can have written it, else the reason.
-std::string why_not_trusted(int descriptor) {
-    struct stat status {};
-    if (::fstat(descriptor, &status) != 0) return std::strerror(errno);
-    if (status.st_uid != ::geteuid()) return "belongs to another user, " + std::to_string(status.st_uid);
-    if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) return "may be written by others";
-    return "";
-}
-
-struct OpenFolder {
-    Descriptor descriptor;  // where not open: why_not
-    std::string why_not;
+struct Entry {
+    std::string name;
+    std::uint64_t bytes;
+    timespec used;
 };
 
-OpenFolder open_folder(const fs::path& path) {
-    if (path.empty()) return {{}, "neither FLASHTILE_CACHE nor XDG_CACHE_HOME nor HOME is set"};
-    Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!folder) return {{}, std::strerror(errno)};
-    const std::string reason = why_not_trusted(folder.get());
-    if (!reason.empty()) return {{}, reason};
-    return {std::move(folder), ""};
+std::vector<Entry> entries_in(int folder) {
+    constexpr std::size_t kKeyLength = 64;
+    std::vector<Entry> entries;
+    for (std::string& name : names_in(folder)) {
+        if (name.size() != kKeyLength || name.find_first_not_of("0123456789abcdef") != std::string::npos) continue;
+        struct stat status {};
+        // What is gone meanwhile has no size.
+        if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode)) continue;
+        entries.push_back({std::move(name), static_cast<std::uint64_t>(status.st_size), status.st_mtim});
+    }
+    return entries;
 }
 
-void make_folders(const fs::path& path) {
-    fs::path made;
-    for (const fs::path& part : path) {
-        made /= part;
-        ::mkdir(made.c_str(), 0700);  // what cannot be made cannot be opened either, and is reported there
+std::uint64_t total(const std::vector<Entry>& entries) {
+    std::uint64_t bytes = 0;
+    for (const Entry& entry : entries) bytes += entry.bytes;
+    return bytes;
+}
+
+// Removes the entries that were used least recently, but for `newest`, until the others are within the limit. Another
+// process may remove the same ones; one that is reading an entry keeps what it has opened.
+void keep_within(int folder, std::uint64_t limit, const std::string& newest) {
+    std::vector<Entry> entries = entries_in(folder);
+    std::uint64_t bytes = total(entries);
+    if (bytes <= limit) return;
+    std::ranges::sort(entries, {}, [](const Entry& e) { return std::tuple(e.used.tv_sec, e.used.tv_nsec); });
+    for (const Entry& entry : entries) {
+        if (bytes <= limit) break;
+        if (entry.name == newest) continue;
+        if (::unlinkat(folder, entry.name.c_str(), 0) == 0 || errno == ENOENT) bytes -= entry.bytes;
     }
 }
 
@@ -65,32 +82,49 @@ fs::path cache_folder() {
     return {};
 }
 
+std::uint64_t cache_limit() {
+    const char* value = std::getenv("FLASHTILE_CACHE_MIB");
+    const std::string_view text = value != nullptr ? value : "";
+    std::uint64_t mib = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mib);
+    if (error != std::errc() || end != text.data() + text.size()) return kStandardLimit;
+    return std::min(mib, std::numeric_limits<std::uint64_t>::max() / kMiB) * kMiB;
+}
+
 std::optional<std::string> DiskCache::load(const std::string& key) const {
-    const OpenFolder folder = open_folder(folder_);
+    const PrivateFolder folder = open_private_folder(folder_);
     if (!folder.descriptor) return std::nullopt;
-    // Not blocking: someone may have put a pipe there.
-    const Descriptor file(
-        ::openat(folder.descriptor.get(), key.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-    struct stat status {};
-    if (!file || !why_not_trusted(file.get()).empty() || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode))
-        return std::nullopt;
-    const std::string entry = file.read(static_cast<std::size_t>(status.st_size), 0);
+    const PrivateFile file = open_private_file(folder.descriptor.get(), key);
+    if (!file.descriptor) return std::nullopt;
+    const std::string entry = file.descriptor.read(file.bytes, 0);
     const std::size_t start = header(key, "").size();
     if (entry.size() < start || !entry.starts_with(header(key, std::string_view(entry).substr(start))))
         return std::nullopt;
+    ::futimens(file.descriptor.get(), nullptr);  // used now
     return entry.substr(start);
 }
 
 bool DiskCache::store(const std::string& key, std::string_view image) {
-    make_folders(folder_);
-    const OpenFolder folder = open_folder(folder_);
+    const std::string head = header(key, image);
+    if (head.size() + image.size() > limit_) return false;
+    make_private_folder(folder_);
+    const PrivateFolder folder = open_private_folder(folder_);
     if (!folder.descriptor) return false;
     std::call_once(cleaned_, remove_leftovers, folder.descriptor.get());
-    return write_whole(folder.descriptor.get(), key, {header(key, image), image}, 0600).empty();
+    if (!write_whole(folder.descriptor.get(), key, {head, image}, 0600).empty()) return false;
+    keep_within(folder.descriptor.get(), limit_, key);
+    return true;
+}
+
+DiskCache::Size DiskCache::size() const {
+    const PrivateFolder folder = open_private_folder(folder_);
+    if (!folder.descriptor) return {};
+    const std::vector<Entry> entries = entries_in(folder.descriptor.get());
+    return {entries.size(), total(entries)};
 }
 
 std::string DiskCache::why_not() const {
-    const OpenFolder folder = open_folder(folder_);
+    const PrivateFolder folder = open_private_folder(folder_);
     if (!folder.descriptor) return folder.why_not;
     return ::faccessat(folder.descriptor.get(), ".", W_OK, AT_EACCESS) == 0 ? "" : std::strerror(errno);
 }

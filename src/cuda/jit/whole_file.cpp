@@ -1,16 +1,16 @@
 // whole_file.cpp: see whole_file.h.
 #include "cuda/jit/whole_file.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <cstring>
-#include <memory>
 #include <random>
 
 #include "cuda/jit/descriptor.h"
+#include "cuda/jit/private_folder.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -21,6 +21,25 @@ constexpr std::string_view kEnd = ".part";
 std::string temporary_name() {
     std::random_device random;
     return std::string(kStart) + std::to_string(random()) + std::to_string(random()) + std::string(kEnd);
+}
+
+// A new file under a temporary name, locked; where it is not open, errno says why not. One that remove_leftovers of
+// another process met before it was locked has lost its name, or will: then another takes its place.
+Descriptor make_locked(int folder, unsigned mode, std::string& name) {
+    for (;;) {
+        name = temporary_name();
+        Descriptor file(::openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
+        if (!file) return file;
+        struct stat status {};
+        const bool locked = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+        if (!locked && errno != EWOULDBLOCK) {
+            const int reason = errno;
+            ::unlinkat(folder, name.c_str(), 0);
+            errno = reason;
+            return {};
+        }
+        if (locked && ::fstat(file.get(), &status) == 0 && status.st_nlink > 0) return file;
+    }
 }
 
 // A write past this limit would end the process with SIGXFSZ, which is not a library's to do.
@@ -36,11 +55,10 @@ std::string write_whole(int folder, const std::string& name, std::initializer_li
     std::size_t bytes = 0;
     for (const std::string_view part : parts) bytes += part.size();
     if (!allowed(bytes)) return std::strerror(EFBIG);
-    const std::string temporary = temporary_name();
-    const Descriptor file(
-        ::openat(folder, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
+    std::string temporary;
+    const Descriptor file = make_locked(folder, mode, temporary);
     if (!file) return std::strerror(errno);
-    bool good = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+    bool good = true;
     for (const std::string_view part : parts) good = good && file.write(part);
     good = good && ::fsync(file.get()) == 0 && ::renameat(folder, temporary.c_str(), folder, name.c_str()) == 0;
     if (good) return "";
@@ -50,15 +68,10 @@ std::string write_whole(int folder, const std::string& name, std::initializer_li
 }
 
 void remove_leftovers(int folder) {
-    // The listing gets a descriptor of its own, since closedir closes it.
-    const int copy = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const std::unique_ptr<DIR, int (*)(DIR*)> listing(copy >= 0 ? ::fdopendir(copy) : nullptr, ::closedir);
-    if (listing == nullptr) return;
-    while (const dirent* entry = ::readdir(listing.get())) {
-        const std::string_view name = entry->d_name;
+    for (const std::string& name : names_in(folder)) {
         if (!name.starts_with(kStart) || !name.ends_with(kEnd)) continue;
-        const Descriptor file(::openat(folder, entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-        if (file && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlinkat(folder, entry->d_name, 0);
+        const Descriptor file(::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+        if (file && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlinkat(folder, name.c_str(), 0);
     }
 }
 

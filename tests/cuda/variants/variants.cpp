@@ -138,12 +138,12 @@ std::vector<Row> rows() {
 
 std::vector<Variant> all_variants() {
     std::vector<Variant> result;
-    for (const Row& row : rows())
-        for (const Variant& variant : variants_of(row))
-            if (std::ranges::none_of(result, [&](const Variant& v) {
-                    return v.architecture == variant.architecture && v.config == variant.config;
-                }))
-                result.push_back(variant);
+    const auto add = [&](const std::vector<Variant>& list) {
+        for (const Variant& variant : list)
+            if (std::ranges::find(result, variant) == result.end()) result.push_back(variant);
+    };
+    for (const Row& row : rows()) add(variants_of(row));
+    add(alternatives());
     return result;
 }
 

@@ -23,6 +23,8 @@ std::vector<int> counts();
 struct Variant {
     int architecture;
     KernelConfig config;
+
+    bool operator==(const Variant&) const = default;
 };
 
 // What the planner makes of a row; throws where it refuses the problem.
@@ -32,7 +34,10 @@ std::vector<Variant> variants_of(const Row& row);
 // made for one architecture do not serve, or else these would hardly appear.
 std::vector<Row> rows();
 
-// The variants of all rows, each once.
+// Those with the tiles that `flashtile tune` may choose.
+std::vector<Variant> alternatives();
+
+// The variants of all rows and the alternatives, each once.
 std::vector<Variant> all_variants();
 
 }  // namespace flashtile::variants

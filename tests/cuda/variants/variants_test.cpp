@@ -49,5 +49,15 @@ TEST(Variants, HaveEveryKernel) {
             << static_cast<int>(kernel);
 }
 
+// The rows' variants have the tables' tiles; what tune may choose beside them must be there too.
+TEST(Variants, HaveTheTilesThatTuneMayChoose) {
+    const auto list = all_variants();
+    std::set<std::pair<int, int>> tiles;
+    for (const Variant& v : list)
+        if (v.architecture == 90 && v.config.kernel == Kernel::forward_sm90 && v.config.head_dim == 128)
+            tiles.insert({v.config.Br, v.config.Bc});
+    EXPECT_EQ(tiles, (std::set<std::pair<int, int>>{{128, 64}, {128, 80}, {128, 128}, {192, 64}, {192, 80}}));
+}
+
 }  // namespace
 }  // namespace flashtile::variants

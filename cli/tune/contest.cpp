@@ -1,0 +1,63 @@
+// contest.cpp: see contest.h.
+#include "tune/contest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <stdexcept>
+
+namespace flashtile::cli::tune {
+namespace {
+
+constexpr std::size_t kFewest = 5, kMost = 201;  // samples
+
+double median(std::vector<double> values) {
+    std::ranges::sort(values);
+    const std::size_t half = values.size() / 2;
+    return values.size() % 2 != 0 ? values[half] : 0.5 * (values[half - 1] + values[half]);
+}
+
+long long nanoseconds(double milliseconds) {
+    return std::llround(milliseconds * 1e6);
+}
+
+}  // namespace
+
+void time_in_turns(std::vector<Contestant>& contestants, double seconds) {
+    std::vector<Contestant*> running;
+    for (Contestant& each : contestants)
+        if (each.out_because.empty()) running.push_back(&each);
+    std::vector<std::vector<double>> samples(running.size());
+    const auto start = std::chrono::steady_clock::now();
+    const auto more = [&](std::size_t round) {
+        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+        return round < kFewest || (round < kMost && taken.count() < seconds);
+    };
+    for (std::size_t round = 0; more(round); ++round)
+        for (std::size_t n = 0; n < running.size(); ++n) {
+            const std::size_t who = (n + round) % running.size();
+            samples[who].push_back(running[who]->sample());
+        }
+    for (std::size_t n = 0; n < running.size(); ++n) running[n]->milliseconds = median(samples[n]);
+}
+
+std::size_t best_of(const std::vector<Contestant>& contestants) {
+    std::size_t best = 0;
+    for (std::size_t n = 1; n < contestants.size(); ++n)
+        if (contestants[n].out_because.empty() && contestants[n].milliseconds < contestants[best].milliseconds)
+            best = n;
+    return contestants[best].milliseconds * kClear < contestants[0].milliseconds ? best : 0;
+}
+
+std::string measured_choice(const Contestant& best, const Contestant& table) {
+    constexpr std::string_view kUnmeasured = " nanoseconds=0 table_nanoseconds=0";
+    if (!best.choice.ends_with(kUnmeasured))
+        throw std::logic_error("the library's alternative '" + best.choice + "' has a measurement");
+    return fmt::format("{} nanoseconds={} table_nanoseconds={}",
+                       best.choice.substr(0, best.choice.size() - kUnmeasured.size()), nanoseconds(best.milliseconds),
+                       nanoseconds(table.milliseconds));
+}
+
+}  // namespace flashtile::cli::tune

@@ -1,0 +1,55 @@
+// gpu_problem.h: the problem that `flashtile tune` measures: random tensors on a GPU, a pass over them as often as
+// wanted, and what it wrote.
+#pragma once
+
+#include <flashtile/flashtile.hpp>
+#include <memory>
+#include <vector>
+
+#include "bench/tensors.h"
+#include "gpu/gpu.h"
+#include "shape_options.h"
+#include "tune/tiles.h"
+
+namespace flashtile::cli::tune {
+
+class GpuProblem {
+public:
+    // The shape is complete. Backward's out and lse are computed here, by forward.
+    GpuProblem(const options& wanted, const ShapeOptions& shape, dtype type, int ordinal, Pass pass);
+
+    // Runs once on poisoned outputs.
+    bench::Results results();
+
+    // A graph of so many runs, with the tile that is chosen now.
+    std::shared_ptr<const gpu::Graph> graph(int runs);
+
+    // Milliseconds of a graph, by the GPU's clock; it has run once before that.
+    double milliseconds(const gpu::Graph& graph);
+
+private:
+    struct OnGpu {
+        bench::Numbers host;
+        gpu::Buffer buffer;
+        tensor view;
+    };
+    OnGpu make(bench::Numbers numbers, std::initializer_list<std::int64_t> shape) const;
+    OnGpu random(std::initializer_list<std::int64_t> shape, std::uint64_t seed) const;
+    OnGpu output(std::initializer_list<std::int64_t> shape) const;
+    static std::vector<float> download(OnGpu& from);
+
+    void submit();
+    void submit_forward();
+    void submit_backward();
+
+    options options_;
+    dtype type_;
+    int ordinal_;
+    Pass pass_;
+    gpu::Stream stream_;
+    gpu::Event before_, after_;
+    OnGpu q_, k_, v_, out_, lse_, dout_, dq_, dk_, dv_;
+    std::vector<gpu::Buffer> workspaces_;  // the last is the largest; graphs may use the others
+};
+
+}  // namespace flashtile::cli::tune

@@ -1,0 +1,60 @@
+// choices_file.cpp: see choices_file.h.
+#include "cuda/choices_file.h"
+
+#include <sys/file.h>
+
+#include <cstring>
+#include <sstream>
+
+#include "cuda/jit/private_folder.h"
+#include "cuda/jit/sha256.h"
+#include "cuda/jit/whole_file.h"
+
+namespace flashtile::gpu {
+namespace {
+
+constexpr std::uint64_t kMostBytes = 16 << 20;
+
+std::string header(std::string_view lines) {
+    return "flashtile choices 1\n" + sha256(lines) + "\n";
+}
+
+ChoiceLines read_from(int folder) {
+    const PrivateFile file = open_private_file(folder, kChoicesFile);
+    if (!file.descriptor) return {{}, file.why_not};
+    if (file.bytes > kMostBytes) return {{}, "is too large"};
+    const std::string text = file.descriptor.read(file.bytes, 0);
+    const std::size_t start = header("").size();
+    if (text.size() < start || !text.starts_with(header(std::string_view(text).substr(start))))
+        return {{}, "is damaged"};
+    ChoiceLines result;
+    std::istringstream lines(text.substr(start));
+    for (std::string line; std::getline(lines, line);) result.lines.push_back(line);
+    return result;
+}
+
+}  // namespace
+
+ChoiceLines read_choices(const std::filesystem::path& folder) {
+    const PrivateFolder opened = open_private_folder(folder);
+    if (opened.descriptor) return read_from(opened.descriptor.get());
+    std::error_code error;
+    const bool there = std::filesystem::exists(folder / kChoicesFile, error);
+    return {{}, there ? "its folder is not used: " + opened.why_not : ""};
+}
+
+std::string edit_choices(const std::filesystem::path& folder,
+                         const std::function<void(std::vector<std::string>& lines)>& edit) {
+    make_private_folder(folder);
+    const PrivateFolder opened = open_private_folder(folder);
+    if (!opened.descriptor) return opened.why_not;
+    const int descriptor = opened.descriptor.get();
+    if (::flock(descriptor, LOCK_EX) != 0) return std::strerror(errno);  // until the folder is closed
+    std::vector<std::string> lines = read_from(descriptor).lines;
+    edit(lines);
+    std::string text;
+    for (const std::string& line : lines) text += line + "\n";
+    return write_whole(descriptor, kChoicesFile, {header(text), text}, 0600);
+}
+
+}  // namespace flashtile::gpu
