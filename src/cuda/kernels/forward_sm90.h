@@ -131,48 +131,27 @@ struct ForwardSm90 {
 
     __device__ __forceinline__ void consume(int consumer) {
         if (consumer == kConsumers - 1) pass_turn(consumer);  // the first turn is the first one's
-        Scores s;
-        TileSlot now = begin(consumer, s);
-        while (now.number.head != TileSlot::kEnd) now = attend(now, consumer, s);
-        ptx::wgmma_wait<0>();
-        pin(s);
-    }
-
-    // The next tile with anything to do, once its Q has come, with S of its first block started. After the last tile S
-    // is that of what happens to lie there, so that there always is a product to wait for.
-    __device__ __forceinline__ TileSlot begin(int consumer, Scores& s) {
-        TileSlot now;
         while (true) {
             q_ring.wait_full();
-            now = TileSlot::read(slot());
-            if (now.number.head == TileSlot::kEnd) break;
-            if (now.number.head != TileSlot::kBlank) {
-                const Tile tile(params, now.number);
-                if (tile.blocks > 0) {
-                    if constexpr (config.packed) clear_queries<config>(tile, consumer, own_queries(consumer));
-                    k_ring.wait_full();
-                    break;
-                }
-                store_nothing(tile, consumer);
-            }
-            release_query();
+            const TileSlot now = TileSlot::read(slot());
+            if (now.number.head == TileSlot::kEnd) return;
+            if (kSkipsMaximum && now.number.head != TileSlot::kBlank && !now.tracked)
+                attend<kSkipsMaximum>(now.number, consumer);
+            else if (now.number.head != TileSlot::kBlank)
+                attend<false>(now.number, consumer);
+            else
+                release_query();
         }
-        start(s, own_queries(consumer));
-        return now;
-    }
-    __device__ __forceinline__ unsigned own_queries(int consumer) const {
-        return q + q_ring.stage * kBytesQ + consumer * 64 * 128;
     }
 
-    // Unless the tile is tracked, blocks after the first that gave every row a maximum are not searched for a greater
-    // one. The next tile is begun, and returned, before this one's rows leave, which they do under the first product of
-    // the next.
-    __device__ __forceinline__ TileSlot attend(const TileSlot& now, int consumer, Scores& s) {
-        const bool skips = kSkipsMaximum && !now.tracked;
-        const Tile tile(params, now.number);
-        const unsigned own_q = own_queries(consumer);
+    // Where kSkips, blocks after the first that gave every row a maximum are not searched for a greater one.
+    template <bool kSkips>
+    __device__ __forceinline__ void attend(TileNumber number, int consumer) {
+        const Tile tile(params, number);
+        const unsigned own_q = q + q_ring.stage * kBytesQ + consumer * 64 * 128;
         const bool elected = threadIdx.x % 128 == 0;
         Accumulators o;
+        Scores s;
         typename M::template Left<1, NT> p;
         Softmax<1, config.scale_first> softmax;
         float factor[2] = {0.0f, 0.0f};
@@ -207,36 +186,43 @@ struct ForwardSm90 {
             p = M::left_of(s);
             if constexpr (config.dropout) kept.apply(p);
         };
-        if constexpr (config.dropout) kept.draw(dropout, params, place_of(tile, consumer, 0));
-        ptx::wgmma_wait<0>();
-        pin(s);
-        if (elected) k_ring.release();
-        k_ring.advance();
-        exponentiate<false>(tile, consumer, 0, s, softmax);
-        p = M::left_of(s);
-        if constexpr (config.dropout) kept.apply(p);
-        int n = 1;
+        if (tile.blocks > 0) {
+            if constexpr (config.packed) clear_queries<config>(tile, consumer, own_q);
+            k_ring.wait_full();
+            start(s, own_q);
+            if constexpr (config.dropout) kept.draw(dropout, params, place_of(tile, consumer, 0));
+            ptx::wgmma_wait<0>();
+            pin(s);
+            if (elected) k_ring.release();
+            k_ring.advance();
+            exponentiate<false>(tile, consumer, 0, s, softmax);
+            p = M::left_of(s);
+            if constexpr (config.dropout) kept.apply(p);
+            int n = 1;
 #pragma unroll 1
-        for (; n < tile.blocks && !(skips && softmax.anchored()); ++n) step.template operator()<false>(n);
-        if constexpr (kSkipsMaximum) {
+            for (; n < tile.blocks && !(kSkips && softmax.anchored()); ++n) step.template operator()<false>(n);
+            if constexpr (kSkips) {
 #pragma unroll 1
-            for (; n < tile.blocks; ++n) step.template operator()<true>(n);
-            if (!__all_sync(~0u, sound)) TileSlot::ask_again(slot());
+                for (; n < tile.blocks; ++n) step.template operator()<true>(n);
+                if (!__all_sync(~0u, sound)) TileSlot::ask_again(slot());
+            }
+            const Tile done = end_of(tile);
+            release_query();
+            v_ring.wait_full();
+            if constexpr (kLengthsDiffer)
+                clear_hidden_values<config>(done, consumer, done.blocks - 1, v + v_ring.stage * kBytesV);
+            accumulate(o, p);
+            finish_rows(done, consumer, softmax, factor);
+            ptx::wgmma_wait<0>();
+            pin(o);
+            if (elected) v_ring.release();
+            v_ring.advance();
+            store(done, consumer, factor, o);
+        } else {
+            release_query();
+            finish_rows(tile, consumer, softmax, factor);
+            store(tile, consumer, factor, o);
         }
-        const Tile done = end_of(tile);
-        release_query();
-        v_ring.wait_full();
-        if constexpr (kLengthsDiffer)
-            clear_hidden_values<config>(done, consumer, done.blocks - 1, v + v_ring.stage * kBytesV);
-        accumulate(o, p);
-        const TileSlot next = begin(consumer, s);
-        finish_rows(done, consumer, softmax, factor);
-        ptx::wgmma_wait<1>();
-        pin(o);
-        if (elected) v_ring.release();
-        v_ring.advance();
-        store(done, consumer, factor, o);
-        return next;
     }
 
     // The tile once more, where lengths that lie in memory would otherwise stay in registers. Until its Q is released.
@@ -335,17 +321,6 @@ struct ForwardSm90 {
         store_rows<config.element, config.head_dim_v>(
             o, factor, rows_of<Scalar>(out, tile.seq.batch_row, tile.seq.h, tile.seq.first_q) + i0 * out.stride_row,
             out.stride_row, tile.i1 - i0);
-    }
-
-    // Rows that see no key.
-    __device__ __forceinline__ void store_nothing(const Tile& tile, int consumer) const {
-        Softmax<1, config.scale_first> softmax;
-        softmax.start();
-        float factor[2];
-        finish_rows(tile, consumer, softmax, factor);
-        Accumulators o;
-        o.clear();
-        store(tile, consumer, factor, o);
     }
 
     // Each warp for itself, once its last S has been computed.

@@ -4,6 +4,7 @@
 
 #include "cuda/kernels/parts/tile_schedule.h"
 #include "cuda/kernels/ptx/shared_memory.h"
+#include "cuda/kernels/ptx/tma.h"
 #include "cuda/kernels/ptx/warpgroup.h"
 #include "shared/kernel_layout.h"
 
