@@ -3,7 +3,8 @@
 #pragma once
 
 #include "cuda/kernels/parts/bias_and_mask.h"
-#include "cuda/kernels/parts/hyperbolic_tangent.h"
+#include "cuda/kernels/parts/sequence.h"
+#include "cuda/kernels/parts/softcap.h"
 
 namespace flashtile {
 
@@ -43,8 +44,9 @@ struct ScoreModifier {
         if constexpr (config.softcap) {
             const float inverse = 1.0f / p.softcap;
             each_score<MT, NT>([&](int m, int n, int e) {
-                const float t = hyperbolic_tangent<config.element>(s.c[m][n][e] * inverse);
-                s.c[m][n][e] = t * p.softcap;
+                float& x = s.c[m][n][e];
+                x = capped<config.element>(x, p.softcap, inverse);
+                const float t = x * inverse;
                 if constexpr (kDerivative) derivative.c[m][n][e] = 1.0f - t * t;
             });
         }

@@ -1,4 +1,4 @@
-// reciprocal.h: 1 / x on the special function unit, to about 2^-23; 0 for what is too great, infinity too.
+// reciprocal.h: 1 / x on the special function unit, to about 2^-23; 0 where that would be denormal.
 #pragma once
 
 namespace flashtile::ptx {
