@@ -152,8 +152,6 @@ std::string_view why_not_sm90(const KernelConfig& c, const Problem& p, const Acc
 std::string_view why_not_backward_sm90(const KernelConfig& c, const Problem& p, const Access& access,
                                        const DeviceFacts& device) {
     if (const std::string_view why = why_not_sm90(c, p, access, device); !why.empty()) return why;
-    if (c.packed) return "packed batches: a tile would reach into the next sequence";
-    if (c.seqused) return "seqused";
     if (c.softcap) return "softcap";
     if (c.alibi) return "ALiBi";
     if (c.scale_first) return "a scale that is not positive";

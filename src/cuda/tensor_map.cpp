@@ -68,6 +68,7 @@ void set_maps(KernelParams& params, const KernelConfig& config, const Problem& p
         params.q_map = map_of(x.q, p.dtype, p.head_dim, 0, p.total_q, p.heads, 1, config.Br);
         params.k_map = map_of(x.k, p.dtype, p.head_dim, 0, p.total_k, p.kv_heads, 1, config.Bc);
         params.v_map = map_of(x.v, p.dtype, p.head_dim_v, 0, p.total_k, p.kv_heads, 1, config.Bc);
+        if (x.dout) params.dout_map = map_of(x.dout, p.dtype, p.head_dim_v, 0, p.total_q, p.heads, 1, config.Br);
         return;
     }
     const Band band{p.diagonal + (p.top_left ? 0 : p.seqlen_k - p.seqlen_q), p.window_left, p.window_right};
@@ -81,8 +82,9 @@ void set_maps(KernelParams& params, const KernelConfig& config, const Problem& p
     params.v_map = map_of(x.v, p.dtype, p.head_dim_v, first_k, end_k, p.kv_heads, p.batch, config.Bc);
     // In forward a query that sees no key harms only itself; in backward it would harm dK and dV.
     const bool backward = static_cast<bool>(x.dout);
-    const std::int64_t first_q = backward ? std::min<std::int64_t>(band.first_query(0), p.seqlen_q) : 0;
-    const std::int64_t end_q = !backward ? p.seqlen_q : p.seqlen_k > 0 ? band.end_query(p.seqlen_k - 1, p.seqlen_q) : 0;
+    const bool queries = backward && !config.seqused;
+    const std::int64_t first_q = queries ? std::min<std::int64_t>(band.first_query(0), p.seqlen_q) : 0;
+    const std::int64_t end_q = !queries ? p.seqlen_q : p.seqlen_k > 0 ? band.end_query(p.seqlen_k - 1, p.seqlen_q) : 0;
     params.first_query = static_cast<int>(first_q);
     params.q_map = map_of(x.q, p.dtype, p.head_dim, first_q, end_q, p.heads, p.batch, config.Br);
     if (backward) params.dout_map = map_of(x.dout, p.dtype, p.head_dim_v, first_q, end_q, p.heads, p.batch, config.Br);

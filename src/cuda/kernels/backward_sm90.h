@@ -26,7 +26,10 @@ struct BackwardSm90 : KeyBlock<config> {
         Fragments<1, VT> dv;
         dk.clear();
         dv.clear();
-        if (steps > 0) ptx::mbarrier_wait(kv_full, 0);
+        if (steps > 0) {
+            ptx::mbarrier_wait(kv_full, 0);
+            this->clear_hidden_keys(consumer);
+        }
 #pragma unroll 1
         for (int n = 0; n < steps; ++n) process_block(consumer, n, dk, dv);
         ptx::named_barrier(kBoth, kConsumerThreads);  // K and V have been read for the last time
@@ -45,11 +48,13 @@ struct BackwardSm90 : KeyBlock<config> {
         // S^T = K Q^T, dP^T = V dO^T
         Fragments<1, NT> s, dp;
         q_ring.wait_full();
+        this->template clear_hidden_queries<Base::kColumns>(consumer, i0, q_now);
         pin(s);
         ptx::wgmma_fence();
         start_scores<config.element, padded(config, config.head_dim), config.Bc, config.Br>(s, k + own_rows, q_now);
         ptx::wgmma_commit();
         dout_ring.wait_full();
+        this->template clear_hidden_queries<Base::kColumnsV>(consumer, i0, dout_now);
         pin(dp);
         ptx::wgmma_fence();
         start_scores<config.element, padded(config, config.head_dim_v), config.Bc, config.Br>(dp, v + own_rows,
@@ -114,7 +119,9 @@ __device__ __forceinline__ void run_backward_sm90(const KernelParams& params) {
     const Index head = blockIdx.x / blocks;
     const Sequence seq = Sequence::make<config>(params, head / params.kv_heads, head % params.kv_heads * params.group);
     const unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
-    Backward backward(params, seq, memory, launched_key_block<config>(blockIdx.x % blocks, blocks));
+    const int block = launched_key_block<config>(blockIdx.x % blocks, blocks);
+    if (block * config.Bc >= seq.rows_k) return;  // of a sequence that is shorter than others
+    Backward backward(params, seq, memory, block);
     if (threadIdx.x == 0) backward.init_barriers();
     __syncthreads();  // barriers stand
     // uniform over a warp, and the compiler may know it

@@ -45,29 +45,40 @@ struct BackwardWideSm90 : KeyBlock<config> {
         dv.clear();
         if (steps > 0) {
             ptx::mbarrier_wait(kv_full, 0);
+            this->clear_hidden_keys(0);
             Fragments<1, NT> s;
-            start_s(s);
+            start_s(0, s);
             ptx::wgmma_wait<0>();
             make_p(0, s);
 #pragma unroll 1
             for (int n = 0; n < steps - 1; ++n) {
                 const Left left_p = read_p(n);
-                start_s(s);
-                start_dv(dv, left_p);
+                start_s(n + 1, s);
+                start_dv(n, dv, left_p);
                 ptx::wgmma_wait<1>();
                 make_p(n + 1, s);
                 finish_dv(n, dv);
             }
-            start_dv(dv, read_p(steps - 1));
+            start_dv(steps - 1, dv, read_p(steps - 1));
             finish_dv(steps - 1, dv);
         }
         ptx::named_barrier(kBoth, kConsumerThreads);  // K and V have been read for the last time
         this->template store<config.head_dim_v>(dv, 1.0f, v, params.dv, 0);
     }
 
+    // What each consumer sees to before it uses a stage.
+    __device__ __forceinline__ void clear_q(int consumer, int n) const {
+        this->template clear_hidden_queries<Base::kColumns>(consumer, this->query_of(n), q + q_ring.stage * kBytesQ);
+    }
+    __device__ __forceinline__ void clear_dout(int consumer, int n) const {
+        this->template clear_hidden_queries<Base::kColumnsV>(consumer, this->query_of(n),
+                                                             dout + dout_ring.stage * kBytesDO);
+    }
+
     // S^T = K Q^T
-    __device__ __forceinline__ void start_s(Fragments<1, NT>& s) const {
+    __device__ __forceinline__ void start_s(int n, Fragments<1, NT>& s) const {
         q_ring.wait_full();
+        clear_q(0, n);
         pin(s);
         ptx::wgmma_fence();
         start_scores<config.element, padded(config, config.head_dim), config.Bc, config.Br>(s, k,
@@ -76,8 +87,9 @@ struct BackwardWideSm90 : KeyBlock<config> {
     }
 
     // dV += P^T dO
-    __device__ __forceinline__ void start_dv(Fragments<1, VT>& dv, const Left& left_p) const {
+    __device__ __forceinline__ void start_dv(int n, Fragments<1, VT>& dv, const Left& left_p) const {
         dout_ring.wait_full();
+        clear_dout(0, n);
         pin(dv);
         ptx::wgmma_fence();
         start_output<config.element, config.Br, NT>(dv, left_p, dout + dout_ring.stage * kBytesDO);
@@ -143,12 +155,13 @@ struct BackwardWideSm90 : KeyBlock<config> {
         dk.clear();
         if (steps > 0) {
             ptx::mbarrier_wait(kv_full, 0);
+            this->clear_hidden_keys(1);
             Fragments<1, NT> dp;
-            start_dp(dp);
+            start_dp(0, dp);
 #pragma unroll 1
             for (int n = 0; n < steps - 1; ++n) {
                 start_dk(n, dk, make_ds(n, dp));
-                start_dp(dp);
+                start_dp(n + 1, dp);
                 finish_dk<1>(dk);
             }
             start_dk(steps - 1, dk, make_ds(steps - 1, dp));
@@ -159,8 +172,9 @@ struct BackwardWideSm90 : KeyBlock<config> {
     }
 
     // dP^T = V dO^T
-    __device__ __forceinline__ void start_dp(Fragments<1, NT>& dp) const {
+    __device__ __forceinline__ void start_dp(int n, Fragments<1, NT>& dp) const {
         dout_ring.wait_full();
+        clear_dout(1, n);
         pin(dp);
         ptx::wgmma_fence();
         start_scores<config.element, padded(config, config.head_dim_v), config.Bc, config.Br>(
@@ -191,6 +205,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
     __device__ __forceinline__ void start_dk(int n, Fragments<1, KT>& dk, const Left& left_ds) {
         float* to = this->place_of_dq(n, 0, 8 * kFirstChunks);
         q_ring.wait_full();
+        clear_q(1, n);
         Fragments<1, 8 * (kChunks - kFirstChunks)> dq;
         start_dq(n, dq, kFirstChunks);
         pin(dk);

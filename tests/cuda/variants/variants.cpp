@@ -130,7 +130,7 @@ std::vector<Row> rows() {
     };
     add({}, planned);
     add({bias, mask, batch_invariant, loads}, planned);  // what Hopper's forward kernel serves
-    add({lengths, softcap, alibi, dropout}, planned);    // and its backward kernels,
+    add({softcap, alibi, dropout}, planned);             // and its backward kernels,
     // each head dimension with each mask
     add({}, [&](const Row& row) { return row[graphics_card] == kHopper && planned(row); });
     return list;

@@ -5,6 +5,7 @@
 
 #include "cuda/kernels/parts/query_gradient.h"
 #include "cuda/kernels/parts/ring.h"
+#include "cuda/kernels/parts/sequence_edges.h"
 #include "cuda/kernels/parts/swizzled_store.h"
 #include "cuda/kernels/parts/tile_copy.h"
 
@@ -82,28 +83,49 @@ struct KeyBlock {
 
     // One thread: K and V, then each block of Q with its LSE and of dO with its D.
     __device__ __forceinline__ void produce() {
-        const int b = static_cast<int>(seq.b);
+        const int b = static_cast<int>(seq.batch_row);
+        const int first_q = static_cast<int>(seq.first_q) - params.first_query;
+        const int first_k = static_cast<int>(seq.first_k) - params.first_key;
         if (steps == 0) return;
         ptx::mbarrier_arrive_expect(kv_full, kBytesK + kBytesV);
-        copy_tile(k, params.k_map, kv_full, kColumns, config.Bc, j0 - params.first_key, kv_head, b);
-        copy_tile(v, params.v_map, kv_full, kColumnsV, config.Bc, j0 - params.first_key, kv_head, b);
+        copy_tile(k, params.k_map, kv_full, kColumns, config.Bc, first_k + j0, kv_head, b);
+        copy_tile(v, params.v_map, kv_full, kColumnsV, config.Bc, first_k + j0, kv_head, b);
         for (int n = 0; n < steps; ++n) {
             const int head = head_of(n), i0 = query_of(n);
             const Index row = (head * params.units + seq.first_unit(params, config.packed, config.Br)) * config.Br + i0;
             q_ring.wait_empty();
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ + kBytesRow);
             copy_tile(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
-                      i0 - params.first_query, head, b);
+                      first_q + i0, head, b);
             ptx::tma_load_bytes(lse + q_ring.stage * kBytesRow, params.ws_lse + row, kBytesRow, q_ring.full_barrier());
             q_ring.advance();
             dout_ring.wait_empty();
             ptx::mbarrier_arrive_expect(dout_ring.full_barrier(), kBytesDO + kBytesRow);
             copy_tile(dout + dout_ring.stage * kBytesDO, params.dout_map, dout_ring.full_barrier(), kColumnsV,
-                      config.Br, i0 - params.first_query, head, b);
+                      config.Br, first_q + i0, head, b);
             ptx::tma_load_bytes(D + dout_ring.stage * kBytesRow, params.ws_D + row, kBytesRow,
                                 dout_ring.full_barrier());
             dout_ring.advance();
         }
+    }
+
+    // A consumer, where lengths lie in device memory: K and V, once they have come, then Q or dO of step n.
+    static constexpr bool kLengthsDiffer = config.packed || config.seqused;
+    __device__ __forceinline__ void clear_hidden_keys(int consumer) const {
+        if constexpr (!kLengthsDiffer) return;
+        const int first = seq.first_key<config>(0), end = seq.seqlen_q > 0 ? seq.end_key<config>(seq.seqlen_q) : 0;
+        if (first <= j0 && end >= j0 + config.Bc) return;
+        clear_outside<config.Bc, kColumns>(k, j0, first, end);
+        clear_outside<config.Bc, kColumnsV>(v, j0, first, end);
+        publish(consumer);
+    }
+    template <int kTileColumns>
+    __device__ __forceinline__ void clear_hidden_queries(int consumer, int i0, unsigned tile) const {
+        if constexpr (!kLengthsDiffer) return;
+        const int first = seq.first_query<config>(0), end = seq.end_query<config>(seq.seqlen_k);
+        if (first <= i0 && end >= i0 + config.Br) return;
+        clear_outside<config.Br, kTileColumns>(tile, i0, first, end);
+        publish(consumer);
     }
 
     // One thread of a deterministic pass: waits for this block's turn at each unit of dQ and passes it on, so that the

@@ -20,12 +20,10 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int first, int end) {
             ptx::store_shared(tile + c * kRows * 2 + first * kChunk * 2 + n * 16, make_uint4(0, 0, 0, 0));
 }
 
-// What a consumer wrote, to the products that it starts. Barriers 1 to `consumers` are those of the turns.
-template <KernelConfig config>
+// What a consumer wrote, to the products that it starts. Each has a barrier of its own, past those that kernels use.
 __device__ __forceinline__ void publish(int consumer) {
-    constexpr int kConsumers = config.warps / 4 - 1;
     ptx::fence_async_proxy();
-    ptx::named_barrier(1 + kConsumers + consumer, 128);
+    ptx::named_barrier(12 + consumer, 128);
 }
 
 // Queries of the next sequence would take part in what the rows of a warp decide together. `own_q`: this consumer's 64.
@@ -34,7 +32,7 @@ __device__ __forceinline__ void clear_queries(const QueryTile<config>& tile, int
     const int own = tile.i1 - tile.i0 - consumer * 64;
     if (own >= 64) return;
     clear_rows<config.Br, chunk_columns(config.head_dim)>(own_q, own > 0 ? own : 0, 64);
-    publish<config>(consumer);
+    publish(consumer);
 }
 
 // V of keys that no query of the sequence sees would make 0 * V a NaN. All consumers write the same zeros into block n.
@@ -46,7 +44,15 @@ __device__ __forceinline__ void clear_hidden_values(const QueryTile<config>& til
     if (first <= 0 && end >= config.Bc) return;
     clear_rows<config.Bc, chunk_columns(config.head_dim_v)>(v, 0, first);
     clear_rows<config.Bc, chunk_columns(config.head_dim_v)>(v, end, config.Bc);
-    publish<config>(consumer);
+    publish(consumer);
+}
+
+// Backward: rows of a block, from row `row` of the sequence on, outside [first, end), of two tiles at once: keys that
+// no query sees, or queries that see no key, would make 0 * NaN of what lies there. Consumers write the same zeros.
+template <int kRows, int kColumns>
+__device__ __forceinline__ void clear_outside(unsigned tile, int row, int first, int end) {
+    clear_rows<kRows, kColumns>(tile, 0, smaller(first - row, kRows));
+    clear_rows<kRows, kColumns>(tile, end > row ? end - row : 0, kRows);
 }
 
 }  // namespace flashtile
