@@ -116,10 +116,13 @@ struct GradientTile {
         const float* D = lse + 2 * config.Br;
 
         BiasAndMask<config, MT, NT> bias_and_mask;
-        bias_and_mask.load(params, seq, place);
+        // ahead of the product, unless registers are short
+        constexpr bool kAhead = !config.softcap && !(config.mask && config.bias != BiasElement::none);
+        if constexpr (kAhead) bias_and_mask.load(params, seq, place);
         typename ScoreGrid::Accumulators s;
         dot_products<M, padded(config, config.head_dim), kPitchQ, kPitchQ>(s, q_stage(stage) + row0 * kPitchQ,
                                                                            k + column0 * kPitchQ);
+        if constexpr (!kAhead) bias_and_mask.load(params, seq, place);
         typename ScoreGrid::Accumulators derivative;
         if constexpr (config.scale_first) {
             each_score<MT, NT>([&](int m, int n, int e) { s.c[m][n][e] *= params.scale; });
