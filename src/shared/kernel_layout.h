@@ -49,17 +49,28 @@ constexpr int kChunk = 64;
 constexpr int chunk_columns(int columns) {
     return round_up(columns, kChunk);
 }
-constexpr int kMostBarriers = 192;  // bytes of them, and of what is handed on beside them
+constexpr int kMostBarriers = 256;  // bytes of them, and of what is handed on beside them
 
 // Hopper's forward: the next tile's Q has a place of its own where there is one.
 constexpr int query_stages(const KernelConfig& c) {
     return larger(c.head_dim, c.head_dim_v) <= 128 ? 2 : 1;
 }
 
+// Hopper's forward: warpgroups that own 64 queries each.
+constexpr int forward_consumers(const KernelConfig& c) {
+    return c.Br / 64;
+}
+
+// Hopper's forward with dropout: two blocks' draws, a bit for each probability, 16 pairs of them a word of a lane.
+constexpr int kDropoutStages = 2;
+constexpr int dropout_bytes(const KernelConfig& c) {
+    return c.dropout ? kDropoutStages * forward_consumers(c) * 128 * round_up(c.Bc / 4, 16) / 16 * 4 : 0;
+}
+
 // The stages of Q, of K and V, barriers; and what aligning the start to 1024 bytes may take.
 constexpr int forward_sm90_shared_bytes(const KernelConfig& c) {
     const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
-    return 2 * (query_stages(c) * c.Br * d + c.stages * c.Bc * (d + dv)) + kMostBarriers + 1024;
+    return 2 * (query_stages(c) * c.Br * d + c.stages * c.Bc * (d + dv)) + kMostBarriers + dropout_bytes(c) + 1024;
 }
 
 // What backward keeps of a row beside Q and dO: LSE in log2 and in natural units, D.

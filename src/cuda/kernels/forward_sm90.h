@@ -24,7 +24,7 @@ struct ForwardSm90 {
     using M = Math<config.element>;
     using Scalar = typename M::Scalar;
     using Tile = QueryTile<config>;
-    static constexpr int kConsumers = config.warps / 4 - 1;
+    static constexpr int kConsumers = forward_consumers(config);
     static constexpr int kColumns = chunk_columns(config.head_dim), kColumnsV = chunk_columns(config.head_dim_v);
     static constexpr int NT = config.Bc / 8, OT = kColumnsV / 8;
     static constexpr int kQueryStages = query_stages(config);
@@ -32,9 +32,16 @@ struct ForwardSm90 {
     static constexpr int kBytesK = config.Bc * kColumns * 2, kBytesV = config.Bc * kColumnsV * 2;
     static constexpr bool kLengthsDiffer = config.packed || config.seqused;
     // Registers a thread: the launch gives all the same, the producer hands most of its own on.
-    static constexpr int kProducerRegisters = kConsumers == 2 ? (kLengthsDiffer ? 56 : 40) : 32;
-    static constexpr int kConsumerRegisters = kConsumers == 2 ? (kLengthsDiffer ? 224 : 232) : 160;
-    static_assert(config.Br == 64 * kConsumers, "");
+    // The warps that draw for dropout: a warpgroup, or those that the producer leaves idle.
+    static constexpr bool kDrawersApart = config.warps == 4 * (kConsumers + 2);
+    static constexpr int kDrawers = !config.dropout ? 0 : (kDrawersApart ? 4 : 3);
+    static constexpr int kDrawerRegisters = 56;
+    static constexpr int kProducerRegisters = kConsumers > 2
+                                                  ? 32
+                                                  : ((config.dropout ? !kDrawersApart : kLengthsDiffer) ? 56 : 40);
+    static constexpr int kConsumerRegisters = kConsumers > 2 ? 160
+                                                             : (kDrawersApart ? 208 : (504 - kProducerRegisters) / 2);
+    static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
     // bf16's P reaches as far as fp32's exponents do, so that maxima of later blocks need not be looked for.
     static constexpr bool kSkipsMaximum = config.element == Element::bf16 && config.lazy_rescale && !config.scale_first;
 
@@ -46,24 +53,30 @@ struct ForwardSm90 {
     const KernelParams& params;
     unsigned q, k, v;  // shared addresses
     unsigned slots;    // likewise, one a stage of Q
+    unsigned kept;     // likewise, of dropout's stages
     Ring<kQueryStages> q_ring;
     Ring<config.stages> k_ring, v_ring;
+    Ring<kDropoutStages> kept_ring;
+    using Kept = KeptBits<NT>;
 
     __device__ __forceinline__ ForwardSm90(const KernelParams& p, unsigned memory)
         : params(p), q(memory), k(q + kQueryStages * kBytesQ), v(k + config.stages * kBytesK) {
         unsigned barriers = v + config.stages * kBytesV;
         barriers = q_ring.place(barriers);
         barriers = k_ring.place(barriers);
-        slots = v_ring.place(barriers);
+        barriers = v_ring.place(barriers);
+        slots = config.dropout ? kept_ring.place(barriers) : barriers;
+        kept = slots + kQueryStages * 16;
     }
 
     // Each warp says that it is done with a stage of Q, one elected thread of each consumer that its warpgroup is with
     // one of K or V.
     __device__ __forceinline__ void init_barriers() const {
         for (int n = 0; n < kQueryStages; ++n) TileSlot{}.write(slots + n * 16);
-        q_ring.init(kConsumers * 4);
+        q_ring.init(kConsumers * 4 + kDrawers);
         k_ring.init(kConsumers);
         v_ring.init(kConsumers);
+        if constexpr (config.dropout) kept_ring.init(kConsumers * 4, kDrawers);
         ptx::fence_mbarrier_init();
     }
 
@@ -129,6 +142,42 @@ struct ForwardSm90 {
         return before;
     }
 
+    // Dropout has warps of its own: Philox takes as long as the softmax, and would be added to it in the consumers,
+    // each of which waits for its own. They draw for the warps of all consumers in turn, a block ahead of them.
+    __device__ __forceinline__ void draw(int drawer) {
+        while (true) {
+            q_ring.wait_full();
+            const TileSlot now = TileSlot::read(slot());
+            if (now.number.head == TileSlot::kEnd) return;
+            if (now.number.head != TileSlot::kBlank) {
+                const Tile tile(params, now.number);
+                const Dropout dropout = dropout_of(params, tile.seq);
+#pragma unroll 1
+                for (int n = 0; n < tile.blocks; ++n) {
+                    kept_ring.wait_empty();
+#pragma unroll 1
+                    for (int warp = drawer; warp < kConsumers * 4; warp += kDrawers)
+                        Kept::draw(dropout, params, {tile.i0 + warp * 16, tile.key_of(n)}, kept_place(warp));
+                    __syncwarp();
+                    if (lane_id() == 0) ptx::mbarrier_arrive(kept_ring.full_barrier());
+                    kept_ring.advance();
+                }
+            }
+            release_query();
+        }
+    }
+    // Of a consumers' warp, counted through all of them.
+    __device__ __forceinline__ unsigned kept_place(int warp) const {
+        return kept + (kept_ring.stage * kConsumers * 4 + warp) * Kept::kBytes;
+    }
+    __device__ __forceinline__ void drop(int consumer, typename M::template Left<1, NT>& p) {
+        kept_ring.wait_full();
+        Kept::drop(p, kept_place(consumer * 4 + static_cast<int>(warp_id() % 4)));
+        __syncwarp();
+        if (lane_id() == 0) kept_ring.release();
+        kept_ring.advance();
+    }
+
     __device__ __forceinline__ void consume(int consumer) {
         if (consumer == kConsumers - 1) pass_turn(consumer);  // the first turn is the first one's
         while (true) {
@@ -155,8 +204,6 @@ struct ForwardSm90 {
         typename M::template Left<1, NT> p;
         Softmax<1, config.scale_first> softmax;
         float factor[2] = {0.0f, 0.0f};
-        const Dropout dropout = config.dropout ? dropout_of(params, tile.seq) : Dropout{};
-        KeptPairs<NT> kept;
         // Short tiles of few columns lose more by keeping in step than turns gain.
         const bool turns = kColumns > 64 || tile.blocks >= 12;
         bool sound = true;
@@ -172,7 +219,6 @@ struct ForwardSm90 {
             start(s, own_q);
             accumulate(o, p);
             if (turns) pass_turn(consumer);
-            if constexpr (config.dropout) kept.draw(dropout, params, place_of(tile, consumer, n));
             ptx::wgmma_wait<1>();
             pin(s);
             if (elected) k_ring.release();
@@ -184,20 +230,19 @@ struct ForwardSm90 {
             v_ring.advance();
             softmax.rescale(o);
             p = M::left_of(s);
-            if constexpr (config.dropout) kept.apply(p);
+            if constexpr (config.dropout) drop(consumer, p);
         };
         if (tile.blocks > 0) {
             if constexpr (config.packed) clear_queries<config>(tile, consumer, own_q);
             k_ring.wait_full();
             start(s, own_q);
-            if constexpr (config.dropout) kept.draw(dropout, params, place_of(tile, consumer, 0));
             ptx::wgmma_wait<0>();
             pin(s);
             if (elected) k_ring.release();
             k_ring.advance();
             exponentiate<false>(tile, consumer, 0, s, softmax);
             p = M::left_of(s);
-            if constexpr (config.dropout) kept.apply(p);
+            if constexpr (config.dropout) drop(consumer, p);
             int n = 1;
 #pragma unroll 1
             for (; n < tile.blocks && !(kSkips && softmax.anchored()); ++n) step.template operator()<false>(n);
@@ -342,9 +387,15 @@ __device__ __forceinline__ void forward_sm90(const KernelParams& params) {
     __syncthreads();  // barriers stand
     // uniform over a warp, and the compiler may know it
     const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
-    if (warpgroup == Forward::kConsumers) {
+    const int warp = __shfl_sync(~0u, static_cast<int>(warp_id()), 0) - 4 * Forward::kConsumers;  // past the consumers'
+    if (Forward::kDrawersApart && warpgroup > Forward::kConsumers) {
+        ptx::registers_give_back<Forward::kDrawerRegisters>();
+        if constexpr (config.dropout) forward.draw(warp - 4);
+    } else if (warpgroup == Forward::kConsumers) {
         ptx::registers_give_back<Forward::kProducerRegisters>();
         if (threadIdx.x == Forward::kConsumers * 128) forward.produce();
+        if constexpr (config.dropout && !Forward::kDrawersApart)
+            if (warp > 0) forward.draw(warp - 1);
     } else {
         ptx::registers_take<Forward::kConsumerRegisters>();
         forward.consume(warpgroup);

@@ -30,12 +30,12 @@ inline constexpr Tile kForwardShort[] = {
     {256, 128, 80, 12, 2, 1, "O takes 128 registers a lane; 226 KB of shared memory"},
 };
 
-// With dropout: which scores are dropped is drawn before the scores are there, and takes registers.
+// With dropout other warps draw: a warpgroup of their own, which leaves 208 registers a lane for each of two consumers.
 inline constexpr Tile kForwardDropout[] = {
-    {64, 192, 80, 16, 4, 1, "three consumers, as without; of 160 registers a lane what is kept takes 20"},
-    {128, 128, 128, 12, 2, 1, "two consumers with 232 registers, of which what is kept takes 32"},
-    {192, 128, 80, 12, 2, 1, "O takes 96 registers a lane"},
-    {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane, and draws take some"},
+    {64, 128, 128, 16, 4, 1, "two consumers"},
+    {128, 128, 128, 16, 2, 1, "two consumers"},
+    {192, 128, 80, 16, 2, 1, "O takes 96 registers a lane"},
+    {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane, which leaves none for a fourth warpgroup"},
 };
 
 // dQ is 64 x 64 for each of two consumers; wider ones share the same 64 keys (backward_wide_sm90.h).

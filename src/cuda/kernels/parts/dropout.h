@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/kernels/parts/scores.h"
+#include "cuda/kernels/ptx/shared_memory.h"
 #include "shared/philox.h"
 
 namespace flashtile {
@@ -44,33 +45,39 @@ __device__ __forceinline__ void each_dropped(const Dropout& dropout, const Kerne
     });
 }
 
-// Which probabilities are kept, as masks for P as Hopper's products take it: pairs of 16 bits, of which one instruction
-// compares both draws. They can be drawn before there are scores, and so under the product that computes them. l is the
-// sum of what P was before.
+// Which probabilities are kept, for P as Hopper's products take it, pairs of 16 bits: one warp draws a bit for each,
+// and another, which holds the probabilities, drops. l is the sum of what P was before.
 template <int NT>
-struct KeptPairs {
-    unsigned mask[NT / 2][4];
+struct KeptBits {
+    static constexpr int kPairs = 2 * NT, kWords = (kPairs + 15) / 16;  // of a lane; a word is 16 pairs
+    static constexpr int kBytes = kWords * 128;                         // of a warp
 
-    __device__ __forceinline__ void draw(const Dropout& dropout, const KernelParams& p, const Place& place) {
-#pragma unroll
-        for (auto& square : mask)
-#pragma unroll
-            for (unsigned& pair : square) pair = 0;
-        // Never so, but where draws began ptxas would otherwise choose: before the product, with the tensor cores idle.
-        if (dropout.threshold == 0) return;
+    // This lane's words, to the warp's place in shared memory.
+    __device__ static __forceinline__ void draw(const Dropout& dropout, const KernelParams& p, const Place& place,
+                                                unsigned warp_place) {
         const unsigned least = (dropout.threshold - 1) * 0x10001u;  // of no kept draw
+        unsigned bits[kWords] = {};
         each_draw<1, NT>(dropout, p, place, [&](int, int n, int half, unsigned word) {
-            // 1 if kept, else 0; the multiplier, which is less busy than other units, makes a mask of it
+            // one instruction compares both draws: 1 if kept, else 0; the first pair ends up highest
             const unsigned kept = __viaddmin_u16x2(__vmaxu2(word, least), __vneg2(least), 0x10001u);
-            mask[n / 2][n % 2 * 2 + half] = kept * 0xFFFFu;
+            unsigned& to = bits[(2 * n + half) / 16];
+            to = 2 * to + kept;
         });
+#pragma unroll
+        for (int w = 0; w < kWords; ++w)
+            ptx::store_shared(warp_place + (w * 32 + lane_id()) * 4,
+                              bits[w] << (w * 16 + 16 > kPairs ? 16 - kPairs % 16 : 0));
     }
+
     template <class Left>
-    __device__ __forceinline__ void apply(Left& p) const {
+    __device__ static __forceinline__ void drop(Left& p, unsigned warp_place) {
+        unsigned bits[kWords];
 #pragma unroll
-        for (int k = 0; k < NT / 2; ++k)
+        for (int w = 0; w < kWords; ++w) bits[w] = ptx::load_shared_word(warp_place + (w * 32 + lane_id()) * 4);
 #pragma unroll
-            for (int pair = 0; pair < 4; ++pair) p.a[0][k][pair] &= mask[k][pair];
+        for (int pair = 0; pair < kPairs; ++pair)
+            // the highest bit of either half, all over its half
+            p.a[0][pair / 4][pair % 4] &= __byte_perm(bits[pair / 16] << pair % 16, 0, 0xBB99);
     }
 };
 

@@ -18,10 +18,10 @@ struct Ring {
         empty = address + kStages * 8;
         return empty + kStages * 8;
     }
-    // One arrival fills a stage, beside the bytes; `consumers` empty it.
-    __device__ __forceinline__ void init(unsigned consumers) const {
+    // `producers` arrivals fill a stage, beside the bytes; `consumers` empty it.
+    __device__ __forceinline__ void init(unsigned consumers, unsigned producers = 1) const {
         for (int n = 0; n < kStages; ++n) {
-            ptx::mbarrier_init(full + n * 8, 1);
+            ptx::mbarrier_init(full + n * 8, producers);
             ptx::mbarrier_init(empty + n * 8, consumers);
         }
     }

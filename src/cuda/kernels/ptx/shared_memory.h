@@ -12,6 +12,12 @@ __device__ __forceinline__ void store_shared(unsigned address, const uint4& x) {
                  : "memory");
 }
 
+__device__ __forceinline__ unsigned load_shared_word(unsigned address) {
+    unsigned x;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
+    return x;
+}
+
 __device__ __forceinline__ float2 load_shared_pair(unsigned address) {
     float2 x;
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
