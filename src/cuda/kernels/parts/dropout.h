@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/kernels/parts/scores.h"
+#include "cuda/kernels/ptx/permute.h"
 #include "cuda/kernels/ptx/shared_memory.h"
 #include "shared/philox.h"
 
@@ -77,7 +78,7 @@ struct KeptBits {
 #pragma unroll
         for (int pair = 0; pair < kPairs; ++pair)
             // the highest bit of either half, all over its half
-            p.a[0][pair / 4][pair % 4] &= __byte_perm(bits[pair / 16] << pair % 16, 0, 0xBB99);
+            p.a[0][pair / 4][pair % 4] &= ptx::permute(bits[pair / 16] << pair % 16, 0xBB99);
     }
 };
 
