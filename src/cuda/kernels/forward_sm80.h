@@ -132,14 +132,15 @@ struct ForwardSm80 {
             int stage = 0;
 #pragma unroll 1
             for (int n = 0; n < blocks; ++n) {
+                const int j0 = key_of(n);
+                const bool sees = sees_any(warp_i0, warp_i1, j0);
+                if (sees) bias_and_mask.load(params, seq, {warp_i0, j0});  // the wait and the product hide it
                 ptx::cp_async_wait<config.stages - 2>();
                 __syncthreads();  // block n has come, and none still reads the stage that is filled next
                 const int ahead = n + config.stages - 1, other = stage == 0 ? config.stages - 1 : stage - 1;
                 if (ahead < blocks) load_keys(other, key_of(ahead)), load_values(other, key_of(ahead));
                 ptx::cp_async_commit();
-                const int j0 = key_of(n);
-                if (sees_any(warp_i0, warp_i1, j0)) {
-                    bias_and_mask.load(params, seq, {warp_i0, j0});
+                if (sees) {
                     scores(warp_q, stage, s);
                     accumulate(warp_i0, warp_i1, stage, j0, s, bias_and_mask, softmax, o);
                 }
