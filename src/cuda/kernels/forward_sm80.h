@@ -100,6 +100,7 @@ struct ForwardSm80 {
             load_queries();
         }
         Fragments<MT, NT> s;
+        BiasAndMask<config, MT, NT> bias_and_mask;
         if constexpr (config.stages == 1) {
             // One buffer each: V comes while S is computed, the next K while P V is.
             if (blocks > 0) load_keys(0, key_of(0));
@@ -112,12 +113,15 @@ struct ForwardSm80 {
                 __syncthreads();  // K has come for every thread, and none still reads V
                 load_values(0, j0);
                 ptx::cp_async_commit();
-                if (sees) scores(warp_q, 0, s);
+                if (sees) {
+                    bias_and_mask.load(params, seq, {warp_i0, j0});
+                    scores(warp_q, 0, s);
+                }
                 ptx::cp_async_wait<0>();
                 __syncthreads();  // V has come for every thread, and none still reads K
                 if (n + 1 < blocks) load_keys(0, key_of(n + 1));
                 ptx::cp_async_commit();
-                if (sees) accumulate(warp_i0, warp_i1, 0, j0, s, softmax, o);
+                if (sees) accumulate(warp_i0, warp_i1, 0, j0, s, bias_and_mask, softmax, o);
             }
         } else {
 #pragma unroll
@@ -128,15 +132,17 @@ struct ForwardSm80 {
             int stage = 0;
 #pragma unroll 1
             for (int n = 0; n < blocks; ++n) {
+                const int j0 = key_of(n);
+                const bool sees = sees_any(warp_i0, warp_i1, j0);
+                if (sees) bias_and_mask.load(params, seq, {warp_i0, j0});  // the wait and the product hide it
                 ptx::cp_async_wait<config.stages - 2>();
                 __syncthreads();  // block n has come, and none still reads the stage that is filled next
                 const int ahead = n + config.stages - 1, other = stage == 0 ? config.stages - 1 : stage - 1;
                 if (ahead < blocks) load_keys(other, key_of(ahead)), load_values(other, key_of(ahead));
                 ptx::cp_async_commit();
-                const int j0 = key_of(n);
-                if (sees_any(warp_i0, warp_i1, j0)) {
+                if (sees) {
                     scores(warp_q, stage, s);
-                    accumulate(warp_i0, warp_i1, stage, j0, s, softmax, o);
+                    accumulate(warp_i0, warp_i1, stage, j0, s, bias_and_mask, softmax, o);
                 }
                 stage = stage == config.stages - 1 ? 0 : stage + 1;
             }
@@ -157,12 +163,13 @@ struct ForwardSm80 {
 
     // Lines 9 and 10: the online softmax, O = diag(alpha) O + P V.
     __device__ __forceinline__ void accumulate(int warp_i0, int warp_i1, int stage, int j0, Fragments<MT, NT>& s,
+                                               const BiasAndMask<config, MT, NT>& bias_and_mask,
                                                Softmax<MT, config.scale_first>& softmax, Fragments<MT, OT>& o) const {
         const Place place{warp_i0, j0};
         const float factor = params.scale_log2;
         if constexpr (config.scale_first) {
             each_score<MT, NT>([&](int m, int n, int e) { s.c[m][n][e] *= params.scale; });
-            ScoreModifier<config>::make(params, seq).template apply<false>(s, params, seq, place, s);
+            ScoreModifier<config>::make(params, seq).template apply<false>(s, params, seq, place, bias_and_mask, s);
         }
         if (!band_covers<config>(seq, warp_i0, warp_i1, j0, j0 + config.Bc)) apply_band<config>(s, seq, place);
 
@@ -174,10 +181,15 @@ struct ForwardSm80 {
         if constexpr (config.dropout)
             each_dropped<MT, NT>(dropout_of(params, seq), params, place,
                                  [&](int m, int n, int e) { s.c[m][n][e] = 0.0f; });
-        if constexpr (ScoreModifier<config>::kMayHide)  // V of a key that is hidden from all rows reads as zero
-            M::template product_from_registers<kPitchV>(o, M::left_of(s), tiles.v_stage(stage), seen);
-        else
-            M::template product_from_registers<kPitchV>(o, M::left_of(s), tiles.v_stage(stage), KeepAll{});
+        const auto add_values = [&](const auto& keep) {
+            M::template product_from_registers<kPitchV>(o, M::left_of(s), tiles.v_stage(stage), keep);
+        };
+        bool all_seen = true;
+        if constexpr (ScoreModifier<config>::kMayHide) {
+            all_seen = seen.all();
+            if (!all_seen) add_values(seen);  // V of a key that is hidden from all rows reads as zero
+        }
+        if (all_seen) add_values(KeepAll{});
     }
 
     // Lines 12 to 15: O = O / l, the only division; LSE = m + log l. A query that saw no key has l = 0.

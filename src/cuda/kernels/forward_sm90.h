@@ -320,7 +320,7 @@ struct ForwardSm90 {
         const Place place = place_of(tile, consumer, n);
         if constexpr (config.scale_first) {
             each_score<1, NT>([&](int m, int t, int e) { s.c[m][t][e] *= params.scale; });
-            ScoreModifier<config>::make(params, tile.seq).template apply<false>(s, params, tile.seq, place, s);
+            ScoreModifier<config>::make(params, tile.seq).template apply<false>(s, params, tile.seq, place, {}, s);
         }
         // after a block in which every row saw a key, only a band's left side hides any
         constexpr bool kMayHide = !kAnchored || config.window;

@@ -115,13 +115,19 @@ struct GradientTile {
         const float* lse = statistics + stage * kRowStatistics * config.Br + row0;
         const float* D = lse + 2 * config.Br;
 
+        BiasAndMask<config, MT, NT> bias_and_mask;
+        // ahead of the product, unless registers are short
+        constexpr bool kAhead = !config.softcap && !(config.mask && config.bias != BiasElement::none);
+        if constexpr (kAhead) bias_and_mask.load(params, seq, place);
         typename ScoreGrid::Accumulators s;
         dot_products<M, padded(config, config.head_dim), kPitchQ, kPitchQ>(s, q_stage(stage) + row0 * kPitchQ,
                                                                            k + column0 * kPitchQ);
+        if constexpr (!kAhead) bias_and_mask.load(params, seq, place);
         typename ScoreGrid::Accumulators derivative;
         if constexpr (config.scale_first) {
             each_score<MT, NT>([&](int m, int n, int e) { s.c[m][n][e] *= params.scale; });
-            Modifier::make(params, seq).template apply<config.softcap>(s, params, seq, place, derivative);
+            Modifier::make(params, seq)
+                .template apply<config.softcap>(s, params, seq, place, bias_and_mask, derivative);
         }
         const bool covered =
             band_covers<config>(seq, place.i0, smaller(place.i0 + MT * 16, seq.seqlen_q), place.j0, place.j0 + NT * 8);
@@ -184,14 +190,9 @@ struct GradientTile {
         const unsigned* bits;
         __device__ __forceinline__ uint2 masks(int k) const {
             const unsigned sixteen = bits[k / 2] >> (k % 2 * 16) >> (lane_id() % 4 * 2);
-            return make_uint2(pair(sixteen), pair(sixteen >> 8));
+            return make_uint2(pair_mask(sixteen), pair_mask(sixteen >> 8));
         }
         __device__ __forceinline__ bool row(int k) const { return (bits[k / 32] >> (k % 32) & 1) != 0; }
-
-    private:
-        __device__ static __forceinline__ unsigned pair(unsigned x) {
-            return ((x & 1) != 0 ? 0xFFFFu : 0u) | ((x & 2) != 0 ? 0xFFFF0000u : 0u);
-        }
     };
     __device__ __forceinline__ unsigned* seen(int parity) const {
         return seen_bits + parity * (round_up(config.Bc, 32) / 32);
@@ -206,8 +207,7 @@ private:
 #pragma unroll
         for (int n = 0; n < ScoreGrid::NT; ++n) {
             const int column = column0 + Place::column(n, 0);
-            const unsigned pair = (columns.mask[n] & 1) | (columns.mask[n] >> 16 & 1) << 1;
-            if (pair != 0) atomicOr(seen(parity) + column / 32, pair << column % 32);
+            if (columns.pair(n) != 0) atomicOr(seen(parity) + column / 32, columns.pair(n) << column % 32);
         }
     }
 };

@@ -2,86 +2,51 @@
 // mask, then the band and the sequence's end (docs/semantics.md). Scores are in natural units here.
 #pragma once
 
-#include "cuda/kernels/parts/element.h"
+#include "cuda/kernels/parts/bias_and_mask.h"
 #include "cuda/kernels/parts/sequence.h"
+#include "cuda/kernels/parts/softcap.h"
 
 namespace flashtile {
 
 constexpr float kLog2e = 1.4426950408889634f;
-
-__device__ __forceinline__ float infinity() {
-    return __int_as_float(0x7f800000);
-}
 
 // Where running maxima start: just above kHiddenScore in log2 units. A score at or below kHiddenScore then never
 // becomes a maximum, 2^(s - m) is exactly 0 for it, a row of nothing else ends with l = 0, and no -inf - -inf can
 // arise.
 constexpr float kLeastMaximum = kHiddenScore * kLog2e * 0.999999f;
 
-// One warp's place in the matrix of scores: its first row and its first column.
-struct Place {
-    int i0, j0;
-
-    // Rows and columns of this lane's accumulators, relative to i0 and j0.
-    __device__ static __forceinline__ int row(int m, int e) {
-        return m * 16 + static_cast<int>(lane_id() / 4) + e / 2 * 8;
-    }
-    __device__ static __forceinline__ int column(int n, int e) {
-        return n * 8 + static_cast<int>(lane_id() % 4) * 2 + e % 2;
-    }
-};
-
-// Calls body(m, n, e) for every accumulator of this lane.
-template <int MT, int NT, class Body>
-__device__ __forceinline__ void each_score(Body body) {
-#pragma unroll
-    for (int m = 0; m < MT; ++m)
-#pragma unroll
-        for (int n = 0; n < NT; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) body(m, n, e);
-}
-
 __device__ __forceinline__ int clamp_to_int(Index x) {
     constexpr Index kFar = 1 << 30;
     return static_cast<int>(x < -kFar ? -kFar : (x > kFar ? kFar : x));
 }
 
-// What a head adds to its scores, beside the band.
+// What is done to a head's scores, beside the band.
 template <KernelConfig config>
 struct ScoreModifier {
-    using Scalar = typename Math<config.element>::Scalar;
-
     float slope = 0.0f;
-    const char* bias = nullptr;
-    const unsigned char* mask = nullptr;
 
     __device__ static __forceinline__ ScoreModifier make(const KernelParams& p, const Sequence& s) {
         ScoreModifier modifier;
         if constexpr (config.alibi)
             modifier.slope =
                 static_cast<const float*>(p.slopes.data)[s.b * p.slopes.stride_batch + s.h * p.slopes.stride_head];
-        if constexpr (config.bias != BiasElement::none)
-            modifier.bias = static_cast<const char*>(p.bias.data) +
-                            (s.b * p.bias.stride_batch + s.h * p.bias.stride_head) * kBiasBytes;
-        if constexpr (config.mask)
-            modifier.mask =
-                static_cast<const unsigned char*>(p.mask.data) + s.b * p.mask.stride_batch + s.h * p.mask.stride_head;
         return modifier;
     }
 
     // Scores may hide keys from some rows beyond what the band says.
-    static constexpr bool kMayHide = config.mask || config.bias != BiasElement::none;
+    static constexpr bool kMayHide = kHasBiasOrMask<config>;
 
     // s = scale q.k on entry. Where kDerivative, `derivative` receives softcap's 1 - tanh^2.
     template <bool kDerivative, int MT, int NT>
     __device__ __forceinline__ void apply(Fragments<MT, NT>& s, const KernelParams& p, const Sequence& seq,
-                                          const Place& place, Fragments<MT, NT>& derivative) const {
+                                          const Place& place, const BiasAndMask<config, MT, NT>& bias_and_mask,
+                                          Fragments<MT, NT>& derivative) const {
         if constexpr (config.softcap) {
             const float inverse = 1.0f / p.softcap;
             each_score<MT, NT>([&](int m, int n, int e) {
-                const float t = tanhf(s.c[m][n][e] * inverse);
-                s.c[m][n][e] = t * p.softcap;
+                float& x = s.c[m][n][e];
+                x = capped<config.element>(x, p.softcap, inverse);
+                const float t = x * inverse;
                 if constexpr (kDerivative) derivative.c[m][n][e] = 1.0f - t * t;
             });
         }
@@ -92,27 +57,8 @@ struct ScoreModifier {
                 s.c[m][n][e] -= slope * static_cast<float>(d < 0 ? -d : d);
             });
         }
-        if constexpr (kMayHide) {
-            each_score<MT, NT>([&](int m, int n, int e) {
-                const int i = place.i0 + Place::row(m, e), j = place.j0 + Place::column(n, e);
-                float& x = s.c[m][n][e];
-                if (i >= seq.seqlen_q || j >= seq.seqlen_k) {
-                    x = -infinity();
-                    return;
-                }
-                if constexpr (config.bias == BiasElement::fp32)
-                    x += reinterpret_cast<const float*>(bias)[i * p.bias.stride_row + j * p.bias.stride_col];
-                if constexpr (config.bias == BiasElement::same)
-                    x += Math<config.element>::to_float(
-                        reinterpret_cast<const Scalar*>(bias)[i * p.bias.stride_row + j * p.bias.stride_col]);
-                if constexpr (config.mask)
-                    if (mask[i * p.mask.stride_row + j * p.mask.stride_col] == 0) x = -infinity();
-            });
-        }
+        if constexpr (kMayHide) bias_and_mask.apply(s, seq, place);
     }
-
-private:
-    static constexpr int kBiasBytes = config.bias == BiasElement::fp32 ? 4 : static_cast<int>(sizeof(Scalar));
 };
 
 // True if no score of rows [i0, i1) and columns [j0, j1) needs apply_band.
@@ -171,33 +117,36 @@ __device__ __forceinline__ void apply_band_transposed(Fragments<1, NT>& s, const
     }
 }
 
-// For every pair of columns that this lane holds, which of them any row of the warp sees, as masks for 16-bit pairs:
-// the pairs of keys that a register of V's (or K's) fragments holds.
+// Of a pair's two bits, the mask for a register of two 16-bit values.
+__device__ __forceinline__ unsigned pair_mask(unsigned bits) {
+    return ((bits & 1) != 0 ? 0xFFFFu : 0u) | ((bits & 2) != 0 ? 0xFFFF0000u : 0u);
+}
+
+// Which of the columns that this lane holds any row of the warp sees, and so which keys' rows of V (or K) are read.
 template <int MT, int NT>
 struct SeenColumns {
-    unsigned mask[NT];
+    static_assert(2 * NT <= 32, "");
+    unsigned bits;  // two a tile of 8 columns
 
     __device__ __forceinline__ void find(const Fragments<MT, NT>& s) {
-#pragma unroll
-        for (int n = 0; n < NT; ++n) {
-            unsigned seen = 0;
-#pragma unroll
-            for (int m = 0; m < MT; ++m)
-#pragma unroll
-                for (int e = 0; e < 4; ++e)
-                    // a NaN is seen
-                    if (!(s.c[m][n][e] <= kHiddenScore)) seen |= e % 2 == 0 ? 0xFFFFu : 0xFFFF0000u;
-            seen |= __shfl_xor_sync(~0u, seen, 4);
-            seen |= __shfl_xor_sync(~0u, seen, 8);
-            mask[n] = seen | __shfl_xor_sync(~0u, seen, 16);
-        }
+        bits = 0;
+        each_score<MT, NT>([&](int m, int n, int e) {
+            if (!(s.c[m][n][e] <= kHiddenScore)) bits |= 1u << (2 * n + e % 2);  // a NaN is seen
+        });
+        bits |= __shfl_xor_sync(~0u, bits, 4);
+        bits |= __shfl_xor_sync(~0u, bits, 8);
+        bits |= __shfl_xor_sync(~0u, bits, 16);
     }
+    // The same for the whole warp.
+    __device__ __forceinline__ bool all() const { return __all_sync(~0u, bits == ~0u >> (32 - 2 * NT)); }
+    __device__ __forceinline__ unsigned pair(int n) const { return bits >> 2 * n & 3; }
+
+    // As the products ask (KeepAll): masks for pairs of keys, and bit k for column 8 n + k.
     __device__ __forceinline__ uint2 masks(int k) const {
-        return make_uint2(mask[2 * k], mask[2 * k + 1]);
+        return make_uint2(pair_mask(pair(2 * k)), pair_mask(pair(2 * k + 1)));
     }
-    // Bit k: column 8 n + k.
     __device__ __forceinline__ unsigned eight(int n) const {
-        unsigned seen = ((mask[n] & 1) | (mask[n] >> 16 & 1) << 1) << (lane_id() % 4 * 2);
+        unsigned seen = pair(n) << (lane_id() % 4 * 2);
         seen |= __shfl_xor_sync(~0u, seen, 1);
         return seen | __shfl_xor_sync(~0u, seen, 2);
     }
