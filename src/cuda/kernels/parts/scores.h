@@ -4,7 +4,6 @@
 
 #include "cuda/kernels/parts/bias_and_mask.h"
 #include "cuda/kernels/parts/sequence.h"
-#include "cuda/kernels/parts/softcap.h"
 
 namespace flashtile {
 
@@ -44,9 +43,8 @@ struct ScoreModifier {
         if constexpr (config.softcap) {
             const float inverse = 1.0f / p.softcap;
             each_score<MT, NT>([&](int m, int n, int e) {
-                float& x = s.c[m][n][e];
-                x = capped<config.element>(x, p.softcap, inverse);
-                const float t = x * inverse;
+                const float t = tanhf(s.c[m][n][e] * inverse);
+                s.c[m][n][e] = t * p.softcap;
                 if constexpr (kDerivative) derivative.c[m][n][e] = 1.0f - t * t;
             });
         }
