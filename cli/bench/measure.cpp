@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "bench/median.h"
+
 namespace flashtile::cli::bench {
 namespace {
 
@@ -33,12 +35,6 @@ double sample(const Candidate& candidate) {
 }
 
 }  // namespace
-
-double median(std::vector<double> values) {
-    std::ranges::sort(values);
-    const std::size_t half = values.size() / 2;
-    return values.size() % 2 ? values[half] : 0.5 * (values[half - 1] + values[half]);
-}
 
 Measurement measure(const Point& point, const std::vector<std::unique_ptr<Method>>& methods,
                     const std::function<double()>& look, int repeats, double seconds) {

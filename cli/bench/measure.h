@@ -28,8 +28,6 @@ struct Measurement {
     std::vector<std::string> wrong;     // "torch_sdpa: differs from standard by ..": has no row
 };
 
-double median(std::vector<double> values);
-
 // `look` says how many GFLOP/s the machine could do just now. On a shared machine that changes by half within seconds,
 // so a share of a ceiling that was measured at another time would say more about the neighbours than about the method.
 // methods.front() is the baseline that the results of the others are compared with; where it cannot be timed they are

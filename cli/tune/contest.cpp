@@ -3,21 +3,16 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <stdexcept>
+
+#include "bench/median.h"
 
 namespace flashtile::cli::tune {
 namespace {
 
 constexpr std::size_t kFewest = 5, kMost = 201;  // samples
-
-double median(std::vector<double> values) {
-    std::ranges::sort(values);
-    const std::size_t half = values.size() / 2;
-    return values.size() % 2 != 0 ? values[half] : 0.5 * (values[half - 1] + values[half]);
-}
 
 long long nanoseconds(double milliseconds) {
     return std::llround(milliseconds * 1e6);
@@ -40,7 +35,7 @@ void time_in_turns(std::vector<Contestant>& contestants, double seconds) {
             const std::size_t who = (n + round) % running.size();
             samples[who].push_back(running[who]->sample());
         }
-    for (std::size_t n = 0; n < running.size(); ++n) running[n]->milliseconds = median(samples[n]);
+    for (std::size_t n = 0; n < running.size(); ++n) running[n]->milliseconds = bench::median(samples[n]);
 }
 
 std::size_t best_of(const std::vector<Contestant>& contestants) {

@@ -160,8 +160,9 @@ class _Repeated(Call):
             made = turned(made, ("out", "lse") if name == "forward" else ("dq", "dk", "dv", "dbias"))
         self.new = torch.empty_like if inputs[6] is None else torch.zeros_like
         self.examples = [_hollow(tensor) for tensor in made]
-        # On CUDA backward's workspace is PyTorch's memory (forward needs none; on the CPU the library has its own). How
-        # much it is may depend on the addresses' alignment, as the kernels do: this is for aligned ones.
+        # On CUDA backward's workspace is PyTorch's memory. (The few bytes of a packed forward call come from the
+        # library's pool; on the CPU the library has its own.) How much it is may depend on the addresses' alignment, as
+        # the kernels do: this is for aligned ones.
         self.example_workspace: Optional[Tensor] = None
         self.needs_workspace = name == "backward" and self.kind == CUDA
 

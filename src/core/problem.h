@@ -59,6 +59,12 @@ struct Problem {
     bool batch_invariant = false;
 
     std::int64_t group() const { return heads / kv_heads; }  // query heads that share a key head
+    // As they lie in memory: runs of rows, and how many; a packed batch is one run.
+    std::int64_t rows_q() const { return packed ? total_q : seqlen_q; }
+    std::int64_t rows_k() const { return packed ? total_k : seqlen_k; }
+    std::int64_t runs() const { return packed ? 1 : batch; }
+    // Units of `rows` queries in a head: room enough for every sequence to start at a unit of its own.
+    std::int64_t units(std::int64_t rows) const { return rows_q() * runs() / rows + batch; }
     bool operator==(const Problem&) const = default;
 };
 

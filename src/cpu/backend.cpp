@@ -70,7 +70,7 @@ private:
 // Rows of a forward block: fewer than share a key block well if threads would go without work. A row's bits do not
 // depend on it.
 std::int64_t forward_rows(const Problem& p, const Operands& x, const Kernels& kernels, std::int32_t threads) {
-    const std::int64_t all_rows = p.heads * (p.packed ? p.total_q : p.batch * p.seqlen_q);
+    const std::int64_t all_rows = p.heads * p.rows_q() * p.runs();
     std::int64_t rows = kernels.forward_rows(p, x);
     while (rows > kernels.panel && (rows >= 2 * p.seqlen_q || (threads > 1 && all_rows < 4 * threads * rows)))
         rows /= 2;
@@ -110,14 +110,14 @@ struct BackwardPlan {
 
     BackwardPlan(const Problem& p, const Execution& execution)
         : kernels(kernels_for(p.dtype, execution.isa)), threads(threads_for(execution)), key_block(kMostKeys) {
-        const std::int64_t all_keys = p.kv_heads * (p.packed ? p.total_k : p.batch * p.seqlen_k);
+        const std::int64_t all_keys = p.kv_heads * p.rows_k() * p.runs();
         const auto too_many = [&](std::int64_t keys) {
             return keys >= 2 * p.seqlen_k || (threads > 1 && all_keys < kEnoughTasks * threads * keys) ||
                    (keys > kernels.key_block && keys * (p.head_dim + p.head_dim_v) > kMostElements);
         };
         while (key_block > 32 && too_many(key_block)) key_block /= 2;
-        panels = units(p, kernels.panel);
-        query_blocks = units(p, kernels.query_block);
+        panels = p.units(kernels.panel);  // Head::first_unit
+        query_blocks = p.units(kernels.query_block);
         heads_together = threads == 1 ? 1 : 2 * threads;
         scratch = round_up(kernels.backward_scratch(p, key_block));
         const auto rows = static_cast<std::size_t>(p.heads * panels * kernels.panel);
@@ -128,12 +128,6 @@ struct BackwardPlan {
 
     std::size_t workspace() const {
         return 2 * rows_bytes + dq_bytes + turn_bytes + scratch * static_cast<std::size_t>(threads);
-    }
-
-    // Units of `rows` queries in a head: room enough for every sequence to start at a unit of its own
-    // (Head::first_unit).
-    static std::int64_t units(const Problem& p, std::int64_t rows) {
-        return (p.packed ? p.total_q : p.batch * p.seqlen_q) / rows + p.batch;
     }
 };
 

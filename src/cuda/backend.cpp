@@ -59,7 +59,8 @@ public:
     std::int32_t device_type() const override { return FLASHTILE_CUDA; }
 
     std::size_t forward_workspace(const Problem& p, const Operands& x, const Execution& execution) const override {
-        return plan_forward(p, access_of(p, x), device(execution.device_id).facts()).workspace;
+        const Device& gpu = device(execution.device_id);
+        return plan_forward(p, access_of(p, x), gpu.facts(), choices_for(gpu)).workspace;
     }
     std::size_t backward_workspace(const Problem& p, const Operands& x, const Execution& execution) const override {
         const Device& gpu = device(execution.device_id);

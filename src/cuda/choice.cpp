@@ -36,7 +36,7 @@ Subject subject_of(const KernelConfig& planned, const Problem& p, const DeviceFa
     c.Br = c.Bc = c.warps = c.stages = c.warps_s = c.warps_dkv = c.warps_dq = 0;
     c.blocks_per_sm = 1;
     c.lse = false;
-    const double queries = static_cast<double>(p.packed ? p.total_q : p.batch * p.seqlen_q);
+    const double queries = static_cast<double>(p.rows_q() * p.runs());
     const double blocks = queries * static_cast<double>(p.heads) / kQueriesOfABlock;
     return {c, nearest_power(p.seqlen_q), nearest_power(p.seqlen_k),
             blocks >= kBlocksWhenFull * device.multiprocessors};

@@ -15,18 +15,6 @@ namespace {
 
 constexpr std::string_view kUnknown = "unknown";  // as name_of() has what is no kernel
 
-const char* name_of_element(Element element) {
-    switch (element) {
-        case Element::fp32:
-            return "fp32";
-        case Element::fp16:
-            return "fp16";
-        case Element::bf16:
-            return "bf16";
-    }
-    return kUnknown.data();
-}
-
 // The sizes of a tile stand in the choice, not in the config.
 constexpr std::string_view kTileFields[] = {"Br",      "Bc",        "warps",    "stages",
                                             "warps_s", "warps_dkv", "warps_dq", "blocks_per_sm"};
@@ -60,7 +48,7 @@ std::string text_of(Kernel kernel) {
     return name_of(kernel);
 }
 std::string text_of(Element element) {
-    return name_of_element(element);
+    return name_of(element);
 }
 template <class Number>
 std::string text_of(Number number) {
@@ -140,7 +128,7 @@ std::optional<Choice> parse_choice(std::string_view line) {
 std::string describe(const Subject& subject) {
     const KernelConfig& c = subject.config;
     std::ostringstream text;
-    text << name_of(c.kernel) << ' ' << name_of_element(c.element) << " d=" << c.head_dim << " dv=" << c.head_dim_v;
+    text << name_of(c.kernel) << ' ' << name_of(c.element) << " d=" << c.head_dim << " dv=" << c.head_dim_v;
     const std::pair<bool, const char*> options[] = {{c.band && !c.window, "causal"},
                                                     {c.window, "window"},
                                                     {c.packed, "packed"},

@@ -200,6 +200,18 @@ const char* name_of(Kernel kernel) {
     return "unknown";
 }
 
+const char* name_of(Element element) {
+    switch (element) {
+        case Element::fp32:
+            return "fp32";
+        case Element::fp16:
+            return "fp16";
+        case Element::bf16:
+            return "bf16";
+    }
+    return "unknown";
+}
+
 namespace {
 
 // Bytes that an address or a stride is a multiple of, at most 16.
@@ -227,11 +239,10 @@ Access access_of(const Problem& p, const Operands& x) {
         };
         stride(rows, t.stride_row);
         stride(heads, t.stride_head);
-        stride(p.packed ? 1 : p.batch, t.stride_batch);
+        stride(p.runs(), t.stride_batch);
     };
-    const std::int64_t rows_q = p.packed ? p.total_q : p.seqlen_q, rows_k = p.packed ? p.total_k : p.seqlen_k;
-    for (const Operand* t : {&x.q, &x.out, &x.dout, &x.dq}) see(*t, rows_q, p.heads);
-    for (const Operand* t : {&x.k, &x.v, &x.dk, &x.dv}) see(*t, rows_k, p.kv_heads);
+    for (const Operand* t : {&x.q, &x.out, &x.dout, &x.dq}) see(*t, p.rows_q(), p.heads);
+    for (const Operand* t : {&x.k, &x.v, &x.dk, &x.dv}) see(*t, p.rows_k(), p.kv_heads);
     access.vector_bytes = alignment_of(all);
     access.tensor_maps = can_map(p, x);
     access.lse = static_cast<bool>(x.lse);
@@ -261,10 +272,10 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
     const std::string_view why_not = why_not_sm90(c, p, access, device);
     if (why_not.empty()) {
         c.kernel = Kernel::forward_sm90;
-        const bool lengths_differ = c.packed || c.seqused, uneven = c.band || lengths_differ;
+        const bool uneven = c.band || c.lengths_differ();
         const auto table = [&]() -> std::span<const Tile> {
             if (c.dropout) return sm90::kForwardDropout;
-            if (p.seqlen_q < kShort || lengths_differ) return sm90::kForwardShort;
+            if (p.seqlen_q < kShort || c.lengths_differ()) return sm90::kForwardShort;
             return p.seqlen_k >= kLong && !uneven ? std::span<const Tile>(sm90::kForwardLong) : sm90::kForward;
         }();
         ForwardPlan plan{measured_or(choose(c, table, std::max(c.head_dim, c.head_dim_v), device), p, device, choices)};
@@ -272,9 +283,8 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
         // nothing.
         const int Br = plan.forward.config.Br;
         // a packed sequence may leave a part of a tile over
-        const std::int64_t tiles =
-            c.packed ? checked_blocks(p.heads * (p.total_q / Br + p.batch)) : query_blocks(p, Br);
-        if (tiles > 0 && lengths_differ) plan.workspace = sizeof(std::uint32_t);
+        const std::int64_t tiles = c.packed ? checked_blocks(p.heads * p.units(Br)) : query_blocks(p, Br);
+        if (tiles > 0 && c.lengths_differ()) plan.workspace = sizeof(std::uint32_t);
         const bool persistent = uneven || p.seqlen_k < kLong;
         plan.forward.blocks = persistent ? std::min<std::int64_t>(tiles, device.multiprocessors) : tiles;
         return plan;
@@ -290,7 +300,7 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
     const auto table = [&]() -> std::span<const Tile> {
         if (fp32) return sm80::kForwardFp32;
         if (c.scale_first || c.dropout) return sm80::kForwardWithOptions;
-        if (c.packed || c.seqused || p.batch_invariant) return sm80::kForwardPacked;
+        if (c.lengths_differ() || p.batch_invariant) return sm80::kForwardPacked;
         return sm80::kForward;
     }();
     ForwardPlan plan{measured_or(choose(c, table, std::max(c.head_dim, c.head_dim_v), device), p, device, choices)};
@@ -314,7 +324,7 @@ BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceF
     const auto table = [&]() -> std::span<const Tile> {
         if (fp32) return sm80::kBackwardFp32;
         if (c.softcap) return sm80::kBackwardSoftcap;
-        if (c.scale_first || c.dropout || c.packed || c.seqused || p.batch_invariant) return sm80::kBackwardWithOptions;
+        if (c.scale_first || c.dropout || c.lengths_differ() || p.batch_invariant) return sm80::kBackwardWithOptions;
         return sm80::kBackward;
     }();
     constexpr int kConsumerWarps = 8;
@@ -351,7 +361,7 @@ BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceF
         plan.bias.blocks = checked_blocks(access.bias_batch * access.bias_heads * rows * columns);
     }
 
-    plan.units = (p.packed ? p.total_q : p.batch * p.seqlen_q) / main.Br + p.batch;
+    plan.units = p.units(main.Br);
     if (plan.units > kMostUnits / p.heads)
         unsupported("the problem's backward pass takes " + std::to_string(plan.units) + " units of " +
                     std::to_string(main.Br) + " queries for each of " + std::to_string(p.heads) +
@@ -399,11 +409,7 @@ std::vector<KernelConfig> configs_for(Problem problem, const Access& access, con
 std::string describe(const PlannedKernel& kernel) {
     const KernelConfig& c = kernel.config;
     std::ostringstream text;
-    text << name_of(c.kernel) << ' '
-         << (c.element == Element::fp32   ? "fp32"
-             : c.element == Element::fp16 ? "fp16"
-                                          : "bf16")
-         << " d=" << c.head_dim << " dv=" << c.head_dim_v;
+    text << name_of(c.kernel) << ' ' << name_of(c.element) << " d=" << c.head_dim << " dv=" << c.head_dim_v;
     if (c.value_slices > 1) text << " in " << c.value_slices << " slices";
     text << ", " << c.Br << "x" << c.Bc << " tile, " << c.warps << " warps, " << c.stages << " stages, "
          << kernel.shared_memory << " bytes of shared memory, " << c.vector_bytes << "-byte loads, " << kernel.blocks

@@ -73,6 +73,7 @@ std::vector<KernelConfig> configs_for(Problem problem, const Access& access, con
 std::optional<PlannedKernel> with_tile(KernelConfig config, const Tile& tile, const DeviceFacts& device);
 
 const char* name_of(Kernel kernel);
+const char* name_of(Element element);
 
 // "forward_sm80 bf16 d=128 dv=128, 128x64 tile, 4 warps, ...": a line for people.
 std::string describe(const PlannedKernel& kernel);

@@ -55,39 +55,39 @@ TensorMap map_of(const Operand& x, DType dtype, std::int64_t columns, std::int64
 
 bool can_map(const Problem& p, const Operands& x) {
     const std::int64_t size = size_of(p.dtype);
-    const std::int64_t rows_q = p.packed ? p.total_q : p.seqlen_q, rows_k = p.packed ? p.total_k : p.seqlen_k;
-    const std::int64_t batch = p.packed ? 1 : p.batch;
     return p.head_dim * size % kAlignment == 0 && p.head_dim_v * size % kAlignment == 0 &&
-           std::max(rows_q, rows_k) < kRowsEnd && can_map(x.q, rows_q, p.heads, batch, size) &&
-           can_map(x.k, rows_k, p.kv_heads, batch, size) && can_map(x.v, rows_k, p.kv_heads, batch, size) &&
-           (!x.dout || can_map(x.dout, rows_q, p.heads, batch, size));
+           std::max(p.rows_q(), p.rows_k()) < kRowsEnd && can_map(x.q, p.rows_q(), p.heads, p.runs(), size) &&
+           can_map(x.k, p.rows_k(), p.kv_heads, p.runs(), size) &&
+           can_map(x.v, p.rows_k(), p.kv_heads, p.runs(), size) &&
+           (!x.dout || can_map(x.dout, p.rows_q(), p.heads, p.runs(), size));
 }
 
 void set_maps(KernelParams& params, const KernelConfig& config, const Problem& p, const Operands& x) {
-    if (p.packed) {  // where sequences end lies in device memory: the kernel sees to it
-        params.q_map = map_of(x.q, p.dtype, p.head_dim, 0, p.total_q, p.heads, 1, config.Br);
-        params.k_map = map_of(x.k, p.dtype, p.head_dim, 0, p.total_k, p.kv_heads, 1, config.Bc);
-        params.v_map = map_of(x.v, p.dtype, p.head_dim_v, 0, p.total_k, p.kv_heads, 1, config.Bc);
-        if (x.dout) params.dout_map = map_of(x.dout, p.dtype, p.head_dim_v, 0, p.total_q, p.heads, 1, config.Br);
-        return;
-    }
-    const Band band{p.diagonal + (p.top_left ? 0 : p.seqlen_k - p.seqlen_q), p.window_left, p.window_right};
-    // Used lengths, too, lie in device memory.
-    const std::int64_t first_k = config.seqused ? 0 : std::min<std::int64_t>(band.first_key(0), p.seqlen_k);
-    const std::int64_t end_k = config.seqused   ? p.seqlen_k
-                               : p.seqlen_q > 0 ? band.end_key(p.seqlen_q - 1, p.seqlen_k)
-                                                : 0;
-    params.first_key = static_cast<int>(first_k);
-    params.k_map = map_of(x.k, p.dtype, p.head_dim, first_k, end_k, p.kv_heads, p.batch, config.Bc);
-    params.v_map = map_of(x.v, p.dtype, p.head_dim_v, first_k, end_k, p.kv_heads, p.batch, config.Bc);
-    // In forward a query that sees no key harms only itself; in backward it would harm dK and dV.
     const bool backward = static_cast<bool>(x.dout);
-    const bool queries = backward && !config.seqused;
-    const std::int64_t first_q = queries ? std::min<std::int64_t>(band.first_query(0), p.seqlen_q) : 0;
-    const std::int64_t end_q = !queries ? p.seqlen_q : p.seqlen_k > 0 ? band.end_query(p.seqlen_k - 1, p.seqlen_q) : 0;
+    // Rows outside what is mapped read as zero. Where lengths lie in device memory, the kernel sees to it instead.
+    std::int64_t first_q = 0, end_q = p.rows_q(), first_k = 0, end_k = p.rows_k();
+    if (!config.lengths_differ()) {
+        const Band band{p.diagonal + (p.top_left ? 0 : p.seqlen_k - p.seqlen_q), p.window_left, p.window_right};
+        first_k = std::min<std::int64_t>(band.first_key(0), p.seqlen_k);
+        end_k = p.seqlen_q > 0 ? band.end_key(p.seqlen_q - 1, p.seqlen_k) : 0;
+        // In forward a query that sees no key harms only itself; in backward it would harm dK and dV.
+        if (backward) {
+            first_q = std::min<std::int64_t>(band.first_query(0), p.seqlen_q);
+            end_q = p.seqlen_k > 0 ? band.end_query(p.seqlen_k - 1, p.seqlen_q) : 0;
+        }
+    }
+    params.first_key = static_cast<int>(first_k);
     params.first_query = static_cast<int>(first_q);
-    params.q_map = map_of(x.q, p.dtype, p.head_dim, first_q, end_q, p.heads, p.batch, config.Br);
-    if (backward) params.dout_map = map_of(x.dout, p.dtype, p.head_dim_v, first_q, end_q, p.heads, p.batch, config.Br);
+    const auto queries = [&](const Operand& t, std::int64_t columns) {
+        return map_of(t, p.dtype, columns, first_q, end_q, p.heads, p.runs(), config.Br);
+    };
+    const auto keys = [&](const Operand& t, std::int64_t columns) {
+        return map_of(t, p.dtype, columns, first_k, end_k, p.kv_heads, p.runs(), config.Bc);
+    };
+    params.q_map = queries(x.q, p.head_dim);
+    params.k_map = keys(x.k, p.head_dim);
+    params.v_map = keys(x.v, p.head_dim_v);
+    if (backward) params.dout_map = queries(x.dout, p.head_dim_v);
 }
 
 }  // namespace flashtile::gpu

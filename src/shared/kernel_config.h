@@ -59,6 +59,8 @@ struct KernelConfig {
     bool deterministic = false;  // dQ is added to in turns
     bool lazy_rescale = false;   // forward lets the maximum lag behind; off where rows must not share a decision
 
+    // The lengths of sequences lie in device memory: no plan knows them.
+    constexpr bool lengths_differ() const { return packed || seqused; }
     bool operator==(const KernelConfig&) const = default;
 };
 

@@ -63,8 +63,11 @@ constexpr int forward_consumers(const KernelConfig& c) {
 
 // Hopper's forward with dropout: two blocks' draws, a bit for each probability, 16 pairs of them a word of a lane.
 constexpr int kDropoutStages = 2;
+constexpr int kept_words(int keys) {
+    return round_up(keys / 4, 16) / 16;  // a lane has keys / 4 pairs
+}
 constexpr int dropout_bytes(const KernelConfig& c) {
-    return c.dropout ? kDropoutStages * forward_consumers(c) * 128 * round_up(c.Bc / 4, 16) / 16 * 4 : 0;
+    return c.dropout ? kDropoutStages * forward_consumers(c) * 128 * kept_words(c.Bc) * 4 : 0;
 }
 
 // The stages of Q, of K and V, barriers; and what aligning the start to 1024 bytes may take.

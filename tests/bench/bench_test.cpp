@@ -10,6 +10,7 @@
 
 #include "bench/ceilings.h"
 #include "bench/measure.h"
+#include "bench/median.h"
 #include "bench/on_gpu.h"
 #include "bench/options.h"
 #include "bench/point.h"

@@ -30,17 +30,17 @@ struct ForwardSm90 {
     static constexpr int kQueryStages = query_stages(config);
     static constexpr int kBytesQ = config.Br * kColumns * 2;
     static constexpr int kBytesK = config.Bc * kColumns * 2, kBytesV = config.Bc * kColumnsV * 2;
-    static constexpr bool kLengthsDiffer = config.packed || config.seqused;
-    // Registers a thread: the launch gives all the same, the producer hands most of its own on.
     // The warps that draw for dropout: a warpgroup, or those that the producer leaves idle.
     static constexpr bool kDrawersApart = config.warps == 4 * (kConsumers + 2);
     static constexpr int kDrawers = !config.dropout ? 0 : (kDrawersApart ? 4 : 3);
+    // Registers a thread, by warpgroup: the launch gives all the same, a multiple of 8, and they are dealt out anew. A
+    // producer wants more where lengths have to be looked up, and where drawers share its warpgroup.
+    static constexpr int kAllRegisters = 65536 / (config.warps * 32) / 8 * 8 * (config.warps / 4);
     static constexpr int kDrawerRegisters = 56;
-    static constexpr int kProducerRegisters = kConsumers > 2
-                                                  ? 32
-                                                  : ((config.dropout ? !kDrawersApart : kLengthsDiffer) ? 56 : 40);
-    static constexpr int kConsumerRegisters = kConsumers > 2 ? 160
-                                                             : (kDrawersApart ? 208 : (504 - kProducerRegisters) / 2);
+    static constexpr bool kBusyProducer = config.dropout ? !kDrawersApart : config.lengths_differ();
+    static constexpr int kProducerRegisters = kConsumers > 2 ? 32 : (kBusyProducer ? 56 : 40);
+    static constexpr int kConsumerRegisters =
+        (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers;
     static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
     // bf16's P reaches as far as fp32's exponents do, so that maxima of later blocks need not be looked for.
     static constexpr bool kSkipsMaximum = config.element == Element::bf16 && config.lazy_rescale && !config.scale_first;
@@ -82,7 +82,7 @@ struct ForwardSm90 {
 
     // One thread: the tiles of the schedule, and again those whose probabilities overflowed.
     __device__ __forceinline__ void produce() {
-        if constexpr (kLengthsDiffer)
+        if constexpr (config.lengths_differ())
             produce(TicketSchedule<config>(params));
         else
             produce(TileSchedule<config>(params));
@@ -213,7 +213,7 @@ struct ForwardSm90 {
         const auto step = [&]<bool kAnchored>(int n) {
             k_ring.wait_full();
             v_ring.wait_full();
-            if constexpr (kLengthsDiffer)
+            if constexpr (config.lengths_differ())
                 if (n == 1) clear_hidden_values<config>(tile_at_hand(), consumer, 0, v + v_ring.stage * kBytesV);
             if (turns) wait_turn(consumer);
             start(s, own_q);
@@ -254,7 +254,7 @@ struct ForwardSm90 {
             const Tile done = end_of(tile);
             release_query();
             v_ring.wait_full();
-            if constexpr (kLengthsDiffer)
+            if constexpr (config.lengths_differ())
                 clear_hidden_values<config>(done, consumer, done.blocks - 1, v + v_ring.stage * kBytesV);
             accumulate(o, p);
             finish_rows(done, consumer, softmax, factor);
@@ -275,7 +275,7 @@ struct ForwardSm90 {
         return Tile(params, TileSlot::read(slot()).number);
     }
     __device__ __forceinline__ Tile end_of(const Tile& tile) const {
-        if constexpr (kLengthsDiffer) return tile_at_hand();
+        if constexpr (config.lengths_differ()) return tile_at_hand();
         return tile;
     }
 

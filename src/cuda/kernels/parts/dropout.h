@@ -50,7 +50,7 @@ __device__ __forceinline__ void each_dropped(const Dropout& dropout, const Kerne
 // and another, which holds the probabilities, drops. l is the sum of what P was before.
 template <int NT>
 struct KeptBits {
-    static constexpr int kPairs = 2 * NT, kWords = (kPairs + 15) / 16;  // of a lane; a word is 16 pairs
+    static constexpr int kPairs = 2 * NT, kWords = kept_words(8 * NT);  // of a lane; a word is 16 pairs
     static constexpr int kBytes = kWords * 128;                         // of a warp
 
     // This lane's words, to the warp's place in shared memory.

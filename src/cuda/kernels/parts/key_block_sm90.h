@@ -110,9 +110,8 @@ struct KeyBlock {
     }
 
     // A consumer, where lengths lie in device memory: K and V, once they have come, then Q or dO of step n.
-    static constexpr bool kLengthsDiffer = config.packed || config.seqused;
     __device__ __forceinline__ void clear_hidden_keys(int consumer) const {
-        if constexpr (!kLengthsDiffer) return;
+        if constexpr (!config.lengths_differ()) return;
         const int first = seq.first_key<config>(0), end = seq.seqlen_q > 0 ? seq.end_key<config>(seq.seqlen_q) : 0;
         if (first <= j0 && end >= j0 + config.Bc) return;
         clear_outside<config.Bc, kColumns>(k, j0, first, end);
@@ -121,7 +120,7 @@ struct KeyBlock {
     }
     template <int kTileColumns>
     __device__ __forceinline__ void clear_hidden_queries(int consumer, int i0, unsigned tile) const {
-        if constexpr (!kLengthsDiffer) return;
+        if constexpr (!config.lengths_differ()) return;
         const int first = seq.first_query<config>(0), end = seq.end_query<config>(seq.seqlen_k);
         if (first <= i0 && end >= i0 + config.Br) return;
         clear_outside<config.Br, kTileColumns>(tile, i0, first, end);

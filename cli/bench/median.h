@@ -1,0 +1,15 @@
+// median.h: of samples, of which there is at least one.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+namespace flashtile::cli::bench {
+
+inline double median(std::vector<double> values) {
+    std::ranges::sort(values);
+    const std::size_t half = values.size() / 2;
+    return values.size() % 2 != 0 ? values[half] : 0.5 * (values[half - 1] + values[half]);
+}
+
+}  // namespace flashtile::cli::bench
