@@ -223,7 +223,7 @@ public:
         do_panel_ = arena_.take<Scalar>(kPanels * Tile::pairs(dv_) * kPanel);
         q_rows_ = arena_.take<Scalar>(Tile::pairs(Br) * (d_wide_ + kLanes));
         do_rows_ = arena_.take<Scalar>(Tile::pairs(Br) * (dv_wide_ + kLanes));
-        k_columns_ = arena_.take<Scalar>(Tile::pairs(keys_) * column_step(d_));
+        k_columns_ = arena_.take<Scalar>(Tile::pairs(keys_) * column_step<Math>(d_));
         p_ = arena_.take<float>(Bc * kStride);
         ds_ = arena_.take<float>(Bc * kStride);
         if constexpr (Math::kPack > 1) {

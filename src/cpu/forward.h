@@ -16,6 +16,7 @@ inline namespace FLASHTILE_TARGET {
 template <class Math>
 class Forward {
     using Scalar = typename Math::Scalar;
+    static constexpr bool kTiles = Math::kStep > Math::kPack;
     static constexpr int64_t Bc = kForwardKeys;
     static constexpr int64_t kLinesAStep = 16;  // of rows of Q and O: all of a panel's while it meets one block of keys
 
@@ -73,8 +74,8 @@ public:
         for (int64_t j0 = j_first / Bc * Bc; j0 < j_end; j0 += Bc) {
             const int64_t first_key = greater(j0, j_first);
             const int64_t end_key = lesser(j0 + Bc, j_end);
-            const int64_t even_first = first_key - (first_key - j0) % Math::kPack;
-            blocks_.load(head, even_first, end_key, even_first < first_key, !late_v_);
+            const int64_t hidden = (first_key - j0) % Math::kStep;
+            blocks_.load(head, first_key - hidden, end_key, hidden, !late_v_);
             blocks_.expect(head, end_key, lesser(j0 + 2 * Bc, j_end), panels);
             for (int64_t n = 0; n < panels; ++n) {
                 const int64_t i0 = panel[n].i0, i1 = i0 + panel[n].count;
@@ -99,6 +100,9 @@ private:
     static int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
     static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 
+    // Tiles come whole.
+    int64_t rows_of_o() const { return kTiles ? round_up(dv_, kLanes) : dv_; }
+
     void lay_out() {
         const int64_t widest = greater(greater(d_, dv_), Bc);
         s_ = arena_.take<float>((Bc + kLanes) * kPanel);
@@ -112,8 +116,8 @@ private:
         Panel panel{};
         panel.i0 = i0;
         panel.count = count;
-        panel.q = arena_.take<Scalar>(round_up(d_, Math::kPack) / Math::kPack * kPanel);
-        panel.o = arena_.take<float>(dv_ * kPanel);
+        panel.q = arena_.take<Scalar>(words_of<Math>(d_) * kPanel);
+        panel.o = arena_.take<float>(rows_of_o() * kPanel);
         panel.m = arena_.take<float>(kPanel);
         panel.l = arena_.take<float>(kPanel);
         return panel;
@@ -122,7 +126,7 @@ private:
     // Lines 4 and 5: load Q; O = 0, l = 0, m = "minus infinity".
     void start(Panel& panel) {
         load_packed_panel<Math>(head_.q, panel.i0, panel.count, d_, head_.query_factor(), rows_, panel.q);
-        memset(panel.o, 0, static_cast<size_t>(dv_ * kPanel) * sizeof(float));
+        memset(panel.o, 0, static_cast<size_t>(rows_of_o() * kPanel) * sizeof(float));
         for (int half = 0; half < kPanel; half += kLanes) {
             store(panel.m + half, broadcast(head_.least_maximum()));
             store(panel.l + half, Vec{});
@@ -131,7 +135,7 @@ private:
 
     // Lines 8 to 10 for one panel: S = Q K^T, the online softmax, O = diag(alpha) O + P V.
     void process_block(Panel& panel, int64_t j0, int64_t from, int64_t to) {
-        from -= (from - j0) % Math::kPack;  // pairs of keys start at even places
+        from -= (from - j0) % Math::kStep;  // steps of keys start at the same places in every panel
         const int64_t keys = to - from;
         const ScoreTile tile{s_, panel.i0, panel.count, from, to};
         const bool plain = !head_.modified() && head_.band.covers(panel.i0, panel.i0 + panel.count, from, to);
@@ -141,10 +145,7 @@ private:
         if (!plain) {
             if (head_.modified()) scale_tile(tile, head_.score_factor());
             all_visible = modify_scores(head_, tile, nullptr, late_v_ ? visible_ : nullptr, tile_, rows_);
-            block_max[0] = block_max[1] = broadcast(-__builtin_inff());
-            for (int64_t j = 0; j < keys; ++j)
-                for (int half = 0; half < 2; ++half)
-                    block_max[half] = max(load(s_ + j * kPanel + half * kLanes), block_max[half]);
+            take_maximum(keys, block_max);
         }
 
         Vec alpha[2];
@@ -162,25 +163,43 @@ private:
         }
     }
 
-    // S^T = K Q^T, with the maximum of each query taken on the way out.
-    void scores(const Panel& panel, int64_t from, int64_t to, Vec (&block_max)[2]) {
+    void take_maximum(int64_t keys, Vec (&block_max)[2]) {
+        block_max[0] = block_max[1] = broadcast(-__builtin_inff());
+        for (int64_t j = 0; j < keys; ++j)
+            for (int half = 0; half < 2; ++half)
+                block_max[half] = max(load(s_ + j * kPanel + half * kLanes), block_max[half]);
+    }
+
+    // S^T = K Q^T, with the maximum of each query.
+    void scores(const Panel& panel, int64_t from, int64_t to, Vec (&block_max)[2]) requires(kTiles) {
+        const Operand2d<Math> k = blocks_.k(from);
+        tile_product<false>(k.data, Math::key_tiles(k.row), panel.q, to - from, steps_of<Math>(d_), s_,
+                            [this] { look_ahead(); });
+        take_maximum(to - from, block_max);
+    }
+
+    // The same, with the maximum taken on the way out.
+    void scores(const Panel& panel, int64_t from, int64_t to, Vec (&block_max)[2]) requires(!kTiles) {
         const Operand2d<Math> k = blocks_.k(from);
         Vec m0 = broadcast(-__builtin_inff()), m1 = m0;
         dot_products<Math>(
-            k.data, k.row, panel.q, to - from, (d_ + Math::kPack - 1) / Math::kPack,
+            k.data, k.row, panel.q, to - from, steps_of<Math>(d_),
             [&](int64_t j, Vec s0, Vec s1) {
                 m0 = max(s0, m0);
                 m1 = max(s1, m1);
                 store(s_ + j * kPanel, s0);
                 store(s_ + j * kPanel + kLanes, s1);
             },
-            [this] {
-                blocks_.step();
-                q_ahead_.step(kLinesAStep);
-                out_ahead_.step(kLinesAStep);
-            });
+            [this] { look_ahead(); });
         block_max[0] = m0;
         block_max[1] = m1;
+    }
+
+    // Work for the memory between the tiles of a product.
+    void look_ahead() {
+        blocks_.step();
+        q_ahead_.step(kLinesAStep);
+        out_ahead_.step(kLinesAStep);
     }
 
     // m_new = max(m, rowmax(S)); P = e^(S - m_new); alpha = e^(m - m_new); l = alpha l + rowsum(P).
@@ -230,6 +249,12 @@ private:
                 left_out[half] += l[half] - (sum[half] - before);
             }
         }
+        if constexpr (kTiles) {
+            // what is missing to a whole step
+            const int64_t whole = round_up(keys, Math::kPack);
+            memset(p_ + whole / Math::kPack * kPanel, 0,
+                   static_cast<size_t>((round_up(keys, Math::kStep) - whole) / Math::kPack * kPanel) * sizeof(Scalar));
+        }
         if (head_.drops) drop(tile);
         for (int half = 0; half < 2; ++half) {
             float* l = panel.l + half * kLanes;
@@ -257,7 +282,18 @@ private:
     }
 
     // O^T = alpha O^T + V^T P^T
-    void accumulate(Panel& panel, int64_t keys, const Operand2d<Math>& v, const Vec (&alpha)[2]) {
+    void accumulate(Panel& panel, int64_t keys, const Operand2d<Math>& v, const Vec (&alpha)[2]) requires(kTiles) {
+        if (!all_one(alpha[0]) || !all_one(alpha[1]))
+            for (int64_t n = 0; n < dv_ * kPanel; n += kPanel)
+                for (int half = 0; half < 2; ++half) {
+                    float* o = panel.o + n + half * kLanes;
+                    store(o, load(o) * alpha[half]);
+                }
+        tile_product<true>(v.data, Math::value_tiles(dv_), p_, dv_, steps_of<Math>(keys), panel.o);
+    }
+
+    // The same, with alpha in the loads of O.
+    void accumulate(Panel& panel, int64_t keys, const Operand2d<Math>& v, const Vec (&alpha)[2]) requires(!kTiles) {
         const Vec a0 = alpha[0], a1 = alpha[1];
         float* o = panel.o;
         const Scalar* p;
@@ -267,7 +303,7 @@ private:
             p = p_;
         }
         product<Math>(
-            v.data, v.row, v.step, p, kPanel, dv_, (keys + Math::kPack - 1) / Math::kPack,
+            v.data, v.row, v.step, p, kPanel, dv_, steps_of<Math>(keys),
             [=](int64_t c, int half) { return load(o + c * kPanel + half * kLanes) * (half == 0 ? a0 : a1); },
             [=](int64_t c, Vec o0, Vec o1) {
                 store(o + c * kPanel, o0);

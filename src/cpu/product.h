@@ -17,10 +17,17 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
+// What a task's use of an arithmetic needs set up, where it needs nothing.
+struct NoSession {
+    NoSession() {}
+};
+
 struct Fp32Math {
+    using Session = NoSession;
     using Scalar = float;
     using Operand = Vec;
     static constexpr int kPack = 1;  // elements of the reduction in one Scalar
+    static constexpr int kStep = 1;  // and in one step: operands are padded with zeros to whole steps
 
     static Operand load_panel(const Scalar* b) { return load(b); }
     static Operand spread(const Scalar* a) { return broadcast(*a); }
@@ -29,9 +36,11 @@ struct Fp32Math {
 
 #if defined(__AVX512BF16__)
 struct Bf16Math {
+    using Session = NoSession;
     using Scalar = uint32_t;  // two bf16: element 2s in the low half, 2s + 1 in the high half
     using Operand = __m512bh;
     static constexpr int kPack = 2;
+    static constexpr int kStep = 2;
 
     static Operand load_panel(const Scalar* b) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(b)); }
     static Operand spread(const Scalar* a) {
