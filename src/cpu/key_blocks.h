@@ -14,12 +14,14 @@ class KeyBlocks {
     using Scalar = typename Math::Scalar;
 
 public:
-    // Blocks of at most `most` keys, a multiple of kStep.
-    KeyBlocks(Arena& arena, int64_t most, int64_t d, int64_t dv)
-        : k_step_(row_step<Math>(d)), v_step_(column_step<Math>(dv)), d_(d), dv_(dv) {
-        for (Buffer& buffer : buffers_) {
-            buffer.k = arena.take<Scalar>(most * k_step_);
-            buffer.v = arena.take<Scalar>(most / Math::kStep * v_step_);
+    // Blocks of at most `most` keys, a multiple of kStep; `spare` of them fit the spare columns of V. With `ahead` the
+    // next block is copied while the current one is in use.
+    KeyBlocks(Arena& arena, int64_t most, int64_t spare, bool ahead, int64_t d, int64_t dv)
+        : k_step_(row_step<Math>(d)), v_step_(column_step<Math>(dv)), d_(d), dv_(dv), ahead_(ahead) {
+        const int64_t keys[2] = {most, ahead ? most : spare};
+        for (int n = 0; n < 2; ++n) {
+            buffers_[n].k = arena.take<Scalar>((n == 0 || ahead ? most : 0) * k_step_);
+            buffers_[n].v = arena.take<Scalar>(keys[n] / Math::kStep * v_step_);
         }
     }
 
@@ -40,12 +42,13 @@ public:
             for (int64_t n = 0; n < Math::kStep; ++n) shown[n] = n >= hidden;
             copy_columns<Math>(head.v, first, lesser(first + Math::kStep, end), dv_, shown, buffers_[active_].v);
         }
-        active_ ^= 1;
+        if (ahead_) active_ ^= 1;
         next_ = {};
     }
 
     // Keys [first, end) come next, in `slices` slices.
     void expect(const Head& head, int64_t first, int64_t end, int64_t slices) {
+        if (!ahead_) return;
         prepare(head, first, end);
         slice_ = round_up((end - first + slices - 1) / slices, Math::kStep);
         approach(head);
@@ -71,7 +74,7 @@ public:
         return {current_.v.data + (first - current_.first) / Math::kStep * current_.v.step, 1, current_.v.step};
     }
     // A buffer for columns of V that one panel needs for itself.
-    Scalar* spare_v() const { return buffers_[active_].v; }
+    Scalar* spare_v() const { return buffers_[ahead_ ? active_ : 1].v; }
 
 private:
     static constexpr int64_t kLinesAStep = 4;
@@ -112,6 +115,7 @@ private:
     }
 
     int64_t k_step_, v_step_, d_, dv_;
+    bool ahead_;
     Buffer buffers_[2];
     int active_ = 0;  // the buffer that the next block goes to
     Block current_, next_;

@@ -8,7 +8,7 @@
 #include "cpu/head.h"
 #include "cpu/product.h"
 #if defined(__AMX_BF16__)
-#include "cpu/tile_product.h"
+#include "cpu/tile_softmax.h"
 #endif
 
 namespace flashtile {

@@ -143,10 +143,11 @@ constexpr int64_t kBackwardQueries = 128;
 // All rows: init(r, v) gives where row r, vector v starts from; done(r, c0, c1) takes the finished row. Each row's sums
 // run over s in order whatever tile it falls in, so a row's bits do not depend on its neighbours. between() runs after
 // each tile, when no accumulator is live.
-struct NothingBetween {
-    void operator()() const {}
+struct Nothing {
+    template <class... Ignored>
+    void operator()(Ignored...) const {}
 };
-template <class Math, int kChain = 0, class Init, class Done, class Between = NothingBetween>
+template <class Math, int kChain = 0, class Init, class Done, class Between = Nothing>
 inline void product(const typename Math::Scalar* a, int64_t a_row, int64_t a_step, const typename Math::Scalar* b,
                     int64_t b_step, int64_t rows, int64_t steps, Init init, Done done, Between between = {}) {
     int64_t r0 = 0;
@@ -166,7 +167,7 @@ inline void product(const typename Math::Scalar* a, int64_t a_row, int64_t a_ste
 
 // S^T or dP^T of `rows` keys: dot products over `steps`, in chains of 32 elements: a longer one would round off more
 // than LSE's bound allows.
-template <class Math, class Done, class Between = NothingBetween>
+template <class Math, class Done, class Between = Nothing>
 inline void dot_products(const typename Math::Scalar* a, int64_t a_row, const typename Math::Scalar* b, int64_t rows,
                          int64_t steps, Done done, Between between = {}) {
     product<Math, 32 / Math::kPack>(

@@ -17,7 +17,10 @@ struct TileLayout {
     int64_t row, group, step;
 };
 
+class TileSoftmax;
+
 struct TileMath {
+    using Softmax = TileSoftmax;
     using Session = TileSession;
     using Scalar = uint32_t;  // two bf16: element 2s in the low half, 2s + 1 in the high half
     static constexpr int kPack = 2;
@@ -71,8 +74,9 @@ inline void pack_tiles(RowOf row, int64_t cols, uint32_t* buffer) {
 }
 
 // One or two tiles of C, one below the other, by the two of a panel's width.
-template <int kGroups, bool kAdd>
-inline void tile_block(const uint32_t* a, const TileLayout& layout, const uint32_t* b, int64_t steps, float* c) {
+template <int kGroups, bool kAdd, class Along, class BeforeStore>
+inline void tile_block(const uint32_t* a, const TileLayout& layout, const uint32_t* b, int64_t steps, float* c,
+                       Along along, BeforeStore before_store) {
     constexpr int64_t kRow = kPanel * 4;
     const int64_t a_row = layout.row * 4;
     float* const below = c + kTileRows * kPanel;
@@ -92,17 +96,19 @@ inline void tile_block(const uint32_t* a, const TileLayout& layout, const uint32
         }
     }
     for (int64_t s = 0; s < steps; ++s, a += layout.step, b += kTileRows * kPanel) {
-        tile_load<4>(a, a_row);
+        tile_stream<4>(a, a_row);
         tile_load<6>(b, kRow);
         tile_multiply_add<0, 4, 6>();
         tile_load<7>(b + kLanes, kRow);
         tile_multiply_add<1, 4, 7>();
         if constexpr (kGroups == 2) {
-            tile_load<5>(a + layout.group, a_row);
+            tile_stream<5>(a + layout.group, a_row);
             tile_multiply_add<2, 5, 6>();
             tile_multiply_add<3, 5, 7>();
         }
+        along();
     }
+    before_store();
     tile_store<0>(c, kRow);
     tile_store<1>(c + kLanes, kRow);
     if constexpr (kGroups == 2) {
@@ -111,18 +117,20 @@ inline void tile_block(const uint32_t* a, const TileLayout& layout, const uint32
     }
 }
 
-// C = A B, or C += A B, where C has `rows` rows of kPanel, in memory a multiple of 16. between() runs after each block.
-template <bool kAdd, class Between = NothingBetween>
+// C = A B, or C += A B, where C has `rows` rows of kPanel, in memory a multiple of 16. Other work is called in between:
+// along() after each step of a reduction; before_store(end), where whole tiles end, and after_store(first) around
+// stores.
+template <bool kAdd, class Along, class BeforeStore = Nothing, class AfterStore = Nothing>
 inline void tile_product(const uint32_t* a, const TileLayout& layout, const uint32_t* b, int64_t rows, int64_t steps,
-                         float* c, Between between = {}) {
-    int64_t r0 = 0;
-    for (; r0 + kTileRows < rows; r0 += 2 * kTileRows, a += 2 * layout.group) {
-        tile_block<2, kAdd>(a, layout, b, steps, c + r0 * kPanel);
-        between();
-    }
-    if (r0 < rows) {
-        tile_block<1, kAdd>(a, layout, b, steps, c + r0 * kPanel);
-        between();
+                         float* c, Along along, BeforeStore before_store = {}, AfterStore after_store = {}) {
+    for (int64_t r0 = 0, r1; r0 < rows; r0 = r1, a += 2 * layout.group) {
+        r1 = r0 + 2 * kTileRows < rows ? r0 + 2 * kTileRows : rows;
+        const auto store_rows = [&] { before_store(round_up(r1, kTileRows)); };
+        if (r1 - r0 > kTileRows)
+            tile_block<2, kAdd>(a, layout, b, steps, c + r0 * kPanel, along, store_rows);
+        else
+            tile_block<1, kAdd>(a, layout, b, steps, c + r0 * kPanel, along, store_rows);
+        after_store(r0);
     }
 }
 

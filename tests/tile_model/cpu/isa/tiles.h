@@ -46,6 +46,10 @@ inline void tile_load(const void* from, int64_t stride) {
         memcpy(tile_row(T, r), static_cast<const char*>(from) + r * stride, kTileRowBytes);
 }
 template <int T>
+inline void tile_stream(const void* from, int64_t stride) {
+    tile_load<T>(from, stride);
+}
+template <int T>
 inline void tile_store(void* to, int64_t stride) {
     for (int64_t r = 0; r < kTileRows; ++r) memcpy(static_cast<char*>(to) + r * stride, tile_row(T, r), kTileRowBytes);
 }
