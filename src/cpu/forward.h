@@ -188,7 +188,8 @@ private:
             if (next < to) scores(panel, next, block_end(next), block_max, exponentials);
             for (int half = 0; half < 2; ++half) {
                 float* l = panel.l + half * kLanes;
-                store(l, load(l) * alpha[half] + exponentials.finish(half));
+                const Vec sum = exponentials.finish(half);
+                store(l, load(l) * alpha[half] + sum);
             }
             rescale(panel, alpha);
             if (next >= to) {
