@@ -151,22 +151,25 @@ private:
         process_block(panel, j0, from, to);
     }
     void process_blocks(Panel& panel, int64_t j0, int64_t from, int64_t to) requires(kTiles) {
-        if (!head_.modified() && !head_.drops) return pipeline(panel, j0, from, to);
+        if (!head_.modified() && !head_.drops)
+            return Math::narrow(d_, dv_) ? pipeline<true>(panel, j0, from, to) : pipeline<false>(panel, j0, from, to);
         for (int64_t j = j0 + (from - j0) / Bc * Bc; j < to; j += Bc)
             process_block(panel, j, greater(j, from), lesser(j + Bc, to));
     }
 
     // process_block over all blocks where scores need no more than the band, in a pipeline: while the tile unit
     // computes O of the block before and S of the block after, the vector units compute P of this block.
+    template <bool kNarrow>
     void pipeline(Panel& panel, int64_t j0, int64_t from, int64_t to) requires(kTiles) {
         from -= (from - j0) % Math::kStep;
         const auto block_end = [&](int64_t j) { return lesser(j0 + ((j - j0) / Bc + 1) * Bc, to); };
         const float factor = head_.softmax_factor();
-        const int64_t o_steps = (dv_ + kPanel - 1) / kPanel * (Bc / Math::kStep);
-        const int64_t s_steps = steps_of<Math>(d_) * (Bc / kPanel);
+        constexpr int64_t kOften = kNarrow ? 2 : 1;
+        const int64_t o_steps = kOften * ((dv_ + kPanel - 1) / kPanel) * (Bc / Math::kStep);
+        const int64_t s_steps = kOften * steps_of<Math>(d_) * (Bc / kPanel);
         typename Math::Softmax exponentials;
         Vec block_max[2];
-        scores(panel, from, block_end(from), block_max, exponentials);
+        scores<kNarrow>(panel, from, block_end(from), block_max, exponentials);
         for (int64_t before = from, j = from, next; j < to; before = j, j = next) {
             next = block_end(j);
             const int64_t keys = next - j, whole = round_up(keys, Math::kStep);
@@ -184,8 +187,8 @@ private:
                 store(panel.m + half * kLanes, m[half]);
             }
             exponentials.start(s_, p_, whole, factor, m, (j > from ? o_steps : 0) + (next < to ? s_steps : 0));
-            if (j > from) add_products(panel, before, j, p_before_, exponentials);
-            if (next < to) scores(panel, next, block_end(next), block_max, exponentials);
+            if (j > from) add_products<kNarrow>(panel, before, j, p_before_, exponentials);
+            if (next < to) scores<kNarrow>(panel, next, block_end(next), block_max, exponentials);
             for (int half = 0; half < 2; ++half) {
                 float* l = panel.l + half * kLanes;
                 const Vec sum = exponentials.finish(half);
@@ -194,7 +197,7 @@ private:
             rescale(panel, alpha);
             if (next >= to) {
                 exponentials.start(nullptr, nullptr, 0, factor, m, 1);
-                add_products(panel, j, next, p_, exponentials);
+                add_products<kNarrow>(panel, j, next, p_, exponentials);
             }
             Scalar* const done = p_before_;
             p_before_ = p_;
@@ -203,7 +206,7 @@ private:
     }
 
     // S^T = K Q^T of keys [from, to) with its maxima, written where `other` has read.
-    template <class Softmax>
+    template <bool kNarrow, class Softmax>
     void scores(const Panel& panel, int64_t from, int64_t to, Vec (&block_max)[2], Softmax& other) requires(kTiles) {
         const Operand2d<Math> k = blocks_.k(from);
         Vec most[2] = {broadcast(-__builtin_inff()), broadcast(-__builtin_inff())};
@@ -213,7 +216,7 @@ private:
                     most[half] = max(load(s_ + j * kPanel + half * kLanes), most[half]);
         };
         int64_t seen = 0;
-        tile_product<false>(
+        tile_product<false, kNarrow>(
             k.data, Math::key_tiles(k.row), panel.q, to - from, steps_of<Math>(d_), s_, [&] { other.step(); },
             [&](int64_t end) { other.pass(end); },
             [&](int64_t first) {
@@ -227,10 +230,10 @@ private:
     }
 
     // O^T += V^T P^T
-    template <class Softmax>
+    template <bool kNarrow, class Softmax>
     void add_products(Panel& panel, int64_t from, int64_t to, const Scalar* p, Softmax& other) requires(kTiles) {
-        tile_product<true>(blocks_.v(from).data, Math::value_tiles(dv_), p, dv_, steps_of<Math>(to - from), panel.o,
-                           [&] { other.step(); });
+        tile_product<true, kNarrow>(blocks_.v(from).data, Math::value_tiles(dv_), p, dv_, steps_of<Math>(to - from),
+                                    panel.o, [&] { other.step(); });
     }
 
     void rescale(Panel& panel, const Vec (&alpha)[2]) {
@@ -282,7 +285,7 @@ private:
     // S^T = K Q^T, with the maximum of each query.
     void scores(const Panel& panel, int64_t from, int64_t to, Vec (&block_max)[2]) requires(kTiles) {
         typename Math::Softmax none;
-        scores(panel, from, to, block_max, none);
+        scores<false>(panel, from, to, block_max, none);
     }
 
     // The same, with the maximum taken on the way out.

@@ -7,6 +7,7 @@
 #include "cpu/head.h"
 #include "cpu/isa/tiles.h"
 #include "cpu/product.h"
+#include "cpu/tile_choice.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
@@ -27,6 +28,8 @@ struct TileMath {
     static constexpr int kStep = 32;
     static constexpr int64_t kTileWords = kTileRows * kLanes;
 
+    static bool narrow(int64_t d, int64_t dv) { return tile_choice(d, dv).narrow; }
+
     // Words of a step of V^T: a tile for each 16 columns.
     static int64_t tile_step(int64_t cols) { return round_up(cols, kTileRows) * kLanes; }
 
@@ -44,13 +47,6 @@ struct TileMath {
         _mm512_storeu_si512(dst, _mm512_mask_shuffle_epi8(high, 0x3333333333333333u, low, upper_bytes));
     }
 };
-
-// Whether a forward runs on tiles: the one place to say which problems are too small for them. `batch_invariant` takes
-// no size into account, since a row's bits may then not depend on it.
-constexpr int64_t kFewestTileKeys = 0;
-inline bool tiles_win(const Problem& p) {
-    return p.batch_invariant || p.seqlen_k >= kFewestTileKeys;
-}
 
 // One step of V^T's tiles: row(n) is key n of 32, or null for zeros; columns past `cols` read as zero too.
 template <class RowOf>
@@ -73,12 +69,18 @@ inline void pack_tiles(RowOf row, int64_t cols, uint32_t* buffer) {
     }
 }
 
-// One or two tiles of C, one below the other, by the two of a panel's width.
-template <int kGroups, bool kAdd, class Along, class BeforeStore>
+// One or two tiles of C, one below the other, by the two of a panel's width. `kNarrow`: see tile_choice.h.
+template <int kGroups, bool kAdd, bool kNarrow, class Along, class BeforeStore>
 inline void tile_block(const uint32_t* a, const TileLayout& layout, const uint32_t* b, int64_t steps, float* c,
                        Along along, BeforeStore before_store) {
     constexpr int64_t kRow = kPanel * 4;
     const int64_t a_row = layout.row * 4;
+    const auto load_a = [&]<int T>(const uint32_t* from) __attribute__((always_inline)) {
+        if constexpr (kNarrow)
+            tile_load<T>(from, a_row);
+        else
+            tile_stream<T>(from, a_row);
+    };
     float* const below = c + kTileRows * kPanel;
     if constexpr (kAdd) {
         tile_load<0>(c, kRow);
@@ -96,13 +98,14 @@ inline void tile_block(const uint32_t* a, const TileLayout& layout, const uint32
         }
     }
     for (int64_t s = 0; s < steps; ++s, a += layout.step, b += kTileRows * kPanel) {
-        tile_stream<4>(a, a_row);
+        load_a.template operator()<4>(a);
         tile_load<6>(b, kRow);
         tile_multiply_add<0, 4, 6>();
         tile_load<7>(b + kLanes, kRow);
         tile_multiply_add<1, 4, 7>();
         if constexpr (kGroups == 2) {
-            tile_stream<5>(a + layout.group, a_row);
+            if constexpr (kNarrow) along();
+            load_a.template operator()<5>(a + layout.group);
             tile_multiply_add<2, 5, 6>();
             tile_multiply_add<3, 5, 7>();
         }
@@ -118,18 +121,18 @@ inline void tile_block(const uint32_t* a, const TileLayout& layout, const uint32
 }
 
 // C = A B, or C += A B, where C has `rows` rows of kPanel, in memory a multiple of 16. Other work is called in between:
-// along() after each step of a reduction; before_store(end), where whole tiles end, and after_store(first) around
-// stores.
-template <bool kAdd, class Along, class BeforeStore = Nothing, class AfterStore = Nothing>
+// along() once or, if narrow, twice in each step of a reduction; before_store(end), where whole tiles end, and
+// after_store(first) around stores.
+template <bool kAdd, bool kNarrow = false, class Along, class BeforeStore = Nothing, class AfterStore = Nothing>
 inline void tile_product(const uint32_t* a, const TileLayout& layout, const uint32_t* b, int64_t rows, int64_t steps,
                          float* c, Along along, BeforeStore before_store = {}, AfterStore after_store = {}) {
     for (int64_t r0 = 0, r1; r0 < rows; r0 = r1, a += 2 * layout.group) {
         r1 = r0 + 2 * kTileRows < rows ? r0 + 2 * kTileRows : rows;
         const auto store_rows = [&] { before_store(round_up(r1, kTileRows)); };
         if (r1 - r0 > kTileRows)
-            tile_block<2, kAdd>(a, layout, b, steps, c + r0 * kPanel, along, store_rows);
+            tile_block<2, kAdd, kNarrow>(a, layout, b, steps, c + r0 * kPanel, along, store_rows);
         else
-            tile_block<1, kAdd>(a, layout, b, steps, c + r0 * kPanel, along, store_rows);
+            tile_block<1, kAdd, kNarrow>(a, layout, b, steps, c + r0 * kPanel, along, store_rows);
         after_store(r0);
     }
 }
