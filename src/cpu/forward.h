@@ -16,7 +16,7 @@ inline namespace FLASHTILE_TARGET {
 template <class Math>
 class Forward {
     using Scalar = typename Math::Scalar;
-    static constexpr bool kTiles = Math::kStep > Math::kPack;
+    static constexpr bool kTiles = Math::kTiles;
     static constexpr int64_t Bc = kForwardKeys;
     static constexpr int64_t kLinesAStep = 16;  // of rows of Q and O: all of a panel's while it meets one block of keys
 
@@ -217,8 +217,8 @@ private:
         };
         int64_t seen = 0;
         tile_product<false, kNarrow>(
-            k.data, Math::key_tiles(k.row), panel.q, to - from, steps_of<Math>(d_), s_, [&] { other.step(); },
-            [&](int64_t end) { other.pass(end); },
+            k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from, steps_of<Math>(d_), s_, kPanel,
+            [&] { other.step(); }, [&](int64_t end) { other.pass(end); },
             [&](int64_t first) {
                 maximum(seen, first);  // not of the rows just stored, which are on their way
                 seen = first;
@@ -232,8 +232,8 @@ private:
     // O^T += V^T P^T
     template <bool kNarrow, class Softmax>
     void add_products(Panel& panel, int64_t from, int64_t to, const Scalar* p, Softmax& other) requires(kTiles) {
-        tile_product<true, kNarrow>(blocks_.v(from).data, Math::value_tiles(dv_), p, dv_, steps_of<Math>(to - from),
-                                    panel.o, [&] { other.step(); });
+        tile_product<true, kNarrow>(blocks_.v(from).data, Math::column_tiles(dv_), p, kPanel, dv_,
+                                    steps_of<Math>(to - from), panel.o, kPanel, [&] { other.step(); });
     }
 
     void rescale(Panel& panel, const Vec (&alpha)[2]) {
@@ -394,7 +394,7 @@ private:
     // O^T = alpha O^T + V^T P^T
     void accumulate(Panel& panel, int64_t keys, const Operand2d<Math>& v, const Vec (&alpha)[2]) requires(kTiles) {
         rescale(panel, alpha);
-        tile_product<true>(v.data, Math::value_tiles(dv_), p_, dv_, steps_of<Math>(keys), panel.o, Nothing{});
+        tile_product<true>(v.data, Math::column_tiles(dv_), p_, kPanel, dv_, steps_of<Math>(keys), panel.o, kPanel);
     }
 
     // The same, with alpha in the loads of O.

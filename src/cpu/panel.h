@@ -124,7 +124,7 @@ template <class Math>
 inline Operand2d<Math> rows_operand(const Rows& x, int64_t first, int64_t end, int64_t cols,
                                     typename Math::Scalar* buffer) {
     const bool whole = Math::kPack == 1 ? x.dtype == DType::fp32 : cols % 2 == 0 && x.stride_row % 2 == 0;
-    if (whole && lies_close(x, cols))
+    if (!Math::kTiles && whole && lies_close(x, cols))  // tiles read whole steps and sixteen rows
         return {reinterpret_cast<const typename Math::Scalar*>(x.at(first)), x.stride_row / Math::kPack, 1};
     copy_rows<Math>(x, first, end, cols, buffer);
     return {buffer, row_step<Math>(cols), 1};
@@ -133,7 +133,7 @@ inline Operand2d<Math> rows_operand(const Rows& x, int64_t first, int64_t end, i
 // Scalars from one copied step of rows of a columns operand (a row, a pair of them, a step of tiles) to the next.
 template <class Math>
 inline int64_t column_step(int64_t cols) {
-    if constexpr (Math::kStep > Math::kPack) return Math::tile_step(cols);
+    if constexpr (Math::kTiles) return Math::tile_step(cols);
     return round_up(cols, kLanes) + kLanes;
 }
 
@@ -157,7 +157,7 @@ inline void copy_columns(const Rows& x, int64_t first, int64_t end, int64_t cols
         const auto source = [&](int64_t r) { return shown(r) ? reinterpret_cast<const uint16_t*>(x.at(r)) : nullptr; };
         for (int64_t r = first; r < end; r += Math::kStep) {
             uint32_t* to = buffer + (r - first) / Math::kStep * step;
-            if constexpr (Math::kStep > Math::kPack)
+            if constexpr (Math::kTiles)
                 pack_tiles([&](int64_t n) { return source(r + n); }, cols, to);
             else
                 Math::interleave(source(r), source(r + 1), cols, to);

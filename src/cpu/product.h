@@ -26,6 +26,7 @@ struct Fp32Math {
     using Session = NoSession;
     using Scalar = float;
     using Operand = Vec;
+    static constexpr bool kTiles = false;
     static constexpr int kPack = 1;  // elements of the reduction in one Scalar
     static constexpr int kStep = 1;  // and in one step: operands are padded with zeros to whole steps
 
@@ -34,13 +35,35 @@ struct Fp32Math {
     static Vec multiply_add(Operand a, Operand b, Vec c) { return a * b + c; }
 };
 
-#if defined(__AVX512BF16__)
-struct Bf16Math {
-    using Session = NoSession;
-    using Scalar = uint32_t;  // two bf16: element 2s in the low half, 2s + 1 in the high half
-    using Operand = __m512bh;
+#if defined(__AVX512F__)
+// What arithmetics on pairs of bf16 share.
+struct Bf16Pairs {
+    using Scalar = uint32_t;  // two bf16, the first of them in the low half
     static constexpr int kPack = 2;
+
+    // dst[col] = the pair (even[col], odd[col]); a null row reads as zero.
+    static void interleave(const uint16_t* even, const uint16_t* odd, int64_t cols, Scalar* dst) {
+        const auto sixteen = [](const uint16_t* row, int64_t col) {
+            if (row == nullptr) return _mm512_setzero_si512();
+            return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + col)));
+        };
+        int64_t col = 0;
+        for (; col + 16 <= cols; col += 16)
+            _mm512_storeu_si512(dst + col,
+                                _mm512_or_si512(sixteen(even, col), _mm512_slli_epi32(sixteen(odd, col), 16)));
+        for (; col < cols; ++col)
+            dst[col] = (even != nullptr ? even[col] : 0u) | static_cast<uint32_t>(odd != nullptr ? odd[col] : 0u) << 16;
+    }
+};
+#endif
+
+#if defined(__AVX512BF16__)
+struct Bf16Math : Bf16Pairs {
+    using Session = NoSession;
+    using Operand = __m512bh;
+    static constexpr bool kTiles = false;
     static constexpr int kStep = 2;
+    static constexpr int64_t kPartner = 1;  // a row of queries pairs each with that many further on
 
     static Operand load_panel(const Scalar* b) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(b)); }
     static Operand spread(const Scalar* a) {
@@ -61,20 +84,6 @@ struct Bf16Math {
     // dst = the 2 kLanes elements of a, then b, rounded to bf16, in order.
     static void store_row(Scalar* dst, Vec a, Vec b) {
         _mm512_storeu_si512(dst, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
-    }
-
-    // dst[col] = the pair (even[col], odd[col]); a null row reads as zero.
-    static void interleave(const uint16_t* even, const uint16_t* odd, int64_t cols, Scalar* dst) {
-        const auto sixteen = [](const uint16_t* row, int64_t col) {
-            if (row == nullptr) return _mm512_setzero_si512();
-            return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + col)));
-        };
-        int64_t col = 0;
-        for (; col + 16 <= cols; col += 16)
-            _mm512_storeu_si512(dst + col,
-                                _mm512_or_si512(sixteen(even, col), _mm512_slli_epi32(sixteen(odd, col), 16)));
-        for (; col < cols; ++col)
-            dst[col] = (even != nullptr ? even[col] : 0u) | static_cast<uint32_t>(odd != nullptr ? odd[col] : 0u) << 16;
     }
 };
 #endif

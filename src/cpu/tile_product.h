@@ -1,4 +1,4 @@
-// tile_product.h: the products of forward.h on the tile unit of AMX. A tile of C is 16 x 16 of fp32; one instruction
+// tile_product.h: the products of attention on the tile unit of AMX. A tile of C is 16 x 16 of fp32; one instruction
 // adds to it over 32 elements of the reduction. S^T = K Q^T reads K's rows as they were copied and Q^T in pairs; O^T =
 // V^T P^T reads V^T in tiles, packed once a block, and P^T in pairs. Both write the same transposed tiles as product.h
 // does.
@@ -20,12 +20,12 @@ struct TileLayout {
 
 class TileSoftmax;
 
-struct TileMath {
+struct TileMath : Bf16Pairs {
     using Softmax = TileSoftmax;
     using Session = TileSession;
-    using Scalar = uint32_t;  // two bf16: element 2s in the low half, 2s + 1 in the high half
-    static constexpr int kPack = 2;
+    static constexpr bool kTiles = true;
     static constexpr int kStep = 32;
+    static constexpr int64_t kPartner = kLanes;  // any order serves a sum over queries, and this needs no shuffle
     static constexpr int64_t kTileWords = kTileRows * kLanes;
 
     static bool narrow(int64_t d, int64_t dv) { return tile_choice(d, dv).narrow; }
@@ -33,9 +33,9 @@ struct TileMath {
     // Words of a step of V^T: a tile for each 16 columns.
     static int64_t tile_step(int64_t cols) { return round_up(cols, kTileRows) * kLanes; }
 
-    // K as rows `row_words` apart; V^T as pack_tiles leaves it.
-    static TileLayout key_tiles(int64_t row_words) { return {row_words, kTileRows * row_words, kLanes}; }
-    static TileLayout value_tiles(int64_t cols) { return {kLanes, kTileWords, tile_step(cols)}; }
+    // Rows `row_words` apart, as of K; columns as pack_tiles leaves them, as of V^T.
+    static TileLayout row_tiles(int64_t row_words) { return {row_words, kTileRows * row_words, kLanes}; }
+    static TileLayout column_tiles(int64_t cols) { return {kLanes, kTileWords, tile_step(cols)}; }
 
     // dst[lane] = the pair (even[lane], odd[lane]), rounded to bf16; halves go up. For probabilities: a NaN of any
     // other bits than arithmetic gives may be lost, but its row's l is NaN too.
@@ -46,6 +46,7 @@ struct TileMath {
         const __m512i high = _mm512_add_epi32(reinterpret_cast<__m512i>(odd), half);
         _mm512_storeu_si512(dst, _mm512_mask_shuffle_epi8(high, 0x3333333333333333u, low, upper_bytes));
     }
+    static void store_row(Scalar* dst, Vec a, Vec b) { store_pair(dst, a, b); }
 };
 
 // One step of V^T's tiles: row(n) is key n of 32, or null for zeros; columns past `cols` read as zero too.
@@ -71,23 +72,22 @@ inline void pack_tiles(RowOf row, int64_t cols, uint32_t* buffer) {
 
 // One or two tiles of C, one below the other, by the two of a panel's width. `kNarrow`: see tile_choice.h.
 template <int kGroups, bool kAdd, bool kNarrow, class Along, class BeforeStore>
-inline void tile_block(const uint32_t* a, const TileLayout& layout, const uint32_t* b, int64_t steps, float* c,
-                       Along along, BeforeStore before_store) {
-    constexpr int64_t kRow = kPanel * 4;
-    const int64_t a_row = layout.row * 4;
+inline void tile_block(const uint32_t* a, const TileLayout& layout, const uint32_t* b, int64_t b_step, int64_t steps,
+                       float* c, int64_t c_step, Along along, BeforeStore before_store) {
+    const int64_t a_row = layout.row * 4, b_row = b_step * 4, c_row = c_step * 4;
     const auto load_a = [&]<int T>(const uint32_t* from) __attribute__((always_inline)) {
         if constexpr (kNarrow)
             tile_load<T>(from, a_row);
         else
             tile_stream<T>(from, a_row);
     };
-    float* const below = c + kTileRows * kPanel;
+    float* const below = c + kTileRows * c_step;
     if constexpr (kAdd) {
-        tile_load<0>(c, kRow);
-        tile_load<1>(c + kLanes, kRow);
+        tile_load<0>(c, c_row);
+        tile_load<1>(c + kLanes, c_row);
         if constexpr (kGroups == 2) {
-            tile_load<2>(below, kRow);
-            tile_load<3>(below + kLanes, kRow);
+            tile_load<2>(below, c_row);
+            tile_load<3>(below + kLanes, c_row);
         }
     } else {
         tile_zero<0>();
@@ -97,11 +97,11 @@ inline void tile_block(const uint32_t* a, const TileLayout& layout, const uint32
             tile_zero<3>();
         }
     }
-    for (int64_t s = 0; s < steps; ++s, a += layout.step, b += kTileRows * kPanel) {
+    for (int64_t s = 0; s < steps; ++s, a += layout.step, b += kTileRows * b_step) {
         load_a.template operator()<4>(a);
-        tile_load<6>(b, kRow);
+        tile_load<6>(b, b_row);
         tile_multiply_add<0, 4, 6>();
-        tile_load<7>(b + kLanes, kRow);
+        tile_load<7>(b + kLanes, b_row);
         tile_multiply_add<1, 4, 7>();
         if constexpr (kGroups == 2) {
             if constexpr (kNarrow) along();
@@ -112,27 +112,29 @@ inline void tile_block(const uint32_t* a, const TileLayout& layout, const uint32
         along();
     }
     before_store();
-    tile_store<0>(c, kRow);
-    tile_store<1>(c + kLanes, kRow);
+    tile_store<0>(c, c_row);
+    tile_store<1>(c + kLanes, c_row);
     if constexpr (kGroups == 2) {
-        tile_store<2>(below, kRow);
-        tile_store<3>(below + kLanes, kRow);
+        tile_store<2>(below, c_row);
+        tile_store<3>(below + kLanes, c_row);
     }
 }
 
-// C = A B, or C += A B, where C has `rows` rows of kPanel, in memory a multiple of 16. Other work is called in between:
-// along() once or, if narrow, twice in each step of a reduction; before_store(end), where whole tiles end, and
-// after_store(first) around stores.
-template <bool kAdd, bool kNarrow = false, class Along, class BeforeStore = Nothing, class AfterStore = Nothing>
-inline void tile_product(const uint32_t* a, const TileLayout& layout, const uint32_t* b, int64_t rows, int64_t steps,
-                         float* c, Along along, BeforeStore before_store = {}, AfterStore after_store = {}) {
-    for (int64_t r0 = 0, r1; r0 < rows; r0 = r1, a += 2 * layout.group) {
+// C = A B, or C += A B, where B and C are kPanel wide, rows of B are b_step words apart, and `rows` rows of C, in
+// memory a multiple of 16, c_step floats. Other work is called in between: along() once or, if narrow, twice in each
+// step of a reduction; before_store(end), where whole tiles end, and after_store(first) around stores.
+template <bool kAdd, bool kNarrow = false, class Along = Nothing, class BeforeStore = Nothing,
+          class AfterStore = Nothing>
+inline void tile_product(const uint32_t* a, const TileLayout& layout, const uint32_t* b, int64_t b_step, int64_t rows,
+                         int64_t steps, float* c, int64_t c_step, Along along = {}, BeforeStore before_store = {},
+                         AfterStore after_store = {}) {
+    for (int64_t r0 = 0, r1; r0 < rows; r0 = r1, a += 2 * layout.group, c += 2 * kTileRows * c_step) {
         r1 = r0 + 2 * kTileRows < rows ? r0 + 2 * kTileRows : rows;
         const auto store_rows = [&] { before_store(round_up(r1, kTileRows)); };
         if (r1 - r0 > kTileRows)
-            tile_block<2, kAdd, kNarrow>(a, layout, b, steps, c + r0 * kPanel, along, store_rows);
+            tile_block<2, kAdd, kNarrow>(a, layout, b, b_step, steps, c, c_step, along, store_rows);
         else
-            tile_block<1, kAdd, kNarrow>(a, layout, b, steps, c + r0 * kPanel, along, store_rows);
+            tile_block<1, kAdd, kNarrow>(a, layout, b, b_step, steps, c, c_step, along, store_rows);
         after_store(r0);
     }
 }
