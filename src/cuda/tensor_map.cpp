@@ -13,6 +13,7 @@ namespace {
 constexpr std::int64_t kAlignment = 16;
 constexpr std::int64_t kStrideEnd = std::int64_t{1} << 40;  // bytes
 constexpr std::int64_t kRowsEnd = std::int64_t{1} << 31;    // coordinates are 32 bits
+constexpr int kConsumerRows = 64;                           // a consumer stores its own rows of O
 
 bool stride_fits(std::int64_t count, std::int64_t bytes) {
     return count <= 1 || (bytes > 0 && bytes % kAlignment == 0 && bytes < kStrideEnd);
@@ -59,6 +60,7 @@ bool can_map(const Problem& p, const Operands& x) {
            std::max(p.rows_q(), p.rows_k()) < kRowsEnd && can_map(x.q, p.rows_q(), p.heads, p.runs(), size) &&
            can_map(x.k, p.rows_k(), p.kv_heads, p.runs(), size) &&
            can_map(x.v, p.rows_k(), p.kv_heads, p.runs(), size) &&
+           (!x.out || can_map(x.out, p.rows_q(), p.heads, p.runs(), size)) &&
            (!x.dout || can_map(x.dout, p.rows_q(), p.heads, p.runs(), size));
 }
 
@@ -88,6 +90,8 @@ void set_maps(KernelParams& params, const KernelConfig& config, const Problem& p
     params.k_map = keys(x.k, p.head_dim);
     params.v_map = keys(x.v, p.head_dim_v);
     if (backward) params.dout_map = queries(x.dout, p.head_dim_v);
+    if (config.kernel == Kernel::forward_sm90 && output_parts(config) > 0)
+        params.out_map = map_of(x.out, p.dtype, p.head_dim_v, 0, p.rows_q(), p.heads, p.runs(), kConsumerRows);
 }
 
 }  // namespace flashtile::gpu

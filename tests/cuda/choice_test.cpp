@@ -124,15 +124,22 @@ TEST(Choice, WhatIsNotLegalIsIgnored) {
         change(bad.tile);
         EXPECT_EQ(forward_with(bad, problem(), device).config, table.config) << to_text(bad);
     }
+}
+
+TEST(Choice, WhatDoesNotFitIsIgnored) {
+    const DeviceFacts& device = known_device("H200");
+    Problem narrow = problem();  // wider heads' own tiles already fill shared memory
+    narrow.head_dim = narrow.head_dim_v = 64;
+    const PlannedKernel table = plan_forward(narrow, contiguous_access(narrow), device).forward;
     DeviceFacts small = device;
     small.shared_memory_per_block = table.shared_memory;
-    const std::vector<Choice> list = forward_alternatives(problem(), device);
+    const std::vector<Choice> list = forward_alternatives(narrow, device);
     const auto large = std::ranges::find_if(list, [&](const Choice& c) {
         return with_tile(table.config, c.tile, device)->shared_memory > table.shared_memory;
     });
     ASSERT_NE(large, list.end());
-    EXPECT_TRUE(forward_with(*large, problem(), device).measured);
-    EXPECT_FALSE(forward_with(*large, problem(), small).measured);
+    EXPECT_TRUE(forward_with(*large, narrow, device).measured);
+    EXPECT_FALSE(forward_with(*large, narrow, small).measured);
 }
 
 TEST(Choice, TheTablesOwnTileMayHaveWon) {

@@ -40,7 +40,6 @@ struct BackwardSm90 : KeyBlock<config> {
     // Lines 10 to 16 of Algorithm 2.
     __device__ __forceinline__ void process_block(int consumer, int n, Fragments<1, KT>& dk, Fragments<1, VT>& dv) {
         const unsigned own_rows = consumer * 64 * 128;
-        const bool elected = threadIdx.x % 128 == 0;
         const int i0 = this->query_of(n);
         const unsigned q_now = q + q_ring.stage * kBytesQ, dout_now = dout + dout_ring.stage * kBytesDO;
         const unsigned ds_now = ds + n % 2 * kBytesDS;
@@ -100,12 +99,12 @@ struct BackwardSm90 : KeyBlock<config> {
         ptx::wgmma_wait<1>();
         pin(dv);
         pin(dq);
-        if (elected) dout_ring.release();
+        dout_ring.release_by_warp();
         dout_ring.advance();
         this->add(n, to, column, dq);
         ptx::wgmma_wait<0>();
         pin(dk);
-        if (elected) q_ring.release();
+        q_ring.release_by_warp();
         q_ring.advance();
     }
 };

@@ -100,7 +100,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
     __device__ __forceinline__ void make_p(int n, Fragments<1, NT>& s) {
         pin(s);
         this->exponentiate(s, this->query_of(n), static_cast<int>(warp_id() % 4) * 16);
-        if (threadIdx.x % 128 == 0) q_ring.release();
+        q_ring.release_by_warp();
         q_ring.advance();
         const Left left_p = M::left_of(s);
         if (n >= 2) wait(kReadP, n);
@@ -128,7 +128,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
     __device__ __forceinline__ void finish_dv(int n, Fragments<1, VT>& dv) {
         ptx::wgmma_wait<0>();
         pin(dv);
-        if (threadIdx.x % 128 == 0) dout_ring.release();
+        dout_ring.release_by_warp();
         dout_ring.advance();
         float* to = this->place_of_dq(n, 0, 0);
         wait(kFullDS, n);
@@ -190,7 +190,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
         ptx::wgmma_wait<0>();
         pin(dp);
         this->differentiate(dp, [&](int t, int half) { return M::unpack(left_p.a[0][t / 2][t % 2 * 2 + half]); });
-        if (threadIdx.x % 128 == 0) dout_ring.release();
+        dout_ring.release_by_warp();
         dout_ring.advance();
         const Left left_ds = M::left_of(dp);
         if (n >= 2) wait(kReadDS, n);
@@ -221,7 +221,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
     __device__ __forceinline__ void finish_dk(Fragments<1, KT>& dk) {
         ptx::wgmma_wait<kPending>();
         pin(dk);
-        if (threadIdx.x % 128 == 0) q_ring.release();
+        q_ring.release_by_warp();
         q_ring.advance();
     }
 };

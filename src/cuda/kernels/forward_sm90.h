@@ -5,185 +5,34 @@
 // the next tile's Q, K and V while the consumers finish this one.
 #pragma once
 
-#include "cuda/kernels/parts/dropout.h"
 #include "cuda/kernels/parts/quad_store.h"
-#include "cuda/kernels/parts/ring.h"
+#include "cuda/kernels/parts/query_pipeline_sm90.h"
 #include "cuda/kernels/parts/sequence_edges.h"
 #include "cuda/kernels/parts/softmax.h"
-#include "cuda/kernels/parts/ticket_schedule.h"
-#include "cuda/kernels/parts/tile_copy.h"
-#include "cuda/kernels/parts/tile_schedule.h"
-#include "cuda/kernels/parts/tile_slot.h"
+#include "cuda/kernels/parts/swizzled_store.h"
 #include "cuda/kernels/parts/wgmma_product.h"
-#include "cuda/kernels/ptx/mbarrier.h"
 
 namespace flashtile {
 
 template <KernelConfig config>
-struct ForwardSm90 {
-    using M = Math<config.element>;
-    using Scalar = typename M::Scalar;
-    using Tile = QueryTile<config>;
-    static constexpr int kConsumers = forward_consumers(config);
-    static constexpr int kColumns = chunk_columns(config.head_dim), kColumnsV = chunk_columns(config.head_dim_v);
-    static constexpr int NT = config.Bc / 8, OT = kColumnsV / 8;
-    static constexpr int kQueryStages = query_stages(config);
-    static constexpr int kBytesQ = config.Br * kColumns * 2;
-    static constexpr int kBytesK = config.Bc * kColumns * 2, kBytesV = config.Bc * kColumnsV * 2;
-    // The warps that draw for dropout: a warpgroup, or those that the producer leaves idle.
-    static constexpr bool kDrawersApart = config.warps == 4 * (kConsumers + 2);
-    static constexpr int kDrawers = !config.dropout ? 0 : (kDrawersApart ? 4 : 3);
-    // Registers a thread, by warpgroup: the launch gives all the same, a multiple of 8, and they are dealt out anew. A
-    // producer wants more where lengths have to be looked up, and where drawers share its warpgroup.
-    static constexpr int kAllRegisters = 65536 / (config.warps * 32) / 8 * 8 * (config.warps / 4);
-    static constexpr int kDrawerRegisters = 56;
-    static constexpr bool kBusyProducer = config.dropout ? !kDrawersApart : config.lengths_differ();
-    static constexpr int kProducerRegisters = kConsumers > 2 ? 32 : (kBusyProducer ? 56 : 40);
-    static constexpr int kConsumerRegisters =
-        (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers;
-    static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
-    // bf16's P reaches as far as fp32's exponents do, so that maxima of later blocks need not be looked for.
-    static constexpr bool kSkipsMaximum = config.element == Element::bf16 && config.lazy_rescale && !config.scale_first;
-
-    __device__ __forceinline__ unsigned slot() const { return slots + q_ring.stage * 16; }
-
+struct ForwardSm90 : QueryPipeline<config> {
+    using Base = QueryPipeline<config>;
+    using Base::Base, Base::kConsumers, Base::kColumns, Base::kColumnsV, Base::NT, Base::OT, Base::kBytesQ;
+    using Base::kBytesK, Base::kBytesV, Base::kPartsO, Base::kSkipsMaximum;
+    using Base::params, Base::q, Base::k, Base::v, Base::out, Base::q_ring, Base::k_ring, Base::v_ring, Base::slot;
+    using Base::release_query, Base::drop;
+    using typename Base::M, typename Base::Scalar, typename Base::Tile;
     using Accumulators = Fragments<1, OT>;
     using Scores = Fragments<1, NT>;
-
-    const KernelParams& params;
-    unsigned q, k, v;  // shared addresses
-    unsigned slots;    // likewise, one a stage of Q
-    unsigned kept;     // likewise, of dropout's stages
-    Ring<kQueryStages> q_ring;
-    Ring<config.stages> k_ring, v_ring;
-    Ring<kDropoutStages> kept_ring;
-    using Kept = KeptBits<NT>;
-
-    __device__ __forceinline__ ForwardSm90(const KernelParams& p, unsigned memory)
-        : params(p), q(memory), k(q + kQueryStages * kBytesQ), v(k + config.stages * kBytesK) {
-        unsigned barriers = v + config.stages * kBytesV;
-        barriers = q_ring.place(barriers);
-        barriers = k_ring.place(barriers);
-        barriers = v_ring.place(barriers);
-        slots = config.dropout ? kept_ring.place(barriers) : barriers;
-        kept = slots + kQueryStages * 16;
-    }
-
-    // Each warp says that it is done with a stage of Q, one elected thread of each consumer that its warpgroup is with
-    // one of K or V.
-    __device__ __forceinline__ void init_barriers() const {
-        for (int n = 0; n < kQueryStages; ++n) TileSlot{}.write(slots + n * 16);
-        q_ring.init(kConsumers * 4 + kDrawers);
-        k_ring.init(kConsumers);
-        v_ring.init(kConsumers);
-        if constexpr (config.dropout) kept_ring.init(kConsumers * 4, kDrawers);
-        ptx::fence_mbarrier_init();
-    }
-
-    // One thread: the tiles of the schedule, and again those whose probabilities overflowed.
-    __device__ __forceinline__ void produce() {
-        if constexpr (config.lengths_differ())
-            produce(TicketSchedule<config>(params));
-        else
-            produce(TileSchedule<config>(params));
-    }
-    template <class Schedule>
-    __device__ __forceinline__ void produce(Schedule schedule) {
-        // as many blanks as there are stages, so that the end of every tile is seen
-        int blanks = kSkipsMaximum ? kQueryStages : 0;
-        TileSlot before{};
-        TileNumber number{};
-        while (number.head != TileSlot::kEnd) {
-            if (before.redo)
-                number = before.number;
-            else if (!schedule.next(number))
-                number.head = blanks-- > 0 ? TileSlot::kBlank : TileSlot::kEnd;
-            before = send(number, before.redo);
-        }
-    }
-
-    // K of the tile's first block, Q, then K of each next block before V of the one before it, as they are used.
-    // Returns the tile whose place this one's Q took.
-    __device__ __forceinline__ TileSlot send(TileNumber number, bool tracked) {
-        const bool empty = number.head >= TileSlot::kBlank;
-        const Tile tile(params, empty ? TileNumber{0, 0} : number);
-        const int blocks = empty ? 0 : tile.blocks;
-        const int h = static_cast<int>(tile.seq.h), kv_head = static_cast<int>(tile.seq.kv_head(params));
-        const int b = static_cast<int>(tile.seq.batch_row);
-        const int first_q = static_cast<int>(tile.seq.first_q) - params.first_query;
-        const int first_k = static_cast<int>(tile.seq.first_k) - params.first_key;
-        // Block n of K or V to the next stage of its ring.
-        const auto load = [&](auto& ring, unsigned stages, int bytes, const TensorMap& map, int columns, int n) {
-            ring.wait_empty();
-            ptx::mbarrier_arrive_expect(ring.full_barrier(), bytes);
-            copy_tile(stages + ring.stage * bytes, map, ring.full_barrier(), columns, config.Bc,
-                      first_k + tile.key_of(n), kv_head, b);
-            ring.advance();
-        };
-        const auto load_k = [&](int n) { load(k_ring, k, kBytesK, params.k_map, kColumns, n); };
-        const auto load_v = [&](int n) { load(v_ring, v, kBytesV, params.v_map, kColumnsV, n); };
-        if (blocks > 0) load_k(0);
-        q_ring.wait_empty();
-        const TileSlot before = TileSlot::read(slot());
-        TileSlot{number, tracked, false}.write(slot());
-        if (empty) {
-            ptx::mbarrier_arrive(q_ring.full_barrier());
-        } else {
-            ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ);
-            copy_tile(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
-                      first_q + tile.i0, h, b);
-        }
-        q_ring.advance();
-        for (int n = 1; n < blocks; ++n) {
-            load_k(n);
-            load_v(n - 1);
-        }
-        if (blocks > 0) load_v(blocks - 1);
-        return before;
-    }
-
-    // Dropout has warps of its own: Philox takes as long as the softmax, and would be added to it in the consumers,
-    // each of which waits for its own. They draw for the warps of all consumers in turn, a block ahead of them.
-    __device__ __forceinline__ void draw(int drawer) {
-        while (true) {
-            q_ring.wait_full();
-            const TileSlot now = TileSlot::read(slot());
-            if (now.number.head == TileSlot::kEnd) return;
-            if (now.number.head != TileSlot::kBlank) {
-                const Tile tile(params, now.number);
-                const Dropout dropout = dropout_of(params, tile.seq);
-#pragma unroll 1
-                for (int n = 0; n < tile.blocks; ++n) {
-                    kept_ring.wait_empty();
-#pragma unroll 1
-                    for (int warp = drawer; warp < kConsumers * 4; warp += kDrawers)
-                        Kept::draw(dropout, params, {tile.i0 + warp * 16, tile.key_of(n)}, kept_place(warp));
-                    __syncwarp();
-                    if (lane_id() == 0) ptx::mbarrier_arrive(kept_ring.full_barrier());
-                    kept_ring.advance();
-                }
-            }
-            release_query();
-        }
-    }
-    // Of a consumers' warp, counted through all of them.
-    __device__ __forceinline__ unsigned kept_place(int warp) const {
-        return kept + (kept_ring.stage * kConsumers * 4 + warp) * Kept::kBytes;
-    }
-    __device__ __forceinline__ void drop(int consumer, typename M::template Left<1, NT>& p) {
-        kept_ring.wait_full();
-        Kept::drop(p, kept_place(consumer * 4 + static_cast<int>(warp_id() % 4)));
-        __syncwarp();
-        if (lane_id() == 0) kept_ring.release();
-        kept_ring.advance();
-    }
+    // The first of the consumers' own barriers, past those of their turns.
+    static constexpr unsigned kOutBarrier = 8;
 
     __device__ __forceinline__ void consume(int consumer) {
         if (consumer == kConsumers - 1) pass_turn(consumer);  // the first turn is the first one's
         while (true) {
             q_ring.wait_full();
             const TileSlot now = TileSlot::read(slot());
-            if (now.number.head == TileSlot::kEnd) return;
+            if (now.number.head == TileSlot::kEnd) break;
             if (kSkipsMaximum && now.number.head != TileSlot::kBlank && !now.tracked)
                 attend<kSkipsMaximum>(now.number, consumer);
             else if (now.number.head != TileSlot::kBlank)
@@ -191,6 +40,7 @@ struct ForwardSm90 {
             else
                 release_query();
         }
+        if (kPartsO > 0 && threadIdx.x % 128 == 0) ptx::tma_wait_read();  // shared memory must outlast it
     }
 
     // Where kSkips, blocks after the first that gave every row a maximum are not searched for a greater one.
@@ -240,7 +90,10 @@ struct ForwardSm90 {
             pin(s);
             if (elected) k_ring.release();
             k_ring.advance();
-            exponentiate<false>(tile, consumer, 0, s, softmax);
+            if constexpr (config.band)
+                exponentiate_first(tile, consumer, s, softmax);
+            else
+                exponentiate<false>(tile, consumer, 0, s, softmax);
             p = M::left_of(s);
             if constexpr (config.dropout) drop(consumer, p);
             int n = 1;
@@ -313,15 +166,33 @@ struct ForwardSm90 {
         return {warp_row(tile, consumer), tile.key_of(n)};
     }
 
+    // Options work on all scores.
+    __device__ __forceinline__ void modify(const Tile& tile, const Place& place, Scores& s) const {
+        if constexpr (config.scale_first) {
+            each_score<1, NT>([&](int m, int t, int e) { s.c[m][t][e] *= params.scale; });
+            ScoreModifier<config>::make(params, tile.seq).template apply<false>(s, params, tile.seq, place, {}, s);
+        }
+    }
+
+    // The block that the diagonal of a causal mask crosses: each warp sees other columns of it.
+    __device__ __forceinline__ void exponentiate_first(const Tile& tile, int consumer, Scores& s,
+                                                       Softmax<1, config.scale_first>& softmax) const {
+        const Place place = place_of(tile, consumer, 0);
+        modify(tile, place, s);
+        const int all = config.window ? 0 : tile.seq.template end_key<config>(place.i0 + 1) - place.j0;
+        const int any = tile.seq.template end_key<config>(place.i0 + 16) - place.j0;
+        const int first_group = __shfl_sync(~0u, all >> 4, 0), seen = __shfl_sync(~0u, (any + 15) >> 4, 0);
+        apply_band<config>(s, tile.seq, place, first_group, seen);
+        softmax.template find_maximum<config.lazy_rescale>(s, params.scale_log2, seen);
+        softmax.exponentiate_seen(s, params.scale_log2, seen);
+    }
+
     // Line 9: options and masks, then P = 2^(S - m). False if it overflowed.
     template <bool kAnchored>
     __device__ __forceinline__ bool exponentiate(const Tile& tile, int consumer, int n, Scores& s,
                                                  Softmax<1, config.scale_first>& softmax) const {
         const Place place = place_of(tile, consumer, n);
-        if constexpr (config.scale_first) {
-            each_score<1, NT>([&](int m, int t, int e) { s.c[m][t][e] *= params.scale; });
-            ScoreModifier<config>::make(params, tile.seq).template apply<false>(s, params, tile.seq, place, {}, s);
-        }
+        modify(tile, place, s);
         // after a block in which every row saw a key, only a band's left side hides any
         constexpr bool kMayHide = !kAnchored || config.window;
         if (kMayHide &&
@@ -361,18 +232,36 @@ struct ForwardSm90 {
     // Line 12: O = O / l.
     __device__ __forceinline__ void store(const Tile& tile, int consumer, const float (&factor)[2],
                                           const Accumulators& o) const {
+        // The copy engine knows where a tensor ends, but not where a sequence does.
+        if constexpr (kPartsO > 0)
+            if (!config.packed || tile.i0 + consumer * 64 + 64 <= tile.i1)
+                return store_by_engine(tile, consumer, factor, o);
         const int i0 = warp_row(tile, consumer);
-        const DeviceTensor& out = params.out;
+        const DeviceTensor& to = params.out;
         store_rows<config.element, config.head_dim_v>(
-            o, factor, rows_of<Scalar>(out, tile.seq.batch_row, tile.seq.h, tile.seq.first_q) + i0 * out.stride_row,
-            out.stride_row, tile.i1 - i0);
+            o, factor, rows_of<Scalar>(to, tile.seq.batch_row, tile.seq.h, tile.seq.first_q) + i0 * to.stride_row,
+            to.stride_row, tile.i1 - i0);
     }
 
-    // Each warp for itself, once its last S has been computed.
-    __device__ __forceinline__ void release_query() {
-        __syncwarp();
-        if (lane_id() == 0) q_ring.release();
-        q_ring.advance();
+    // The same by way of shared memory, so that it leaves under the next tile.
+    __device__ __forceinline__ void store_by_engine(const Tile& tile, int consumer, const float (&factor)[2],
+                                                    const Accumulators& o) const {
+        constexpr int kColumnsOfPart = kColumnsV / larger(kPartsO, 1);
+        const unsigned own = out + consumer * 64 * 128, barrier = kOutBarrier + consumer;
+        const bool elected = threadIdx.x % 128 == 0;
+#pragma unroll
+        for (int part = 0; part < kPartsO; ++part) {
+            if (elected) ptx::tma_wait_read();
+            ptx::named_barrier(barrier, 128);  // what this consumer stored last has been read
+            write_warp_rows<config.element, config.Br, kPartsO>(o, factor, own, static_cast<int>(warp_id() % 4) * 16,
+                                                                part);
+            ptx::fence_async_proxy();
+            ptx::named_barrier(barrier, 128);  // all four warps have written
+            if (elected)
+                store_tile(own, params.out_map, part * kColumnsOfPart, kColumnsOfPart, config.Br,
+                           static_cast<int>(tile.seq.first_q) + tile.i0 + consumer * 64, static_cast<int>(tile.seq.h),
+                           static_cast<int>(tile.seq.batch_row));
+        }
     }
 };
 

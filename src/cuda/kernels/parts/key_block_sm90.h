@@ -75,9 +75,9 @@ struct KeyBlock {
         ptx::mbarrier_init(kv_full, 1);
         ptx::mbarrier_init(turn_come, 1);
         ptx::mbarrier_init(added, kConsumerThreads / 32);
-        // one elected thread of each consumer says that its warpgroup is done
-        q_ring.init(2);
-        dout_ring.init(2);
+        // each warp says that it is done: it reads LSE and D by itself
+        q_ring.init(kConsumerThreads / 32);
+        dout_ring.init(kConsumerThreads / 32);
         ptx::fence_mbarrier_init();
     }
 

@@ -67,9 +67,11 @@ __device__ __forceinline__ bool band_covers(const Sequence& seq, int i0, int i1,
     return true;
 }
 
-// Hides what lies outside the band or past the last key.
+// Hides what lies outside the band or past the last key. Groups of 16 columns outside [first_group, end_group) are left
+// alone.
 template <KernelConfig config, int MT, int NT>
-__device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence& seq, const Place& place) {
+__device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence& seq, const Place& place,
+                                           int first_group = 0, int end_group = NT / 2) {
     // Relative to this lane's first row and column, so that what is compared with is a constant, and one number for all
     // rows, so that few registers hold it.
     const int i = place.i0 + Place::row(0, 0), j = place.j0 + Place::column(0, 0);
@@ -83,12 +85,14 @@ __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence&
             const int row = m * 16 + half * 8;
             const int low = first + row, high = config.band ? smaller(last + row, end) : end;
 #pragma unroll
-            for (int n = 0; n < NT; ++n)
+            for (int n = 0; n < NT; ++n) {
+                if (n / 2 < first_group || n / 2 >= end_group) continue;
 #pragma unroll
                 for (int e = 2 * half; e < 2 * half + 2; ++e) {
                     const int column = n * 8 + e % 2;
                     if (column >= high || (config.window && column < low)) s.c[m][n][e] = -infinity();
                 }
+            }
         }
 }
 

@@ -32,8 +32,9 @@ struct Softmax {
     // The maximum may lag by kSlack: P is then at most 2^kSlack, which every type holds, and most blocks rescale
     // nothing (FlashAttention-4's lazy rescale). With kSlack = 0 a row whose maximum stays is multiplied by exactly 1,
     // so that its bits do not depend on the other rows of the warp.
+    // Columns from 16 `seen` on count as hidden.
     template <bool kLazy, int NT>
-    __device__ __forceinline__ void find_maximum(const Fragments<MT, NT>& s, float factor) {
+    __device__ __forceinline__ void find_maximum(const Fragments<MT, NT>& s, float factor, int seen = NT / 2) {
         constexpr float kSlack = !kLazy ? 0.0f : (kNatural ? 8.0f / kLog2e : 8.0f);
         float highest[MT][2];
         bool row_grows = false;
@@ -41,11 +42,13 @@ struct Softmax {
         for (int n = 0; n < MT; ++n)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                float x = s.c[n][0][2 * half];
+                float x = seen > 0 ? s.c[n][0][2 * half] : -infinity();
 #pragma unroll
-                for (int column = 0; column < NT; ++column)
+                for (int column = 0; column < NT; ++column) {
+                    if (column / 2 >= seen) continue;
 #pragma unroll
                     for (int e = 2 * half; e < 2 * half + 2; ++e) x = fmaxf(x, s.c[n][column][e]);
+                }
                 x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
                 x = fmaxf(x, __shfl_xor_sync(~0u, x, 2));
                 highest[n][half] = kNatural ? x : x * factor;
@@ -86,6 +89,21 @@ struct Softmax {
         for (int n = 0; n < MT; ++n)
 #pragma unroll
             for (int half = 0; half < 2; ++half) l[n][half] += exponentiate_row(s, factor, n, half);
+    }
+    // The same where columns from 16 `seen` on are hidden.
+    template <int NT>
+    __device__ __forceinline__ void exponentiate_seen(Fragments<1, NT>& s, float factor, int seen) {
+#pragma unroll
+        for (int column = 0; column < NT; column += 2) {
+            if (column / 2 < seen) {
+                auto& group = reinterpret_cast<Fragments<1, 2>&>(s.c[0][column]);
+#pragma unroll
+                for (int half = 0; half < 2; ++half) l[0][half] += exponentiate_row(group, factor, 0, half);
+            } else {
+#pragma unroll
+                for (int e = 0; e < 8; ++e) s.c[0][column + e / 4][e % 4] = 0.0f;
+            }
+        }
     }
 
     // True once every row of the warp has a maximum to refer to.

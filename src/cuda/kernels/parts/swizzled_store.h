@@ -1,6 +1,6 @@
 // swizzled_store.h: accumulators of a warpgroup's product to rows of a tensor, by way of a tile in shared memory, so
 // that a row leaves in whole vectors. The tile has the copy engine's swizzle, which keeps both ways free of bank
-// conflicts.
+// conflicts, and lets the copy engine take it from there.
 #pragma once
 
 #include "cuda/kernels/parts/scores.h"
@@ -9,27 +9,40 @@
 
 namespace flashtile {
 
-// This warp's 16 rows, times `factor` of each, to the first `count` rows of `to`, through rows [row, row + 16) of the
-// tile, which no other warp touches.
+template <int kTileRows>
+__device__ __forceinline__ unsigned place_in_tile(unsigned tile, int row, int column) {
+    return tile + column / kChunk * kTileRows * 128 + swizzled(row * 128 + column % kChunk * 2);
+}
+
+// This warp's 16 rows, times `factor` of each, to rows [row, row + 16) of the tile, which no other warp touches: part
+// `part` of the columns of x, which are kParts times the tile's. A step of 8 columns flips bits of the swizzled
+// address.
+template <Element kElement, int kTileRows, int kParts = 1, int OT>
+__device__ __forceinline__ void write_warp_rows(const Fragments<1, OT>& x, const float (&factor)[2], unsigned tile,
+                                                int row, int part = 0) {
+    const unsigned own = place_in_tile<kTileRows>(tile, row + Place::row(0, 0), Place::column(0, 0));
+#pragma unroll
+    for (int n = 0; n < OT / kParts; ++n)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const float* c = &x.c[0][part * (OT / kParts) + n][2 * half];
+            ptx::store_shared((own ^ n % 8 * 16) + n / 8 * kTileRows * 128 + half * 8 * 128,
+                              Math<kElement>::pack(c[0] * factor[half], c[1] * factor[half]));
+        }
+}
+
+// The same on to the first `count` rows of `to`.
 template <Element kElement, int kColumns, int kTileRows, int OT>
 __device__ __forceinline__ void store_warp_rows(const Fragments<1, OT>& x, const float (&factor)[2], unsigned tile,
                                                 int row, typename Math<kElement>::Scalar* to, Index stride, int count) {
-    const auto place = [&](int tile_row, int column) {
-        return tile + column / kChunk * kTileRows * 128 + swizzled(tile_row * 128 + column % kChunk * 2);
-    };
-#pragma unroll
-    for (int n = 0; n < OT; ++n)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-            ptx::store_shared(
-                place(row + Place::row(0, 2 * half), Place::column(n, 0)),
-                Math<kElement>::pack(x.c[0][n][2 * half] * factor[half], x.c[0][n][2 * half + 1] * factor[half]));
+    write_warp_rows<kElement, kTileRows>(x, factor, tile, row);
     __syncwarp();  // a warp reads what it wrote itself
     constexpr int kVectors = kColumns / 8;
     for (int n = static_cast<int>(lane_id()); n < 16 * kVectors; n += 32) {
         const int own = n / kVectors, column = n % kVectors * 8;
         if (own < count)
-            *reinterpret_cast<uint4*>(to + own * stride + column) = ptx::load_shared(place(row + own, column));
+            *reinterpret_cast<uint4*>(to + own * stride + column) =
+                ptx::load_shared(place_in_tile<kTileRows>(tile, row + own, column));
     }
 }
 

@@ -13,20 +13,25 @@ template <KernelConfig config>
 struct TicketSchedule {
     const KernelParams& params;
     unsigned tiles;
+    unsigned ahead;  // drawn while the tile before it is worked on: the counter is far away
 
     __device__ __forceinline__ explicit TicketSchedule(const KernelParams& p)
         : params(p),
-          tiles(static_cast<unsigned>(p.heads * (config.packed ? unit(p.batch) : p.batch * query_blocks()))) {}
+          tiles(static_cast<unsigned>(p.heads * (config.packed ? unit(p.batch) : p.batch * query_blocks()))),
+          ahead(draw()) {}
 
-    __device__ __forceinline__ bool next(TileNumber& tile) const {
+    __device__ __forceinline__ bool next(TileNumber& tile) {
         while (true) {
-            const unsigned n = atomicAdd(params.ws_ticket, 1u);
+            const unsigned n = ahead;
             if (n >= tiles) return false;
+            ahead = draw();
             if (find(n, tile)) return true;
         }
     }
 
 private:
+    __device__ __forceinline__ unsigned draw() const { return atomicAdd(params.ws_ticket, 1u); }
+
     __device__ __forceinline__ Index query_blocks() const { return (params.seqlen_q + config.Br - 1) / config.Br; }
 
     // Every sequence of a packed batch has so many tiles before it, if each starts at a tile of its own and may waste

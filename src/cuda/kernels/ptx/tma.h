@@ -20,6 +20,20 @@ __device__ __forceinline__ void tma_load_bytes(unsigned to, const void* from, un
                  : "memory");
 }
 
+// The other way; what lies outside the tensor is left out. It belongs to the group that this thread commits next.
+__device__ __forceinline__ void tma_store(unsigned from, const void* map, int x0, int x1, int x2, int x3) {
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+                 "r"(from), "r"(x0), "r"(x1), "r"(x2), "r"(x3)
+                 : "memory");
+}
+__device__ __forceinline__ void tma_commit() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until the copy engine has read all that this thread committed.
+__device__ __forceinline__ void tma_wait_read() {
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
 // Before the copy engine or wgmma reads shared memory that this thread wrote by ordinary stores.
 __device__ __forceinline__ void fence_async_proxy() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

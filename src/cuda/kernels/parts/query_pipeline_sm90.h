@@ -1,0 +1,182 @@
+// query_pipeline_sm90.h: how a thread block of Hopper's forward pass is fed, whoever computes: where Q, K, V and O lie
+// in shared memory, how many registers each role has, the producer, which has the copy engine bring the tiles of the
+// schedule, and the warps that draw for dropout. (Backward: key_block_sm90.h.)
+#pragma once
+
+#include "cuda/kernels/parts/dropout.h"
+#include "cuda/kernels/parts/ring.h"
+#include "cuda/kernels/parts/ticket_schedule.h"
+#include "cuda/kernels/parts/tile_copy.h"
+#include "cuda/kernels/parts/tile_schedule.h"
+#include "cuda/kernels/parts/tile_slot.h"
+
+namespace flashtile {
+
+template <KernelConfig config>
+struct QueryPipeline {
+    using M = Math<config.element>;
+    using Scalar = typename M::Scalar;
+    using Tile = QueryTile<config>;
+    static constexpr int kConsumers = forward_consumers(config);
+    static constexpr int kColumns = chunk_columns(config.head_dim), kColumnsV = chunk_columns(config.head_dim_v);
+    static constexpr int NT = config.Bc / 8, OT = kColumnsV / 8;
+    static constexpr int kQueryStages = query_stages(config);
+    static constexpr int kBytesQ = config.Br * kColumns * 2;
+    static constexpr int kBytesK = config.Bc * kColumns * 2, kBytesV = config.Bc * kColumnsV * 2;
+    static constexpr int kPartsO = output_parts(config), kBytesO = kPartsO > 0 ? output_bytes(config, kPartsO) : 0;
+    // The warps that draw for dropout: a warpgroup, or those that the producer leaves idle.
+    static constexpr bool kDrawersApart = config.warps == 4 * (kConsumers + 2);
+    static constexpr int kDrawers = !config.dropout ? 0 : (kDrawersApart ? 4 : 3);
+    // Registers a thread, by warpgroup: the launch gives all the same, a multiple of 8, and they are dealt out anew. A
+    // producer wants more where lengths have to be looked up, and where drawers share its warpgroup.
+    static constexpr int kAllRegisters = 65536 / (config.warps * 32) / 8 * 8 * (config.warps / 4);
+    static constexpr int kDrawerRegisters = 56;
+    static constexpr bool kBusyProducer = config.dropout ? !kDrawersApart : config.lengths_differ();
+    static constexpr int kProducerRegisters = kConsumers > 2 ? 32 : (kBusyProducer ? 56 : 40);
+    static constexpr int kConsumerRegisters =
+        (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers;
+    static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
+    // bf16's P reaches as far as fp32's exponents do, so that maxima of later blocks need not be looked for.
+    static constexpr bool kSkipsMaximum = config.element == Element::bf16 && config.lazy_rescale && !config.scale_first;
+
+    __device__ __forceinline__ unsigned slot() const { return slots + q_ring.stage * 16; }
+
+    const KernelParams& params;
+    unsigned q, k, v, out;  // shared addresses
+    unsigned slots;         // likewise, one a stage of Q
+    unsigned kept;          // likewise, of dropout's stages
+    Ring<kQueryStages> q_ring;
+    Ring<config.stages> k_ring, v_ring;
+    Ring<kDropoutStages> kept_ring;
+    using Kept = KeptBits<NT>;
+
+    __device__ __forceinline__ QueryPipeline(const KernelParams& p, unsigned memory)
+        : params(p),
+          q(memory),
+          k(q + kQueryStages * kBytesQ),
+          v(k + config.stages * kBytesK),
+          out(v + config.stages * kBytesV) {
+        unsigned barriers = out + kBytesO;
+        barriers = q_ring.place(barriers);
+        barriers = k_ring.place(barriers);
+        barriers = v_ring.place(barriers);
+        slots = config.dropout ? kept_ring.place(barriers) : barriers;
+        kept = slots + kQueryStages * 16;
+    }
+
+    // Each warp says that it is done with a stage of Q, one elected thread of each consumer that its warpgroup is with
+    // one of K or V.
+    __device__ __forceinline__ void init_barriers() const {
+        for (int n = 0; n < kQueryStages; ++n) TileSlot{}.write(slots + n * 16);
+        q_ring.init(kConsumers * 4 + kDrawers);
+        k_ring.init(kConsumers);
+        v_ring.init(kConsumers);
+        if constexpr (config.dropout) kept_ring.init(kConsumers * 4, kDrawers);
+        ptx::fence_mbarrier_init();
+    }
+
+    // One thread: the tiles of the schedule, and again those whose probabilities overflowed.
+    __device__ __forceinline__ void produce() {
+        if constexpr (config.lengths_differ())
+            produce(TicketSchedule<config>(params));
+        else
+            produce(TileSchedule<config>(params));
+    }
+    template <class Schedule>
+    __device__ __forceinline__ void produce(Schedule schedule) {
+        // as many blanks as there are stages, so that the end of every tile is seen
+        int blanks = kSkipsMaximum ? kQueryStages : 0;
+        TileSlot before{};
+        TileNumber number{};
+        while (number.head != TileSlot::kEnd) {
+            if (before.redo)
+                number = before.number;
+            else if (!schedule.next(number))
+                number.head = blanks-- > 0 ? TileSlot::kBlank : TileSlot::kEnd;
+            before = send(number, before.redo);
+        }
+    }
+
+    // K of the tile's first block, Q, then K of each next block before V of the one before it, as they are used.
+    // Returns the tile whose place this one's Q took.
+    __device__ __forceinline__ TileSlot send(TileNumber number, bool tracked) {
+        const bool empty = number.head >= TileSlot::kBlank;
+        const Tile tile(params, empty ? TileNumber{0, 0} : number);
+        const int blocks = empty ? 0 : tile.blocks;
+        const int h = static_cast<int>(tile.seq.h), kv_head = static_cast<int>(tile.seq.kv_head(params));
+        const int b = static_cast<int>(tile.seq.batch_row);
+        const int first_q = static_cast<int>(tile.seq.first_q) - params.first_query;
+        const int first_k = static_cast<int>(tile.seq.first_k) - params.first_key;
+        // Block n of K or V to the next stage of its ring.
+        const auto load = [&](auto& ring, unsigned stages, int bytes, const TensorMap& map, int columns, int n) {
+            ring.wait_empty();
+            ptx::mbarrier_arrive_expect(ring.full_barrier(), bytes);
+            copy_tile(stages + ring.stage * bytes, map, ring.full_barrier(), columns, config.Bc,
+                      first_k + tile.key_of(n), kv_head, b);
+            ring.advance();
+        };
+        const auto load_k = [&](int n) { load(k_ring, k, kBytesK, params.k_map, kColumns, n); };
+        const auto load_v = [&](int n) { load(v_ring, v, kBytesV, params.v_map, kColumnsV, n); };
+        if (blocks > 0) load_k(0);
+        q_ring.wait_empty();
+        const TileSlot before = TileSlot::read(slot());
+        TileSlot{number, tracked, false}.write(slot());
+        if (empty) {
+            ptx::mbarrier_arrive(q_ring.full_barrier());
+        } else {
+            ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ);
+            copy_tile(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
+                      first_q + tile.i0, h, b);
+        }
+        q_ring.advance();
+        for (int n = 1; n < blocks; ++n) {
+            load_k(n);
+            load_v(n - 1);
+        }
+        if (blocks > 0) load_v(blocks - 1);
+        return before;
+    }
+
+    // Dropout has warps of its own: Philox takes as long as the softmax, and would be added to it in the consumers,
+    // each of which waits for its own. They draw for the warps of all consumers in turn, a block ahead of them.
+    __device__ __forceinline__ void draw(int drawer) {
+        while (true) {
+            q_ring.wait_full();
+            const TileSlot now = TileSlot::read(slot());
+            if (now.number.head == TileSlot::kEnd) return;
+            if (now.number.head != TileSlot::kBlank) {
+                const Tile tile(params, now.number);
+                const Dropout dropout = dropout_of(params, tile.seq);
+#pragma unroll 1
+                for (int n = 0; n < tile.blocks; ++n) {
+                    kept_ring.wait_empty();
+#pragma unroll 1
+                    for (int warp = drawer; warp < kConsumers * 4; warp += kDrawers)
+                        Kept::draw(dropout, params, {tile.i0 + warp * 16, tile.key_of(n)}, kept_place(warp));
+                    __syncwarp();
+                    if (lane_id() == 0) ptx::mbarrier_arrive(kept_ring.full_barrier());
+                    kept_ring.advance();
+                }
+            }
+            release_query();
+        }
+    }
+    // Of a consumers' warp, counted through all of them.
+    __device__ __forceinline__ unsigned kept_place(int warp) const {
+        return kept + (kept_ring.stage * kConsumers * 4 + warp) * Kept::kBytes;
+    }
+    __device__ __forceinline__ void drop(int consumer, typename M::template Left<1, NT>& p) {
+        kept_ring.wait_full();
+        Kept::drop(p, kept_place(consumer * 4 + static_cast<int>(warp_id() % 4)));
+        kept_ring.release_by_warp();
+        kept_ring.advance();
+    }
+
+    // Each warp for itself, once its last S has been computed.
+    __device__ __forceinline__ void release_query() {
+        q_ring.release_by_warp();
+        q_ring.advance();
+    }
+};
+
+}  // namespace flashtile
