@@ -275,7 +275,7 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
         const bool uneven = c.band || c.lengths_differ();
         const auto table = [&]() -> std::span<const Tile> {
             if (c.dropout) return sm90::kForwardDropout;
-            if (p.seqlen_q < kShort || c.lengths_differ()) return sm90::kForwardShort;
+            if (p.seqlen_q < (c.band ? kLong : kShort) || c.lengths_differ()) return sm90::kForwardShort;
             return p.seqlen_k >= kLong && !uneven ? std::span<const Tile>(sm90::kForwardLong) : sm90::kForward;
         }();
         ForwardPlan plan{measured_or(choose(c, table, std::max(c.head_dim, c.head_dim_v), device), p, device, choices)};
@@ -393,8 +393,10 @@ PlannedKernel plan_dropout_mask(const Problem& p, const DeviceFacts& device) {
 
 std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device) {
     std::vector<KernelConfig> configs;
-    for (problem.seqlen_q = 1; problem.seqlen_q <= kShort; problem.seqlen_q += kShort - 1)
-        for (problem.seqlen_k = 1; problem.seqlen_k <= kLong; problem.seqlen_k += kLong - 1) {
+    for (const std::int64_t seqlen_q : {std::int64_t{1}, kShort, kLong})
+        for (const std::int64_t seqlen_k : {std::int64_t{1}, kLong}) {
+            problem.seqlen_q = seqlen_q;
+            problem.seqlen_k = seqlen_k;
             const KernelConfig config = plan_forward(problem, access, device).forward.config;
             if (std::ranges::find(configs, config) == configs.end()) configs.push_back(config);
         }

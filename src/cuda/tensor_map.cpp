@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "cuda/driver.h"
 #include "shared/kernel_layout.h"
@@ -24,32 +25,65 @@ bool can_map(const Operand& x, std::int64_t rows, std::int64_t heads, std::int64
            stride_fits(heads, x.stride_head * size) && stride_fits(batch, x.stride_batch * size);
 }
 
+// What a map follows from: addresses, sizes and strides, in bytes but for the shape and the box.
+struct MapKey {
+    void* data;
+    CUtensorMapDataType type;
+    std::uint64_t shape[4];  // columns, rows, heads, batch
+    std::uint64_t strides[3];
+    std::uint32_t box_rows;
+
+    bool operator==(const MapKey&) const = default;
+};
+
+TensorMap encoded(const MapKey& key) {
+    const std::uint32_t box[] = {kChunk, key.box_rows, 1, 1};
+    const std::uint32_t every[] = {1, 1, 1, 1};
+    CUtensorMap map;
+    driver().check(
+        driver().cuTensorMapEncodeTiled(&map, key.type, 4, key.data, key.shape, key.strides, box, every,
+                                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+        "describing a tensor to the copy engine");
+    TensorMap words;
+    static_assert(sizeof words == sizeof map);
+    std::memcpy(&words, &map, sizeof words);
+    return words;
+}
+
+// The driver takes longer to encode a call's maps than all else here takes, and programs use the same memory again. A
+// thread keeps the last map of each slot.
+const TensorMap& map_for(const MapKey& key) {
+    struct Kept {
+        MapKey key{};
+        TensorMap map{};
+    };
+    constexpr std::size_t kSlots = 256;
+    thread_local std::vector<Kept> kept(kSlots);
+    const std::uint64_t mixed =
+        (reinterpret_cast<std::uintptr_t>(key.data) >> 4 ^ key.shape[1] << 32 ^ key.box_rows) * 0x9E3779B97F4A7C15u;
+    Kept& slot = kept[mixed >> 56];
+    if (slot.key != key) {
+        slot.map = encoded(key);
+        slot.key = key;  // last: encoding may throw
+    }
+    return slot.map;
+}
+
 // Rows [first, end) of (batch, rows, heads, columns), a box being `box_rows` rows of 64 columns of one head.
 TensorMap map_of(const Operand& x, DType dtype, std::int64_t columns, std::int64_t first, std::int64_t end,
                  std::int64_t heads, std::int64_t batch, int box_rows) {
     const std::int64_t size = size_of(dtype);
     const auto at_least_one = [](std::int64_t n) { return static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1)); };
-    const std::uint64_t shape[] = {at_least_one(columns), at_least_one(end - first), at_least_one(heads),
-                                   at_least_one(batch)};
     // A dimension of size 1 may have any stride; the driver wants a multiple of 16.
-    const auto stride = [&](std::uint64_t count, std::int64_t elements) {
+    const auto stride = [&](std::int64_t count, std::int64_t elements) {
         return count > 1 ? static_cast<std::uint64_t>(elements * size) : static_cast<std::uint64_t>(kAlignment);
     };
-    const std::uint64_t strides[] = {stride(shape[1], x.stride_row), stride(shape[2], x.stride_head),
-                                     stride(shape[3], x.stride_batch)};
-    const std::uint32_t box[] = {kChunk, static_cast<std::uint32_t>(box_rows), 1, 1};
-    const std::uint32_t every[] = {1, 1, 1, 1};
-    CUtensorMap map;
-    driver().check(driver().cuTensorMapEncodeTiled(
-                       &map, dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-                       4, static_cast<char*>(x.data) + first * x.stride_row * size, shape, strides, box, every,
-                       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-                   "describing a tensor to the copy engine");
-    TensorMap words;
-    static_assert(sizeof words == sizeof map);
-    std::memcpy(&words, &map, sizeof words);
-    return words;
+    return map_for({static_cast<char*>(x.data) + first * x.stride_row * size,
+                    dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                    {at_least_one(columns), at_least_one(end - first), at_least_one(heads), at_least_one(batch)},
+                    {stride(end - first, x.stride_row), stride(heads, x.stride_head), stride(batch, x.stride_batch)},
+                    static_cast<std::uint32_t>(box_rows)});
 }
 
 }  // namespace

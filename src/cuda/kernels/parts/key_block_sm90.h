@@ -74,10 +74,10 @@ struct KeyBlock {
     __device__ __forceinline__ void init_barriers() const {
         ptx::mbarrier_init(kv_full, 1);
         ptx::mbarrier_init(turn_come, 1);
-        ptx::mbarrier_init(added, kConsumerThreads / 32);
+        ptx::mbarrier_init(added, kConsumerThreads / 32 * kArrivalsOfWarp);
         // each warp says that it is done: it reads LSE and D by itself
-        q_ring.init(kConsumerThreads / 32);
-        dout_ring.init(kConsumerThreads / 32);
+        q_ring.init(kConsumerThreads / 32 * kArrivalsOfWarp);
+        dout_ring.init(kConsumerThreads / 32 * kArrivalsOfWarp);
         ptx::fence_mbarrier_init();
     }
 
@@ -197,10 +197,7 @@ struct KeyBlock {
     __device__ __forceinline__ void add(int n, float* to, int column, const Fragments<1, OT>& dq) const {
         if constexpr (config.deterministic) ptx::mbarrier_wait(turn_come, n % 2);
         Gradient::add(to, column, dq);
-        if constexpr (config.deterministic) {
-            __syncwarp();
-            if (lane_id() == 0) ptx::mbarrier_arrive(added);
-        }
+        if constexpr (config.deterministic) arrive_by_warp(added);
     }
 
     // 64 rows of dK or dV, from row `own` of the block, leave by way of K's or V's place.

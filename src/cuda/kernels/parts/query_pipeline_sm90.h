@@ -68,10 +68,10 @@ struct QueryPipeline {
     // one of K or V.
     __device__ __forceinline__ void init_barriers() const {
         for (int n = 0; n < kQueryStages; ++n) TileSlot{}.write(slots + n * 16);
-        q_ring.init(kConsumers * 4 + kDrawers);
+        q_ring.init((kConsumers * 4 + kDrawers) * kArrivalsOfWarp);
         k_ring.init(kConsumers);
         v_ring.init(kConsumers);
-        if constexpr (config.dropout) kept_ring.init(kConsumers * 4, kDrawers);
+        if constexpr (config.dropout) kept_ring.init(kConsumers * 4 * kArrivalsOfWarp, kDrawers * kArrivalsOfWarp);
         ptx::fence_mbarrier_init();
     }
 
@@ -153,8 +153,7 @@ struct QueryPipeline {
 #pragma unroll 1
                     for (int warp = drawer; warp < kConsumers * 4; warp += kDrawers)
                         Kept::draw(dropout, params, {tile.i0 + warp * 16, tile.key_of(n)}, kept_place(warp));
-                    __syncwarp();
-                    if (lane_id() == 0) ptx::mbarrier_arrive(kept_ring.full_barrier());
+                    arrive_by_warp(kept_ring.full_barrier());
                     kept_ring.advance();
                 }
             }

@@ -1,8 +1,7 @@
 // ring.h: stages of shared memory that a producer fills and consumers empty, in turn.
 #pragma once
 
-#include "cuda/kernels/parts/element.h"
-#include "cuda/kernels/ptx/mbarrier.h"
+#include "cuda/kernels/parts/warp_arrival.h"
 
 namespace flashtile {
 
@@ -32,11 +31,7 @@ struct Ring {
     // A stage that was never filled is empty.
     __device__ __forceinline__ void wait_empty() const { ptx::mbarrier_wait(empty + stage * 8, phase ^ 1); }
     __device__ __forceinline__ void release() const { ptx::mbarrier_arrive(empty + stage * 8); }
-    // A warp for itself, once all its lanes have read.
-    __device__ __forceinline__ void release_by_warp() const {
-        __syncwarp();
-        if (lane_id() == 0) release();
-    }
+    __device__ __forceinline__ void release_by_warp() const { arrive_by_warp(empty + stage * 8); }
     __device__ __forceinline__ void advance() {
         if (++stage == kStages) stage = 0, phase ^= 1;
     }
