@@ -10,11 +10,9 @@ namespace {
 const std::map<std::string, flashtile::dtype> dtypes = {
     {"fp32", flashtile::fp32}, {"fp16", flashtile::fp16}, {"bf16", flashtile::bf16}};
 
-const std::map<std::string, flashtile::isa> isas = {{"auto", flashtile::isa::automatic},
-                                                    {"portable", flashtile::isa::portable},
-                                                    {"avx2", flashtile::isa::avx2},
-                                                    {"avx512", flashtile::isa::avx512},
-                                                    {"avx512_bf16", flashtile::isa::avx512_bf16}};
+const std::map<std::string, flashtile::isa> isas = {
+    {"auto", flashtile::isa::automatic}, {"portable", flashtile::isa::portable},       {"avx2", flashtile::isa::avx2},
+    {"avx512", flashtile::isa::avx512},  {"avx512_bf16", flashtile::isa::avx512_bf16}, {"amx", flashtile::isa::amx}};
 
 std::vector<std::string> names(const auto& table) {
     std::vector<std::string> result;
@@ -64,7 +62,7 @@ void AttentionOptions::add_execution_to(CLI::App& app) {
     app.add_option("--threads", threads, "Threads to run on (default: FLASHTILE_THREADS, or all CPUs)")
         ->check(CLI::Range(0, 4096))
         ->type_name("N");
-    app.add_option("--isa", isa, "Instruction set: auto, portable, avx2, avx512, avx512_bf16")
+    app.add_option("--isa", isa, "Instruction set: auto, portable, avx2, avx512, avx512_bf16, amx")
         ->check(CLI::IsMember(names(isas)))
         ->type_name("SET");
     app.add_option("--device", device, "Where to compute: cpu, cuda")

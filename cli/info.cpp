@@ -55,8 +55,10 @@ nlohmann::ordered_json gather() {
                         {"memory_available", available_memory()},
                         {"features", cpu_features()}}};
     info["isas"] = nlohmann::ordered_json::array();
-    for (const isa set : {isa::portable, isa::avx2, isa::avx512, isa::avx512_bf16})
+    for (const isa set : {isa::portable, isa::avx2, isa::avx512, isa::avx512_bf16, isa::amx}) {
         info["isas"].push_back({{"name", flashtile::name(set)}, {"available", flashtile::available(set)}});
+        if (!flashtile::available(set)) info["isas"].back()["why_not"] = flashtile::why_not(set);
+    }
     for (const auto& [name, type] :
          {std::pair("fp32", FLASHTILE_FP32), std::pair("fp16", FLASHTILE_FP16), std::pair("bf16", FLASHTILE_BF16)})
         info["chosen"][name] = flashtile_isa_name(flashtile_isa_chosen(type));
@@ -114,7 +116,11 @@ void print_cuda(const nlohmann::ordered_json& cuda) {
 void print(const nlohmann::ordered_json& info) {
     const auto& cpu = info["devices"][0];
     std::vector<std::string> available, missing, chosen;
-    for (const auto& set : info["isas"]) (set["available"] ? available : missing).push_back(set["name"]);
+    for (const auto& set : info["isas"])
+        if (set["available"])
+            available.push_back(set["name"]);
+        else
+            missing.push_back(fmt::format("{} ({})", text(set, "name"), text(set, "why_not")));
     for (const auto& [type, set] : info["chosen"].items()) chosen.push_back(type + " " + set.get<std::string>());
     fmt::print("flashtile {}\n\n", info["version"].get<std::string>());
     fmt::print("device            cpu: {}\n", cpu["name"].get<std::string>());
@@ -122,7 +128,7 @@ void print(const nlohmann::ordered_json& info) {
     fmt::print("memory available  {}\n", format_bytes(cpu["memory_available"].get<std::uint64_t>()));
     fmt::print("features          {}\n", fmt::join(cpu["features"].get<std::vector<std::string>>(), " "));
     fmt::print("instruction sets  {}\n", fmt::join(available, ", "));
-    if (!missing.empty()) fmt::print("not on this CPU   {}\n", fmt::join(missing, ", "));
+    if (!missing.empty()) fmt::print("not used          {}\n", fmt::join(missing, ", "));
     fmt::print("chosen            {}\n\n", fmt::join(chosen, ", "));
     print_cuda(info["cuda"]);
 }

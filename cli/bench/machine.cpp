@@ -19,8 +19,8 @@ namespace {
 
 std::vector<std::string> instruction_sets() {
     std::vector<std::string> names;
-    for (const auto isa :
-         {flashtile::isa::portable, flashtile::isa::avx2, flashtile::isa::avx512, flashtile::isa::avx512_bf16})
+    for (const auto isa : {flashtile::isa::portable, flashtile::isa::avx2, flashtile::isa::avx512,
+                           flashtile::isa::avx512_bf16, flashtile::isa::amx})
         if (flashtile::available(isa)) names.emplace_back(flashtile::name(isa));
     return names;
 }

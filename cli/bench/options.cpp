@@ -75,8 +75,8 @@ std::vector<std::int64_t> memory_seqlens(const Options& options) {
 }
 
 flashtile::isa parse_isa(const std::string& name) {
-    for (const auto isa :
-         {flashtile::isa::portable, flashtile::isa::avx2, flashtile::isa::avx512, flashtile::isa::avx512_bf16})
+    for (const auto isa : {flashtile::isa::portable, flashtile::isa::avx2, flashtile::isa::avx512,
+                           flashtile::isa::avx512_bf16, flashtile::isa::amx})
         if (name == flashtile::name(isa)) return isa;
     return flashtile::isa::automatic;
 }

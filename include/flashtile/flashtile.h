@@ -61,7 +61,7 @@ typedef enum flashtile_isa {
     FLASHTILE_ISA_AVX2 = 2, /* with FMA and F16C */
     FLASHTILE_ISA_AVX512 = 3,
     FLASHTILE_ISA_AVX512_BF16 = 4,
-    FLASHTILE_ISA_AMX = 5 /* name kept free */
+    FLASHTILE_ISA_AMX = 5
 } flashtile_isa;
 
 #define FLASHTILE_MAX_RANK 6
@@ -206,6 +206,8 @@ FLASHTILE_API const char* flashtile_status_name(int32_t status);
 
 /* 1 where this CPU and this build can run the instruction set. */
 FLASHTILE_API int flashtile_isa_available(flashtile_isa isa);
+/* Why not, or "" where it can, e.g. "the CPU has no amx_tile and amx_bf16". */
+FLASHTILE_API const char* flashtile_isa_why_not(flashtile_isa isa);
 FLASHTILE_API const char* flashtile_isa_name(flashtile_isa isa); /* "avx512_bf16", as FLASHTILE_ISA takes it */
 /* What ISA_AUTO (or FLASHTILE_ISA in the environment) comes to for a dtype. */
 FLASHTILE_API flashtile_isa flashtile_isa_chosen(flashtile_dtype dtype);

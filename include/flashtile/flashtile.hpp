@@ -72,6 +72,7 @@ enum class isa : std::int32_t {
     avx2 = FLASHTILE_ISA_AVX2,
     avx512 = FLASHTILE_ISA_AVX512,
     avx512_bf16 = FLASHTILE_ISA_AVX512_BF16,
+    amx = FLASHTILE_ISA_AMX,
 };
 
 // A non-owning tensor. A default one is absent.
@@ -338,6 +339,9 @@ inline const char* last_run() {
 }
 inline bool available(isa which) {
     return flashtile_isa_available(static_cast<flashtile_isa>(which)) != 0;
+}
+inline const char* why_not(isa which) {
+    return flashtile_isa_why_not(static_cast<flashtile_isa>(which));
 }
 inline const char* name(isa which) {
     return flashtile_isa_name(static_cast<flashtile_isa>(which));

@@ -130,6 +130,9 @@ const char* flashtile_status_name(std::int32_t status) {
 int flashtile_isa_available(flashtile_isa isa) {
     return cpu::isa_available(isa) ? 1 : 0;
 }
+const char* flashtile_isa_why_not(flashtile_isa isa) {
+    return cpu::isa_why_not(isa);
+}
 const char* flashtile_isa_name(flashtile_isa isa) {
     return cpu::isa_name(isa);
 }

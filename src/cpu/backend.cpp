@@ -103,6 +103,7 @@ struct BackwardPlan {
     const Kernels& kernels;
     std::int32_t threads;
     std::int64_t key_block;
+    std::int64_t dq_rows;
     std::int64_t panels, query_blocks;  // a head, over all sequences
     std::int64_t heads_together;        // at work at a time: one is enough for one thread, others shall not wait
     std::size_t scratch;                // a thread
@@ -116,13 +117,14 @@ struct BackwardPlan {
                    (keys > kernels.key_block && keys * (p.head_dim + p.head_dim_v) > kMostElements);
         };
         while (key_block > 32 && too_many(key_block)) key_block /= 2;
+        dq_rows = (p.head_dim + kernels.dq_rows - 1) / kernels.dq_rows * kernels.dq_rows;
         panels = p.units(kernels.panel);  // Head::first_unit
         query_blocks = p.units(kernels.query_block);
         heads_together = threads == 1 ? 1 : 2 * threads;
         scratch = round_up(kernels.backward_scratch(p, key_block));
         const auto rows = static_cast<std::size_t>(p.heads * panels * kernels.panel);
         rows_bytes = round_up(rows * sizeof(float));
-        dq_bytes = round_up(rows * static_cast<std::size_t>(p.head_dim) * sizeof(float));
+        dq_bytes = round_up(rows * static_cast<std::size_t>(dq_rows) * sizeof(float));
         turn_bytes = round_up(static_cast<std::size_t>(p.heads * query_blocks) * sizeof(std::uint32_t));
     }
 
@@ -170,6 +172,7 @@ public:
             .D = reinterpret_cast<float*>(take(plan.rows_bytes)),
             .dq = reinterpret_cast<float*>(take(plan.dq_bytes)),
             .turn = reinterpret_cast<std::uint32_t*>(take(plan.turn_bytes)),
+            .dq_rows = plan.dq_rows,
             .panels = plan.panels,
             .query_blocks = plan.query_blocks,
             .key_block = plan.key_block,

@@ -20,7 +20,7 @@ class GradientTile {
     static constexpr int64_t Bc = kBackwardKeys;
 
 public:
-    // Where the tile's fp32 rows of P^T and dS^T go: row n at n * stride.
+    // Where the tile's fp32 rows of P^T and dS^T go: row n at n * stride, which is kPanel for tiles.
     struct Output {
         float* p;
         float* ds;
@@ -49,8 +49,6 @@ public:
         rows_ = arena.take<float>(kLanes * round_up(widest > Bc ? widest : Bc, kLanes));
     }
 
-    static int64_t pairs(int64_t n) { return (n + Math::kPack - 1) / Math::kPack; }
-
     void load_keys(const Head& head, int64_t j0, int64_t j1) {
         first_key_ = j0;
         block_k_ = rows_operand<Math>(head.k, j0, j1, d_, k_);
@@ -66,8 +64,8 @@ public:
         const int64_t at = (h * state.panels + head.first_unit(kPanel)) * kPanel + i0;
         for (int64_t lane = 0; lane < count; ++lane)
             if (state.lse[at + lane] == __builtin_inff()) {
-                clear_lane(q, pairs(d_), lane);
-                clear_lane(dout, pairs(dv_), lane);
+                clear_lane(q, words_of<Math>(d_), lane);
+                clear_lane(dout, words_of<Math>(dv_), lane);
             }
         return {i0, count, q, dout, state.lse + at, state.D + at};
     }
@@ -94,38 +92,22 @@ public:
         const Scalar* k = block_k_.data + (from - first_key_) * block_k_.row;
         const Scalar* v = block_v_.data + (from - first_key_) * block_v_.row;
 
+        const int64_t keys = to - from;
         if (plain) {
-            const Vec lse0 = lse[0], lse1 = lse[1], d0 = D[0], d1 = D[1];
-            dot_products<Math>(k, block_k_.row, queries.q, to - from, pairs(d_), [=, this](int64_t j, Vec s0, Vec s1) {
-                next_q_.step(q_lines_);
-                next_dout_.step(dout_lines_);
-                store(out.p + j * out.stride, exp2(s0 * factor - lse0));
-                store(out.p + j * out.stride + kLanes, exp2(s1 * factor - lse1));
-            });
-            dot_products<Math>(v, block_v_.row, queries.dout, to - from, pairs(dv_), [=](int64_t j, Vec dp0, Vec dp1) {
-                const float* p = out.p + j * out.stride;
-                store(out.ds + j * out.stride, load(p) * (dp0 - d0));
-                store(out.ds + j * out.stride + kLanes, load(p + kLanes) * (dp1 - d1));
-            });
+            exponentials(k, v, queries, keys, factor, out);
             return true;
         }
 
-        const auto store_to = [=](float* to_tile) {
-            return [=](int64_t j, Vec x0, Vec x1) {
-                store(to_tile + j * kPanel, x0);
-                store(to_tile + j * kPanel + kLanes, x1);
-            };
-        };
-        dot_products<Math>(k, block_k_.row, queries.q, to - from, pairs(d_), store_to(s_));
+        products(k, block_k_.row, queries.q, keys, d_, s_);
         if (head.modified()) scale_tile(tile, head.score_factor());
-        dot_products<Math>(v, block_v_.row, queries.dout, to - from, pairs(dv_), store_to(dp_));
+        products(v, block_v_.row, queries.dout, keys, dv_, dp_);
         const bool softcap = head.softcap != 0.0f;
         const bool all_visible = modify_scores(head, tile, softcap ? derivative_ : nullptr, visible, tile_, rows_);
         if (head.drops) dropout_keep(head, tile, keep_);
         const float kept = head.drops ? head.dropout.scale() : 1.0f;
         const float to_exponent = head.exponent_factor();
         const float least = head.least_maximum() / factor;
-        for (int64_t j = 0; j < to - from; ++j)
+        for (int64_t j = 0; j < keys; ++j)
             for (int half = 0; half < 2; ++half) {
                 const int64_t n = j * kPanel + half * kLanes;
                 const Vec s = load(s_ + n);
@@ -145,6 +127,55 @@ public:
     Operand2d<Math> k_columns() const requires(Math::kPack == 1) { return {block_k_.data, 1, block_k_.row}; }
 
 private:
+    // P and dS where scores need no change, on the way out of the products.
+    void exponentials(const Scalar* k, const Scalar* v, const Queries& queries, int64_t keys, float factor,
+                      const Output& out) requires(!Math::kTiles) {
+        const Vec lse0 = load(queries.lse), lse1 = load(queries.lse + kLanes);
+        const Vec d0 = load(queries.D), d1 = load(queries.D + kLanes);
+        dot_products<Math>(k, block_k_.row, queries.q, keys, words_of<Math>(d_), [=, this](int64_t j, Vec s0, Vec s1) {
+            look_ahead();
+            store(out.p + j * out.stride, exp2(s0 * factor - lse0));
+            store(out.p + j * out.stride + kLanes, exp2(s1 * factor - lse1));
+        });
+        dot_products<Math>(v, block_v_.row, queries.dout, keys, words_of<Math>(dv_), [=](int64_t j, Vec dp0, Vec dp1) {
+            const float* p = out.p + j * out.stride;
+            store(out.ds + j * out.stride, load(p) * (dp0 - d0));
+            store(out.ds + j * out.stride + kLanes, load(p + kLanes) * (dp1 - d1));
+        });
+    }
+
+    // The same in the place of S and dP, which tiles have left there.
+    void exponentials(const Scalar* k, const Scalar* v, const Queries& queries, int64_t keys, float factor,
+                      const Output& out) requires(Math::kTiles) {
+        products(k, block_k_.row, queries.q, keys, d_, out.p);
+        products(v, block_v_.row, queries.dout, keys, dv_, out.ds);
+        for (int64_t j = 0; j < keys; ++j) {
+            look_ahead();
+            for (int64_t n = j * kPanel, half = 0; half < kPanel; n += kLanes, half += kLanes) {
+                const Vec p = exp2(load(out.p + n) * factor - load(queries.lse + half));
+                store(out.p + n, p);
+                store(out.ds + n, p * (load(out.ds + n) - load(queries.D + half)));
+            }
+        }
+    }
+
+    void look_ahead() {
+        next_q_.step(q_lines_);
+        next_dout_.step(dout_lines_);
+    }
+
+    // S^T or dP^T of `keys` rows; tiles write up to a multiple of 16.
+    static void products(const Scalar* rows, int64_t row, const Scalar* panel, int64_t keys, int64_t cols, float* c) {
+        if constexpr (Math::kTiles) {
+            tile_product<false>(rows, Math::row_tiles(row), panel, kPanel, keys, steps_of<Math>(cols), c, kPanel);
+        } else {
+            dot_products<Math>(rows, row, panel, keys, words_of<Math>(cols), [=](int64_t j, Vec x0, Vec x1) {
+                store(c + j * kPanel, x0);
+                store(c + j * kPanel + kLanes, x1);
+            });
+        }
+    }
+
     static void clear_lane(Scalar* panel, int64_t rows, int64_t lane) {
         for (int64_t r = 0; r < rows; ++r) panel[r * kPanel + lane] = 0;
     }
@@ -182,8 +213,8 @@ inline void prepare_queries(const Problem& p, const Head& head, const cpu::Backw
         state.lse[unit * kPanel + i] = lse;
         state.D[unit * kPanel + i] = D;
     }
-    float* dq = state.dq + (unit + first / kPanel) * p.head_dim * kPanel;
-    memset(dq, 0, static_cast<size_t>(round_up(end - first, kPanel) * p.head_dim) * sizeof(float));
+    float* dq = state.dq + (unit + first / kPanel) * state.dq_rows * kPanel;
+    memset(dq, 0, static_cast<size_t>(round_up(end - first, kPanel) * state.dq_rows) * sizeof(float));
 }
 
 // dq = scale * dQ, from panels to rows of q's type.
@@ -193,7 +224,7 @@ inline void finish_queries(const Problem& p, const Head& head, const cpu::Backwa
     for (float& x : scale) x = p.scale;
     const int64_t unit = h * state.panels + head.first_unit(kPanel);
     for (int64_t i = first; i < end; i += kPanel)
-        store_panel(state.dq + (unit + i / kPanel) * p.head_dim * kPanel, p.head_dim, scale, row_buffer, head.dq, i,
+        store_panel(state.dq + (unit + i / kPanel) * state.dq_rows * kPanel, p.head_dim, scale, row_buffer, head.dq, i,
                     end - i < kPanel ? end - i : kPanel);
 }
 
@@ -204,8 +235,12 @@ class BackwardKeys {
     static constexpr int64_t Bc = kBackwardKeys;
     static constexpr int64_t Br = kBackwardQueries;
     static constexpr int64_t kPanels = Br / kPanel;
-    // Rows of P^T and dS^T are padded past a power of two, so that a column of them spreads over the cache's sets.
-    static constexpr int64_t kStride = Br + kLanes;
+    // Rows of P^T and dS^T over the block's queries are padded past a power of two, so that a column of them spreads
+    // over the cache's sets. Where these are in pairs, fp32 has room for one panel.
+    static constexpr bool kPairs = Math::kPack > 1;
+    static constexpr int64_t kRow = Br / Math::kPack + kLanes;
+    static constexpr int64_t kPanelPairs = Bc / 2 * kPanel;
+    static constexpr int64_t kStride = kPairs ? int64_t{kPanel} : kRow;
 
 public:
     BackwardKeys(const Problem& problem, const Operands& operands, const cpu::BackwardState& state, std::byte* scratch)
@@ -219,17 +254,17 @@ public:
           dv_(problem.head_dim_v),
           d_wide_(round_up(d_, kPanel)),
           dv_wide_(round_up(dv_, kPanel)) {
-        q_panel_ = arena_.take<Scalar>(kPanels * Tile::pairs(d_) * kPanel);
-        do_panel_ = arena_.take<Scalar>(kPanels * Tile::pairs(dv_) * kPanel);
-        q_rows_ = arena_.take<Scalar>(Tile::pairs(Br) * (d_wide_ + kLanes));
-        do_rows_ = arena_.take<Scalar>(Tile::pairs(Br) * (dv_wide_ + kLanes));
-        k_columns_ = arena_.take<Scalar>(Tile::pairs(keys_) * column_step(d_));
+        q_panel_ = arena_.take<Scalar>(kPanels * words_of<Math>(d_) * kPanel);
+        do_panel_ = arena_.take<Scalar>(kPanels * words_of<Math>(dv_) * kPanel);
+        q_rows_ = arena_.take<Scalar>(Br / Math::kPack * (d_wide_ + kLanes));
+        do_rows_ = arena_.take<Scalar>(Br / Math::kPack * (dv_wide_ + kLanes));
+        k_columns_ = arena_.take<Scalar>(steps_of<Math>(keys_) * column_step<Math>(d_));
         p_ = arena_.take<float>(Bc * kStride);
         ds_ = arena_.take<float>(Bc * kStride);
-        if constexpr (Math::kPack > 1) {
-            p_rows_ = arena_.take<Scalar>(Bc * kStride / 2);
-            ds_rows_ = arena_.take<Scalar>(Bc * kStride / 2);
-            ds_pairs_ = arena_.take<Scalar>(Bc / 2 * kPanel);
+        if constexpr (kPairs) {
+            p_rows_ = arena_.take<Scalar>(Bc * kRow);
+            ds_rows_ = arena_.take<Scalar>(Bc * kRow);
+            ds_pairs_ = arena_.take<Scalar>(kPanels * kPanelPairs);
         }
         dk_ = arena_.take<float>(keys_ * d_wide_);
         dv_acc_ = arena_.take<float>(keys_ * dv_wide_);
@@ -246,8 +281,9 @@ public:
 
     // dK and dV of keys [first, end) of key head kv_h.
     void run(int64_t b, int64_t kv_h, int64_t first, int64_t end) {
-        memset(dk_, 0, static_cast<size_t>((end - first) * d_wide_) * sizeof(float));
-        memset(dv_acc_, 0, static_cast<size_t>((end - first) * dv_wide_) * sizeof(float));
+        const int64_t keys = round_up(end - first, Math::kStep);
+        memset(dk_, 0, static_cast<size_t>(keys * d_wide_) * sizeof(float));
+        memset(dv_acc_, 0, static_cast<size_t>(keys * dv_wide_) * sizeof(float));
         const int64_t group = problem_.heads / problem_.kv_heads;
         Head head{};
         for (int64_t g = 0; g < group; ++g) {
@@ -297,8 +333,8 @@ private:
         const int64_t first = i0 + n * kPanel, end = lesser(first + kPanel, i1);
         if (query_rows_.data == q_rows_) copy_query_rows(head.q, head, h, i0, first, end, d_, d_wide_, q_rows_);
         if (dout_rows_.data == do_rows_) copy_query_rows(head.dout, head, h, i0, first, end, dv_, dv_wide_, do_rows_);
-        Scalar* q = q_panel_ + n * Tile::pairs(d_) * kPanel;
-        Scalar* dout = do_panel_ + n * Tile::pairs(dv_) * kPanel;
+        Scalar* q = q_panel_ + n * words_of<Math>(d_) * kPanel;
+        Scalar* dout = do_panel_ + n * words_of<Math>(dv_) * kPanel;
         queries_[n] = tile_.load_queries(head, state_, h, first, q, dout);
         loaded_ = n + 1;
         // Whatever panel comes next. Only one: lines of rows that lie a power of two apart share few sets of a cache.
@@ -314,6 +350,7 @@ private:
 
         const int64_t panels = (i1 - i0 + kPanel - 1) / kPanel;
         const int64_t rows = round_up(i1 - i0, kPanel);
+        const int64_t whole = round_up(j1 - j0, Math::kStep);
         struct Range {
             int64_t from, to;
             bool all_visible;
@@ -324,20 +361,20 @@ private:
             const int64_t last = queries.i0 + queries.count - 1;
             const int64_t from = clamp(head.band.first_key(queries.i0), j0, j1) - j0;
             const int64_t to = clamp(head.band.end_key(last, head.seqlen_k), j0, j1) - j0;
-            float* p = p_ + n * kPanel;
-            float* ds = ds_ + n * kPanel;
-            range[n] = {from / Math::kPack * Math::kPack, to, true};
-            clear(p, ds, 0, from < to ? range[n].from : j1 - j0);
-            if (from >= to) {
-                range[n].from = range[n].to = 0;
-                continue;
-            }
-            clear(p, ds, to, j1 - j0);
+            range[n] = {from / Math::kStep * Math::kStep, to, true};
+            if (from >= to) range[n].from = range[n].to = 0;
+            const int64_t at = kPairs ? 0 : n * kPanel;
+            float* p = p_ + at;
+            float* ds = ds_ + at;
             uint8_t* visible = late_columns(head) ? visible_ + n * Bc : nullptr;
-            range[n].all_visible = tile_.compute(head, queries, j0 + range[n].from, j0 + to, visible,
-                                                 {p + range[n].from * kStride, ds + range[n].from * kStride, kStride});
+            const int64_t begin = range[n].from;
+            if (from < to)
+                range[n].all_visible = tile_.compute(head, queries, j0 + begin, j0 + to, visible,
+                                                     {p + begin * kStride, ds + begin * kStride, kStride});
+            clear(p, ds, 0, begin);
+            clear(p, ds, range[n].to, whole);
+            if constexpr (kPairs) pack_panel(n, whole);
         }
-        pack(j1 - j0, rows);
 
         // dV += P^T dO, dK += dS^T Q
         add_columns(p_operand(), dout_rows_, dv_wide_, dv_acc_ + (j0 - first_key) * dv_wide_, j1 - j0, rows);
@@ -388,19 +425,21 @@ private:
     void copy_query_rows(const Rows& x, const Head& head, int64_t h, int64_t first, int64_t i0, int64_t i1,
                          int64_t cols, int64_t wide, Scalar* buffer) const {
         const auto present = [&](int64_t i) { return i < i1 && sees_keys(head, h, i); };
-        for (int64_t i = i0; i < i0 + kPanel; i += Math::kPack) {
-            Scalar* row = buffer + (i - first) / Math::kPack * (wide + kLanes);
+        const int64_t step = wide + kLanes;
+        Scalar* row = buffer + (i0 - first) / Math::kPack * step;
+        for (int64_t n = 0; n < kPanel / Math::kPack; ++n, row += step) {
             if constexpr (Math::kPack == 1) {
-                if (present(i)) {
-                    load_row(x.dtype, x.at(i), cols, row);
+                if (present(i0 + n)) {
+                    load_row(x.dtype, x.at(i0 + n), cols, row);
                 } else {
                     memset(row, 0, static_cast<size_t>(cols) * sizeof(float));
                 }
             } else {
-                const auto source = [&](int64_t n) {
-                    return present(n) ? reinterpret_cast<const uint16_t*>(x.at(n)) : nullptr;
+                const int64_t i = i0 + n / Math::kPartner * 2 * Math::kPartner + n % Math::kPartner;
+                const auto source = [&](int64_t r) {
+                    return present(r) ? reinterpret_cast<const uint16_t*>(x.at(r)) : nullptr;
                 };
-                Math::interleave(source(i), source(i + 1), cols, row);
+                Math::interleave(source(i), source(i + Math::kPartner), cols, row);
             }
             for (int64_t c = cols; c < wide; ++c) row[c] = 0;
         }
@@ -412,25 +451,33 @@ private:
 
     // P^T and dS^T as rows operands of products over queries.
     Operand2d<Math> p_operand() const {
-        if constexpr (Math::kPack == 1)
-            return {p_, kStride, 1};
+        if constexpr (kPairs)
+            return {p_rows_, kRow, 1};
         else
-            return {p_rows_, kStride / 2, 1};
+            return {p_, kRow, 1};
     }
     Operand2d<Math> ds_operand() const {
-        if constexpr (Math::kPack == 1)
-            return {ds_, kStride, 1};
+        if constexpr (kPairs)
+            return {ds_rows_, kRow, 1};
         else
-            return {ds_rows_, kStride / 2, 1};
+            return {ds_, kRow, 1};
     }
-    void pack(int64_t keys, int64_t rows) {
-        if constexpr (Math::kPack > 1)
-            for (int64_t j = 0; j < keys; ++j)
-                for (int64_t i = 0; i < rows; i += kPanel) {
-                    const int64_t n = j * kStride + i;
-                    Math::store_row(p_rows_ + n / 2, load(p_ + n), load(p_ + n + kLanes));
-                    Math::store_row(ds_rows_ + n / 2, load(ds_ + n), load(ds_ + n + kLanes));
-                }
+    // Panel n in bf16: pairs of queries for dV and dK, pairs of keys for dQ.
+    void pack_panel(int64_t n, int64_t keys) requires(kPairs) {
+        for (int64_t j = 0; j < keys; j += 2) {
+            Vec ds[2][2];
+            FLASHTILE_UNROLL
+            for (int key = 0; key < 2; ++key) {
+                const float* p = p_ + (j + key) * kPanel;
+                for (int half = 0; half < 2; ++half) ds[key][half] = load(ds_ + (j + key) * kPanel + half * kLanes);
+                const int64_t at = (j + key) * kRow + n * kPanel / 2;
+                Math::store_row(p_rows_ + at, load(p), load(p + kLanes));
+                Math::store_row(ds_rows_ + at, ds[key][0], ds[key][1]);
+            }
+            for (int half = 0; half < 2; ++half)
+                Math::store_pair(ds_pairs_ + n * kPanelPairs + j / 2 * kPanel + half * kLanes, ds[0][half],
+                                 ds[1][half]);
+        }
     }
 
     // acc[key][columns] += A^T B over the block's queries. The block is summed by itself: one chain of roundings
@@ -439,49 +486,54 @@ private:
                             int64_t rows) {
         for (int64_t c = 0; c < wide; c += kPanel) {
             float* slab = acc + c;
-            product<Math>(
-                a.data, a.row, a.step, b.data + c, b.step, keys, rows / Math::kPack, [](int64_t, int) { return Vec{}; },
-                [=](int64_t j, Vec c0, Vec c1) {
-                    store(slab + j * wide, load(slab + j * wide) + c0);
-                    store(slab + j * wide + kLanes, load(slab + j * wide + kLanes) + c1);
-                });
+            if constexpr (Math::kTiles) {
+                tile_product<true>(a.data, Math::row_tiles(a.row), b.data + c, b.step, keys, steps_of<Math>(rows), slab,
+                                   wide);
+            } else {
+                product<Math>(
+                    a.data, a.row, a.step, b.data + c, b.step, keys, rows / Math::kPack,
+                    [](int64_t, int) { return Vec{}; },
+                    [=](int64_t j, Vec c0, Vec c1) {
+                        store(slab + j * wide, load(slab + j * wide) + c0);
+                        store(slab + j * wide + kLanes, load(slab + j * wide + kLanes) + c1);
+                    });
+            }
         }
     }
 
     // dQ^T += K^T dS^T for panel n, over keys [from, to) of the block
     void add_dq(const Head& head, int64_t h, int64_t i0, int64_t n, int64_t first_key, int64_t j0, int64_t from,
                 int64_t to, bool all_visible) {
-        float* dq = state_.dq + (h * state_.panels + head.first_unit(kPanel) + i0 / kPanel + n) * d_ * kPanel;
+        float* dq =
+            state_.dq + (h * state_.panels + head.first_unit(kPanel) + i0 / kPanel + n) * state_.dq_rows * kPanel;
         Operand2d<Math> k;
         if (late_columns(head)) {
             k = columns_operand<Math>(head.k, j0 + from, j0 + to, d_, all_visible ? nullptr : visible_ + n * Bc,
                                       k_columns_);
         } else {
             k = k_block_;
-            k.data += (j0 - first_key + from) / Math::kPack * k.step;
+            k.data += (j0 - first_key + from) / Math::kStep * k.step;
         }
-        const Scalar* ds;
-        int64_t ds_step;
-        if constexpr (Math::kPack == 1) {
-            ds = ds_ + n * kPanel + from * kStride;
-            ds_step = kStride;
+        if constexpr (Math::kTiles) {
+            tile_product<true>(k.data, Math::column_tiles(d_), ds_pairs(n, from), kPanel, d_, steps_of<Math>(to - from),
+                               dq, kPanel);
         } else {
-            for (int64_t j = from; j < to; j += 2)
-                for (int half = 0; half < 2; ++half) {
-                    const float* even = ds_ + n * kPanel + j * kStride + half * kLanes;
-                    Math::store_pair(ds_pairs_ + (j - from) / 2 * kPanel + half * kLanes, load(even),
-                                     j + 1 < to ? load(even + kStride) : Vec{});
-                }
-            ds = ds_pairs_;
-            ds_step = kPanel;
+            const Scalar* ds;
+            if constexpr (kPairs)
+                ds = ds_pairs(n, from);
+            else
+                ds = ds_ + n * kPanel + from * kStride;
+            product<Math>(
+                k.data, k.row, k.step, ds, kStride, d_, steps_of<Math>(to - from),
+                [=](int64_t c, int half) { return load(dq + c * kPanel + half * kLanes); },
+                [=](int64_t c, Vec c0, Vec c1) {
+                    store(dq + c * kPanel, c0);
+                    store(dq + c * kPanel + kLanes, c1);
+                });
         }
-        product<Math>(
-            k.data, k.row, k.step, ds, ds_step, d_, Tile::pairs(to - from),
-            [=](int64_t c, int half) { return load(dq + c * kPanel + half * kLanes); },
-            [=](int64_t c, Vec c0, Vec c1) {
-                store(dq + c * kPanel, c0);
-                store(dq + c * kPanel + kLanes, c1);
-            });
+    }
+    const Scalar* ds_pairs(int64_t n, int64_t from) const requires(kPairs) {
+        return ds_pairs_ + n * kPanelPairs + from / 2 * kPanel;
     }
 
     // Keys past seqused get zero gradients like any key that no query sees.

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "core/error.h"
+#include "cpu/tile_permission.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -49,6 +50,9 @@ bool has_avx512() {
 bool has_avx512_bf16() {
     return has_avx512() && __builtin_cpu_supports("avx512bf16");
 }
+bool has_amx() {
+    return has_avx512() && why_no_tiles().empty();
+}
 #else
 bool never() {
     return false;
@@ -62,9 +66,10 @@ constexpr auto kSets = std::to_array<Set>({
         {FLASHTILE_ISA_AVX2, "avx2", has_avx2, avx2_kernels},
         {FLASHTILE_ISA_AVX512, "avx512", has_avx512, avx512_kernels},
         {FLASHTILE_ISA_AVX512_BF16, "avx512_bf16", has_avx512_bf16, avx512_bf16_kernels},
+        {FLASHTILE_ISA_AMX, "amx", has_amx, amx_kernels},
 #else
         {FLASHTILE_ISA_AVX2, "avx2", never, nullptr}, {FLASHTILE_ISA_AVX512, "avx512", never, nullptr},
-        {FLASHTILE_ISA_AVX512_BF16, "avx512_bf16", never, nullptr},
+        {FLASHTILE_ISA_AVX512_BF16, "avx512_bf16", never, nullptr}, {FLASHTILE_ISA_AMX, "amx", never, nullptr},
 #endif
 });
 
@@ -115,26 +120,29 @@ bool bf16_pairs_win() {
 }
 #endif
 
-flashtile_isa best_for(DType dtype) {
-    flashtile_isa best = FLASHTILE_ISA_PORTABLE;
-    for (const Set& set : kSets)
-        if (set.runs_here()) best = set.isa;
+// The sets for bf16 alone have nothing to give to other types, which need not ask for the tiles' permission.
+bool preferred(flashtile_isa isa, DType dtype) {
+    if (isa != FLASHTILE_ISA_AVX512_BF16 && isa != FLASHTILE_ISA_AMX) return true;
+    if (dtype != DType::bf16) return false;
 #if defined(__x86_64__)
-    if (best == FLASHTILE_ISA_AVX512_BF16) {
+    if (isa == FLASHTILE_ISA_AVX512_BF16 && has_avx512_bf16()) {
         static const bool pairs_win = bf16_pairs_win();
-        if (dtype != DType::bf16 || !pairs_win) return FLASHTILE_ISA_AVX512;
+        return pairs_win;
     }
-#else
-    static_cast<void>(dtype);
 #endif
-    return best;
+    return true;
+}
+
+flashtile_isa best_for(DType dtype) {
+    for (auto set = kSets.rbegin(); set != kSets.rend(); ++set)
+        if (preferred(set->isa, dtype) && set->runs_here()) return set->isa;
+    return FLASHTILE_ISA_PORTABLE;
 }
 
 }  // namespace
 
 const char* isa_name(flashtile_isa isa) {
     if (isa == FLASHTILE_ISA_AUTO) return "auto";
-    if (isa == FLASHTILE_ISA_AMX) return "amx";
     const Set* set = find(isa);
     return set != nullptr ? set->name : "unknown";
 }
@@ -142,6 +150,12 @@ const char* isa_name(flashtile_isa isa) {
 bool isa_available(flashtile_isa isa) {
     const Set* set = find(isa);
     return isa == FLASHTILE_ISA_AUTO || (set != nullptr && set->runs_here());
+}
+
+const char* isa_why_not(flashtile_isa isa) {
+    if (isa_available(isa)) return "";
+    if (isa == FLASHTILE_ISA_AMX && isa_available(FLASHTILE_ISA_AVX512)) return why_no_tiles().c_str();
+    return find(isa) != nullptr ? "the CPU lacks it" : "no such instruction set";
 }
 
 const Kernels& kernels_for(DType dtype, flashtile_isa forced) {

@@ -9,6 +9,7 @@ namespace flashtile::cpu {
 
 const char* isa_name(flashtile_isa isa);
 bool isa_available(flashtile_isa isa);
+const char* isa_why_not(flashtile_isa isa);  // "" where it is available
 
 // The kernels for a dtype: the set that the call forces, else FLASHTILE_ISA, else the fastest that there is. Throws if
 // a forced one cannot run here.

@@ -16,6 +16,7 @@ inline namespace FLASHTILE_TARGET {
 template <class Math>
 class Forward {
     using Scalar = typename Math::Scalar;
+    static constexpr bool kTiles = Math::kTiles;
     static constexpr int64_t Bc = kForwardKeys;
     static constexpr int64_t kLinesAStep = 16;  // of rows of Q and O: all of a panel's while it meets one block of keys
 
@@ -35,8 +36,9 @@ public:
           d_(problem.head_dim),
           dv_(problem.head_dim_v),
           late_v_(head.bias || head.mask),
+          together_(keys_together(problem)),
           arena_(scratch),
-          blocks_(arena_, Bc, d_, dv_) {
+          blocks_(arena_, together_, Bc, !kTiles, d_, dv_) {
         lay_out();
     }
 
@@ -70,12 +72,12 @@ public:
                 start(panel[n]);
                 finish(panel[n]);
             }
-        for (int64_t j0 = j_first / Bc * Bc; j0 < j_end; j0 += Bc) {
+        for (int64_t j0 = j_first / together_ * together_; j0 < j_end; j0 += together_) {
             const int64_t first_key = greater(j0, j_first);
-            const int64_t end_key = lesser(j0 + Bc, j_end);
-            const int64_t even_first = first_key - (first_key - j0) % Math::kPack;
-            blocks_.load(head, even_first, end_key, even_first < first_key, !late_v_);
-            blocks_.expect(head, end_key, lesser(j0 + 2 * Bc, j_end), panels);
+            const int64_t end_key = lesser(j0 + together_, j_end);
+            const int64_t hidden = (first_key - j0) % Math::kStep;
+            blocks_.load(head, first_key - hidden, end_key, hidden, !late_v_);
+            blocks_.expect(head, end_key, lesser(j0 + 2 * together_, j_end), panels);
             for (int64_t n = 0; n < panels; ++n) {
                 const int64_t i0 = panel[n].i0, i1 = i0 + panel[n].count;
                 if (j0 <= j_first) {
@@ -85,7 +87,7 @@ public:
                 if (end_key == j_end) out_ahead_ = Prefetch(head.out, i0, i1, dv_);
                 const int64_t from = greater(first_key, head.band.first_key(i0));
                 const int64_t to = lesser(end_key, head.band.end_key(i1 - 1, head.seqlen_k));
-                if (from < to) process_block(panel[n], j0, from, to);
+                if (from < to) process_blocks(panel[n], j0, from, to);
                 blocks_.advance(head);
                 if (end_key == j_end) finish(panel[n]);
             }
@@ -95,14 +97,29 @@ public:
 private:
     static constexpr int64_t kFewPanels = 8, kMaxPanels = 32;
     static constexpr int64_t kMostElements = 512 * 256;
+    static constexpr int64_t kBytesTogether = 1 << 20;
 
     static int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
     static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
+
+    // Keys that are copied before panels walk them. Tiles are multiplied so fast that a panel's O has to stay in the
+    // level-1 cache over many blocks of keys; these then fill about half of a level-2 cache.
+    static int64_t keys_together(const Problem& problem) {
+        if (!kTiles) return Bc;
+        const int64_t bytes = (row_step<Math>(problem.head_dim) + column_step<Math>(problem.head_dim_v) / Math::kStep) *
+                              static_cast<int64_t>(sizeof(Scalar));
+        const int64_t most = greater(kBytesTogether / bytes / Bc, 1) * Bc;
+        return lesser(most, greater(round_up(problem.seqlen_k, Bc), Bc));
+    }
+
+    // Tiles come whole.
+    int64_t rows_of_o() const { return kTiles ? round_up(dv_, kLanes) : dv_; }
 
     void lay_out() {
         const int64_t widest = greater(greater(d_, dv_), Bc);
         s_ = arena_.take<float>((Bc + kLanes) * kPanel);
         if constexpr (Math::kPack > 1) p_ = arena_.take<Scalar>(Bc / Math::kPack * kPanel);
+        if constexpr (kTiles) p_before_ = arena_.take<Scalar>(Bc / Math::kPack * kPanel);
         tile_ = arena_.take<float>((widest + kLanes) * kPanel);
         rows_ = arena_.take<float>(kLanes * round_up(widest, kLanes));
         visible_ = arena_.take<uint8_t>(Bc);
@@ -112,8 +129,8 @@ private:
         Panel panel{};
         panel.i0 = i0;
         panel.count = count;
-        panel.q = arena_.take<Scalar>(round_up(d_, Math::kPack) / Math::kPack * kPanel);
-        panel.o = arena_.take<float>(dv_ * kPanel);
+        panel.q = arena_.take<Scalar>(words_of<Math>(d_) * kPanel);
+        panel.o = arena_.take<float>(rows_of_o() * kPanel);
         panel.m = arena_.take<float>(kPanel);
         panel.l = arena_.take<float>(kPanel);
         return panel;
@@ -122,16 +139,115 @@ private:
     // Lines 4 and 5: load Q; O = 0, l = 0, m = "minus infinity".
     void start(Panel& panel) {
         load_packed_panel<Math>(head_.q, panel.i0, panel.count, d_, head_.query_factor(), rows_, panel.q);
-        memset(panel.o, 0, static_cast<size_t>(dv_ * kPanel) * sizeof(float));
+        memset(panel.o, 0, static_cast<size_t>(rows_of_o() * kPanel) * sizeof(float));
         for (int half = 0; half < kPanel; half += kLanes) {
             store(panel.m + half, broadcast(head_.least_maximum()));
             store(panel.l + half, Vec{});
         }
     }
 
+    // The blocks of the keys [from, to), which start at `j0`.
+    void process_blocks(Panel& panel, int64_t j0, int64_t from, int64_t to) requires(!kTiles) {
+        process_block(panel, j0, from, to);
+    }
+    void process_blocks(Panel& panel, int64_t j0, int64_t from, int64_t to) requires(kTiles) {
+        if (!head_.modified() && !head_.drops)
+            return Math::narrow(d_, dv_) ? pipeline<true>(panel, j0, from, to) : pipeline<false>(panel, j0, from, to);
+        for (int64_t j = j0 + (from - j0) / Bc * Bc; j < to; j += Bc)
+            process_block(panel, j, greater(j, from), lesser(j + Bc, to));
+    }
+
+    // process_block over all blocks where scores need no more than the band, in a pipeline: while the tile unit
+    // computes O of the block before and S of the block after, the vector units compute P of this block.
+    template <bool kNarrow>
+    void pipeline(Panel& panel, int64_t j0, int64_t from, int64_t to) requires(kTiles) {
+        from -= (from - j0) % Math::kStep;
+        const auto block_end = [&](int64_t j) { return lesser(j0 + ((j - j0) / Bc + 1) * Bc, to); };
+        const float factor = head_.softmax_factor();
+        constexpr int64_t kOften = kNarrow ? 2 : 1;
+        const int64_t o_steps = kOften * ((dv_ + kPanel - 1) / kPanel) * (Bc / Math::kStep);
+        const int64_t s_steps = kOften * steps_of<Math>(d_) * (Bc / kPanel);
+        typename Math::Softmax exponentials;
+        Vec block_max[2];
+        scores<kNarrow>(panel, from, block_end(from), block_max, exponentials);
+        for (int64_t before = from, j = from, next; j < to; before = j, j = next) {
+            next = block_end(j);
+            const int64_t keys = next - j, whole = round_up(keys, Math::kStep);
+            if (!head_.band.covers(panel.i0, panel.i0 + panel.count, j, next)) {
+                modify_scores(head_, {s_, panel.i0, panel.count, j, next}, nullptr, nullptr, tile_, rows_);
+                take_maximum(keys, block_max);
+            }
+            for (int64_t n = keys * kPanel; n < whole * kPanel; n += kLanes)
+                store(s_ + n, broadcast(-__builtin_inff()));
+            Vec m[2], alpha[2];
+            for (int half = 0; half < 2; ++half) {
+                const Vec old = load(panel.m + half * kLanes);
+                m[half] = max(block_max[half] * factor, old);
+                alpha[half] = exp2(old - m[half]);
+                store(panel.m + half * kLanes, m[half]);
+            }
+            exponentials.start(s_, p_, whole, factor, m, (j > from ? o_steps : 0) + (next < to ? s_steps : 0));
+            if (j > from) add_products<kNarrow>(panel, before, j, p_before_, exponentials);
+            if (next < to) scores<kNarrow>(panel, next, block_end(next), block_max, exponentials);
+            for (int half = 0; half < 2; ++half) {
+                float* l = panel.l + half * kLanes;
+                const Vec sum = exponentials.finish(half);
+                store(l, load(l) * alpha[half] + sum);
+            }
+            rescale(panel, alpha);
+            if (next >= to) {
+                exponentials.start(nullptr, nullptr, 0, factor, m, 1);
+                add_products<kNarrow>(panel, j, next, p_, exponentials);
+            }
+            Scalar* const done = p_before_;
+            p_before_ = p_;
+            p_ = done;
+        }
+    }
+
+    // S^T = K Q^T of keys [from, to) with its maxima, written where `other` has read.
+    template <bool kNarrow, class Softmax>
+    void scores(const Panel& panel, int64_t from, int64_t to, Vec (&block_max)[2], Softmax& other) requires(kTiles) {
+        const Operand2d<Math> k = blocks_.k(from);
+        Vec most[2] = {broadcast(-__builtin_inff()), broadcast(-__builtin_inff())};
+        const auto maximum = [&](int64_t first, int64_t end) {
+            for (int64_t j = first; j < end; ++j)
+                for (int half = 0; half < 2; ++half)
+                    most[half] = max(load(s_ + j * kPanel + half * kLanes), most[half]);
+        };
+        int64_t seen = 0;
+        tile_product<false, kNarrow>(
+            k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from, steps_of<Math>(d_), s_, kPanel,
+            [&] { other.step(); }, [&](int64_t end) { other.pass(end); },
+            [&](int64_t first) {
+                maximum(seen, first);  // not of the rows just stored, which are on their way
+                seen = first;
+                look_ahead();
+            });
+        maximum(seen, to - from);
+        block_max[0] = most[0];
+        block_max[1] = most[1];
+    }
+
+    // O^T += V^T P^T
+    template <bool kNarrow, class Softmax>
+    void add_products(Panel& panel, int64_t from, int64_t to, const Scalar* p, Softmax& other) requires(kTiles) {
+        tile_product<true, kNarrow>(blocks_.v(from).data, Math::column_tiles(dv_), p, kPanel, dv_,
+                                    steps_of<Math>(to - from), panel.o, kPanel, [&] { other.step(); });
+    }
+
+    void rescale(Panel& panel, const Vec (&alpha)[2]) {
+        if (all_one(alpha[0]) && all_one(alpha[1])) return;
+        for (int64_t n = 0; n < dv_ * kPanel; n += kPanel)
+            for (int half = 0; half < 2; ++half) {
+                float* o = panel.o + n + half * kLanes;
+                store(o, load(o) * alpha[half]);
+            }
+    }
+
     // Lines 8 to 10 for one panel: S = Q K^T, the online softmax, O = diag(alpha) O + P V.
     void process_block(Panel& panel, int64_t j0, int64_t from, int64_t to) {
-        from -= (from - j0) % Math::kPack;  // pairs of keys start at even places
+        from -= (from - j0) % Math::kStep;  // steps of keys start at the same places in every panel
         const int64_t keys = to - from;
         const ScoreTile tile{s_, panel.i0, panel.count, from, to};
         const bool plain = !head_.modified() && head_.band.covers(panel.i0, panel.i0 + panel.count, from, to);
@@ -141,10 +257,7 @@ private:
         if (!plain) {
             if (head_.modified()) scale_tile(tile, head_.score_factor());
             all_visible = modify_scores(head_, tile, nullptr, late_v_ ? visible_ : nullptr, tile_, rows_);
-            block_max[0] = block_max[1] = broadcast(-__builtin_inff());
-            for (int64_t j = 0; j < keys; ++j)
-                for (int half = 0; half < 2; ++half)
-                    block_max[half] = max(load(s_ + j * kPanel + half * kLanes), block_max[half]);
+            take_maximum(keys, block_max);
         }
 
         Vec alpha[2];
@@ -162,25 +275,41 @@ private:
         }
     }
 
-    // S^T = K Q^T, with the maximum of each query taken on the way out.
-    void scores(const Panel& panel, int64_t from, int64_t to, Vec (&block_max)[2]) {
+    void take_maximum(int64_t keys, Vec (&block_max)[2]) {
+        block_max[0] = block_max[1] = broadcast(-__builtin_inff());
+        for (int64_t j = 0; j < keys; ++j)
+            for (int half = 0; half < 2; ++half)
+                block_max[half] = max(load(s_ + j * kPanel + half * kLanes), block_max[half]);
+    }
+
+    // S^T = K Q^T, with the maximum of each query.
+    void scores(const Panel& panel, int64_t from, int64_t to, Vec (&block_max)[2]) requires(kTiles) {
+        typename Math::Softmax none;
+        scores<false>(panel, from, to, block_max, none);
+    }
+
+    // The same, with the maximum taken on the way out.
+    void scores(const Panel& panel, int64_t from, int64_t to, Vec (&block_max)[2]) requires(!kTiles) {
         const Operand2d<Math> k = blocks_.k(from);
         Vec m0 = broadcast(-__builtin_inff()), m1 = m0;
         dot_products<Math>(
-            k.data, k.row, panel.q, to - from, (d_ + Math::kPack - 1) / Math::kPack,
+            k.data, k.row, panel.q, to - from, steps_of<Math>(d_),
             [&](int64_t j, Vec s0, Vec s1) {
                 m0 = max(s0, m0);
                 m1 = max(s1, m1);
                 store(s_ + j * kPanel, s0);
                 store(s_ + j * kPanel + kLanes, s1);
             },
-            [this] {
-                blocks_.step();
-                q_ahead_.step(kLinesAStep);
-                out_ahead_.step(kLinesAStep);
-            });
+            [this] { look_ahead(); });
         block_max[0] = m0;
         block_max[1] = m1;
+    }
+
+    // Work for the memory between the tiles of a product.
+    void look_ahead() {
+        blocks_.step();
+        q_ahead_.step(kLinesAStep);
+        out_ahead_.step(kLinesAStep);
     }
 
     // m_new = max(m, rowmax(S)); P = e^(S - m_new); alpha = e^(m - m_new); l = alpha l + rowsum(P).
@@ -230,6 +359,12 @@ private:
                 left_out[half] += l[half] - (sum[half] - before);
             }
         }
+        if constexpr (kTiles) {
+            // what is missing to a whole step
+            const int64_t whole = round_up(keys, Math::kPack);
+            memset(p_ + whole / Math::kPack * kPanel, 0,
+                   static_cast<size_t>((round_up(keys, Math::kStep) - whole) / Math::kPack * kPanel) * sizeof(Scalar));
+        }
         if (head_.drops) drop(tile);
         for (int half = 0; half < 2; ++half) {
             float* l = panel.l + half * kLanes;
@@ -257,7 +392,13 @@ private:
     }
 
     // O^T = alpha O^T + V^T P^T
-    void accumulate(Panel& panel, int64_t keys, const Operand2d<Math>& v, const Vec (&alpha)[2]) {
+    void accumulate(Panel& panel, int64_t keys, const Operand2d<Math>& v, const Vec (&alpha)[2]) requires(kTiles) {
+        rescale(panel, alpha);
+        tile_product<true>(v.data, Math::column_tiles(dv_), p_, kPanel, dv_, steps_of<Math>(keys), panel.o, kPanel);
+    }
+
+    // The same, with alpha in the loads of O.
+    void accumulate(Panel& panel, int64_t keys, const Operand2d<Math>& v, const Vec (&alpha)[2]) requires(!kTiles) {
         const Vec a0 = alpha[0], a1 = alpha[1];
         float* o = panel.o;
         const Scalar* p;
@@ -267,7 +408,7 @@ private:
             p = p_;
         }
         product<Math>(
-            v.data, v.row, v.step, p, kPanel, dv_, (keys + Math::kPack - 1) / Math::kPack,
+            v.data, v.row, v.step, p, kPanel, dv_, steps_of<Math>(keys),
             [=](int64_t c, int half) { return load(o + c * kPanel + half * kLanes) * (half == 0 ? a0 : a1); },
             [=](int64_t c, Vec o0, Vec o1) {
                 store(o + c * kPanel, o0);
@@ -294,13 +435,15 @@ private:
     const Head& head_;
     int64_t d_, dv_;
     bool late_v_;  // V waits for the scores: a mask or bias may hide keys
+    int64_t together_;
     Arena arena_;
     KeyBlocks<Math> blocks_;
     Prefetch q_ahead_, out_ahead_;
-    float* s_;     // S^T, then P^T in fp32
-    Scalar* p_;    // P^T in pairs
-    float* tile_;  // a panel of bias or mask
-    float* rows_;  // rows on their way into a panel
+    float* s_;          // S^T, then P^T in fp32
+    Scalar* p_;         // P^T in pairs
+    Scalar* p_before_;  // and that of the block before, of a pipeline
+    float* tile_;       // a panel of bias or mask
+    float* rows_;       // rows on their way into a panel
     uint8_t* visible_;
 };
 

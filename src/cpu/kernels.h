@@ -22,10 +22,11 @@ struct Block {
 struct BackwardState {
     float* lse;  // (heads, panels * panel), in softmax's units; +inf where a query sees no key or there is none
     float* D;    // likewise: rowsum(dO * O) - dlse
-    float* dq;   // (heads, panels, d, panel)
+    float* dq;   // (heads, panels, dq_rows, panel)
     // turn[head, query block] counts the key blocks that have added to dq there. They add in ascending order, so the
     // sum has the same bits however threads interleave.
     std::uint32_t* turn;
+    std::int64_t dq_rows;  // head_dim, up to a multiple of Kernels::dq_rows
     std::int64_t panels;
     std::int64_t query_blocks;
     std::int64_t key_block;  // keys of a task: some blocks of Bc, or part of one
@@ -36,6 +37,7 @@ struct Kernels {
     std::int64_t panel;        // queries side by side in two vectors
     std::int64_t key_block;    // Bc of the backward
     std::int64_t query_block;  // Br of the backward
+    std::int64_t dq_rows;      // that come together
 
     std::int64_t (*forward_rows)(const Problem&, const Operands&);  // at most, of a block of queries
     std::size_t (*forward_scratch)(const Problem&, std::int64_t rows);
@@ -59,5 +61,6 @@ const Kernels& portable_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
 const Kernels& avx512_bf16_kernels();
+const Kernels& amx_kernels();
 
 }  // namespace flashtile::cpu

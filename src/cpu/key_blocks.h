@@ -14,12 +14,14 @@ class KeyBlocks {
     using Scalar = typename Math::Scalar;
 
 public:
-    // Blocks of at most `most` keys, a multiple of kPack.
-    KeyBlocks(Arena& arena, int64_t most, int64_t d, int64_t dv)
-        : k_step_(row_step<Math>(d)), v_step_(column_step(dv)), d_(d), dv_(dv) {
-        for (Buffer& buffer : buffers_) {
-            buffer.k = arena.take<Scalar>(most * k_step_);
-            buffer.v = arena.take<Scalar>(most / Math::kPack * v_step_);
+    // Blocks of at most `most` keys, a multiple of kStep; `spare` of them fit the spare columns of V. With `ahead` the
+    // next block is copied while the current one is in use.
+    KeyBlocks(Arena& arena, int64_t most, int64_t spare, bool ahead, int64_t d, int64_t dv)
+        : k_step_(row_step<Math>(d)), v_step_(column_step<Math>(dv)), d_(d), dv_(dv), ahead_(ahead) {
+        const int64_t keys[2] = {most, ahead ? most : spare};
+        for (int n = 0; n < 2; ++n) {
+            buffers_[n].k = arena.take<Scalar>((n == 0 || ahead ? most : 0) * k_step_);
+            buffers_[n].v = arena.take<Scalar>(keys[n] / Math::kStep * v_step_);
         }
     }
 
@@ -28,25 +30,27 @@ public:
         return Math::kPack == 1 && k.dtype == DType::fp32 && lies_close(k, d) && lies_close(v, dv);
     }
 
-    // Makes keys [first, end) current; pairs start at `first`. `hide_first`: key `first` is there only as a partner,
-    // and its V reads as zero. `with_v`: false where V has to wait for the scores.
-    void load(const Head& head, int64_t first, int64_t end, bool hide_first, bool with_v) {
+    // Makes keys [first, end) current; steps start at `first`. The first `hidden` of them are there only to complete a
+    // step, and their V reads as zero. `with_v`: false where V has to wait for the scores.
+    void load(const Head& head, int64_t first, int64_t end, int64_t hidden, bool with_v) {
         with_v_ = with_v;
         if (next_.first != first || next_.end != end) prepare(head, first, end);
         copy(head, next_.end);
         current_ = next_;
-        if (hide_first && with_v) {
-            const uint8_t second_only[2] = {0, 1};
-            copy_columns<Math>(head.v, first, lesser(first + 2, end), dv_, second_only, buffers_[active_].v);
+        if (hidden > 0 && with_v) {
+            uint8_t shown[Math::kStep];
+            for (int64_t n = 0; n < Math::kStep; ++n) shown[n] = n >= hidden;
+            copy_columns<Math>(head.v, first, lesser(first + Math::kStep, end), dv_, shown, buffers_[active_].v);
         }
-        active_ ^= 1;
+        if (ahead_) active_ ^= 1;
         next_ = {};
     }
 
     // Keys [first, end) come next, in `slices` slices.
     void expect(const Head& head, int64_t first, int64_t end, int64_t slices) {
+        if (!ahead_) return;
         prepare(head, first, end);
-        slice_ = round_up((end - first + slices - 1) / slices, Math::kPack);
+        slice_ = round_up((end - first + slices - 1) / slices, Math::kStep);
         approach(head);
     }
 
@@ -62,15 +66,15 @@ public:
         approach(head);
     }
 
-    // The operands of keys from `first` on; first is at the start of a pair.
+    // The operands of keys from `first` on; first is at the start of a step.
     Operand2d<Math> k(int64_t first) const {
         return {current_.k.data + (first - current_.first) * current_.k.row, current_.k.row, current_.k.step};
     }
     Operand2d<Math> v(int64_t first) const {
-        return {current_.v.data + (first - current_.first) / Math::kPack * current_.v.step, 1, current_.v.step};
+        return {current_.v.data + (first - current_.first) / Math::kStep * current_.v.step, 1, current_.v.step};
     }
     // A buffer for columns of V that one panel needs for itself.
-    Scalar* spare_v() const { return buffers_[active_].v; }
+    Scalar* spare_v() const { return buffers_[ahead_ ? active_ : 1].v; }
 
 private:
     static constexpr int64_t kLinesAStep = 4;
@@ -100,7 +104,7 @@ private:
         if (from >= to) return;
         copy_rows<Math>(head.k, from, to, d_, buffers_[active_].k + at * k_step_);
         if (with_v_)
-            copy_columns<Math>(head.v, from, to, dv_, nullptr, buffers_[active_].v + at / Math::kPack * v_step_);
+            copy_columns<Math>(head.v, from, to, dv_, nullptr, buffers_[active_].v + at / Math::kStep * v_step_);
         next_.copied = to;
     }
 
@@ -111,6 +115,7 @@ private:
     }
 
     int64_t k_step_, v_step_, d_, dv_;
+    bool ahead_;
     Buffer buffers_[2];
     int active_ = 0;  // the buffer that the next block goes to
     Block current_, next_;

@@ -7,6 +7,9 @@
 
 #include "cpu/head.h"
 #include "cpu/product.h"
+#if defined(__AMX_BF16__)
+#include "cpu/tile_softmax.h"
+#endif
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
@@ -80,6 +83,16 @@ struct Operand2d {
     int64_t step;
 };
 
+// Steps of a reduction over `n`, and scalars of a row whose columns are the reduction.
+template <class Math>
+inline int64_t steps_of(int64_t n) {
+    return (n + Math::kStep - 1) / Math::kStep;
+}
+template <class Math>
+inline int64_t words_of(int64_t cols) {
+    return steps_of<Math>(cols) * (Math::kStep / Math::kPack);
+}
+
 // Scalars from one copied row to the next: a little more than the row, so that a column of a block spreads over the
 // sets of a cache. Rows further apart than two of these are copied even where their type needs no change: the rows of
 // one head among many often lie a power of two apart, and a column of them would fight over one set.
@@ -99,7 +112,8 @@ inline void copy_rows(const Rows& x, int64_t first, int64_t end, int64_t cols, t
         if constexpr (Math::kPack == 1) {
             load_row(x.dtype, x.at(r), cols, row);
         } else {
-            row[(cols - 1) / 2] = 0;  // the partner of a last odd column
+            // the partner of a last odd column, and whatever else is missing to a whole step
+            for (int64_t word = cols / 2; word < words_of<Math>(cols); ++word) row[word] = 0;
             memcpy(row, x.at(r), static_cast<size_t>(cols) * 2);
         }
     }
@@ -110,23 +124,25 @@ template <class Math>
 inline Operand2d<Math> rows_operand(const Rows& x, int64_t first, int64_t end, int64_t cols,
                                     typename Math::Scalar* buffer) {
     const bool whole = Math::kPack == 1 ? x.dtype == DType::fp32 : cols % 2 == 0 && x.stride_row % 2 == 0;
-    if (whole && lies_close(x, cols))
+    if (!Math::kTiles && whole && lies_close(x, cols))  // tiles read whole steps and sixteen rows
         return {reinterpret_cast<const typename Math::Scalar*>(x.at(first)), x.stride_row / Math::kPack, 1};
     copy_rows<Math>(x, first, end, cols, buffer);
     return {buffer, row_step<Math>(cols), 1};
 }
 
-// Scalars from one copied row (or pair of rows) of a columns operand to the next.
+// Scalars from one copied step of rows of a columns operand (a row, a pair of them, a step of tiles) to the next.
+template <class Math>
 inline int64_t column_step(int64_t cols) {
+    if constexpr (Math::kTiles) return Math::tile_step(cols);
     return round_up(cols, kLanes) + kLanes;
 }
 
-// buffer = rows [first, end) (or pairs of them), column_step(cols) apart. Rows for which visible[r - first] is 0 read
+// buffer = rows [first, end) in steps, column_step(cols) apart. Rows for which visible[r - first] is 0 read
 // as zero (`visible` may be null), so that whatever lies in a hidden row has no effect.
 template <class Math>
 inline void copy_columns(const Rows& x, int64_t first, int64_t end, int64_t cols, const uint8_t* visible,
                          typename Math::Scalar* buffer) {
-    const int64_t step = column_step(cols);
+    const int64_t step = column_step<Math>(cols);
     const auto shown = [&](int64_t r) { return r < end && (visible == nullptr || visible[r - first] != 0); };
     if constexpr (Math::kPack == 1) {
         for (int64_t r = first; r < end; ++r) {
@@ -139,8 +155,13 @@ inline void copy_columns(const Rows& x, int64_t first, int64_t end, int64_t cols
         }
     } else {
         const auto source = [&](int64_t r) { return shown(r) ? reinterpret_cast<const uint16_t*>(x.at(r)) : nullptr; };
-        for (int64_t r = first; r < end; r += 2)
-            Math::interleave(source(r), source(r + 1), cols, buffer + (r - first) / 2 * step);
+        for (int64_t r = first; r < end; r += Math::kStep) {
+            uint32_t* to = buffer + (r - first) / Math::kStep * step;
+            if constexpr (Math::kTiles)
+                pack_tiles([&](int64_t n) { return source(r + n); }, cols, to);
+            else
+                Math::interleave(source(r), source(r + 1), cols, to);
+        }
     }
 }
 
@@ -152,7 +173,7 @@ inline Operand2d<Math> columns_operand(const Rows& x, int64_t first, int64_t end
         if (x.dtype == DType::fp32 && visible == nullptr && lies_close(x, cols))
             return {reinterpret_cast<const float*>(x.at(first)), 1, x.stride_row};
     copy_columns<Math>(x, first, end, cols, visible, buffer);
-    return {buffer, 1, column_step(cols)};
+    return {buffer, 1, column_step<Math>(cols)};
 }
 
 // load_panel in the form that a product over its columns reads. `factor` is 1 or -1.
@@ -182,7 +203,7 @@ inline void load_packed_panel(const Rows& rows, int64_t first_row, int64_t count
                 FLASHTILE_UNROLL
                 for (int n = 0; n < kLanes; ++n) tile[n] = load(source[n] + w0);
                 transpose(tile);
-                for (int64_t n = 0; n < kLanes && w0 + n < words; ++n) {
+                for (int64_t n = 0; n < kLanes && w0 + n < words_of<Math>(cols); ++n) {
                     const IntVec pairs = reinterpret_cast<IntVec>(tile[n]) ^ sign;
                     memcpy(packed + (w0 + n) * kPanel + half, &pairs, sizeof pairs);
                 }

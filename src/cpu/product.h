@@ -17,21 +17,53 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
+// What a task's use of an arithmetic needs set up, where it needs nothing.
+struct NoSession {
+    NoSession() {}
+};
+
 struct Fp32Math {
+    using Session = NoSession;
     using Scalar = float;
     using Operand = Vec;
+    static constexpr bool kTiles = false;
     static constexpr int kPack = 1;  // elements of the reduction in one Scalar
+    static constexpr int kStep = 1;  // and in one step: operands are padded with zeros to whole steps
 
     static Operand load_panel(const Scalar* b) { return load(b); }
     static Operand spread(const Scalar* a) { return broadcast(*a); }
     static Vec multiply_add(Operand a, Operand b, Vec c) { return a * b + c; }
 };
 
-#if defined(__AVX512BF16__)
-struct Bf16Math {
-    using Scalar = uint32_t;  // two bf16: element 2s in the low half, 2s + 1 in the high half
-    using Operand = __m512bh;
+#if defined(__AVX512F__)
+// What arithmetics on pairs of bf16 share.
+struct Bf16Pairs {
+    using Scalar = uint32_t;  // two bf16, the first of them in the low half
     static constexpr int kPack = 2;
+
+    // dst[col] = the pair (even[col], odd[col]); a null row reads as zero.
+    static void interleave(const uint16_t* even, const uint16_t* odd, int64_t cols, Scalar* dst) {
+        const auto sixteen = [](const uint16_t* row, int64_t col) {
+            if (row == nullptr) return _mm512_setzero_si512();
+            return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + col)));
+        };
+        int64_t col = 0;
+        for (; col + 16 <= cols; col += 16)
+            _mm512_storeu_si512(dst + col,
+                                _mm512_or_si512(sixteen(even, col), _mm512_slli_epi32(sixteen(odd, col), 16)));
+        for (; col < cols; ++col)
+            dst[col] = (even != nullptr ? even[col] : 0u) | static_cast<uint32_t>(odd != nullptr ? odd[col] : 0u) << 16;
+    }
+};
+#endif
+
+#if defined(__AVX512BF16__)
+struct Bf16Math : Bf16Pairs {
+    using Session = NoSession;
+    using Operand = __m512bh;
+    static constexpr bool kTiles = false;
+    static constexpr int kStep = 2;
+    static constexpr int64_t kPartner = 1;  // a row of queries pairs each with that many further on
 
     static Operand load_panel(const Scalar* b) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(b)); }
     static Operand spread(const Scalar* a) {
@@ -52,20 +84,6 @@ struct Bf16Math {
     // dst = the 2 kLanes elements of a, then b, rounded to bf16, in order.
     static void store_row(Scalar* dst, Vec a, Vec b) {
         _mm512_storeu_si512(dst, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
-    }
-
-    // dst[col] = the pair (even[col], odd[col]); a null row reads as zero.
-    static void interleave(const uint16_t* even, const uint16_t* odd, int64_t cols, Scalar* dst) {
-        const auto sixteen = [](const uint16_t* row, int64_t col) {
-            if (row == nullptr) return _mm512_setzero_si512();
-            return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + col)));
-        };
-        int64_t col = 0;
-        for (; col + 16 <= cols; col += 16)
-            _mm512_storeu_si512(dst + col,
-                                _mm512_or_si512(sixteen(even, col), _mm512_slli_epi32(sixteen(odd, col), 16)));
-        for (; col < cols; ++col)
-            dst[col] = (even != nullptr ? even[col] : 0u) | static_cast<uint32_t>(odd != nullptr ? odd[col] : 0u) << 16;
     }
 };
 #endif
@@ -134,10 +152,11 @@ constexpr int64_t kBackwardQueries = 128;
 // All rows: init(r, v) gives where row r, vector v starts from; done(r, c0, c1) takes the finished row. Each row's sums
 // run over s in order whatever tile it falls in, so a row's bits do not depend on its neighbours. between() runs after
 // each tile, when no accumulator is live.
-struct NothingBetween {
-    void operator()() const {}
+struct Nothing {
+    template <class... Ignored>
+    void operator()(Ignored...) const {}
 };
-template <class Math, int kChain = 0, class Init, class Done, class Between = NothingBetween>
+template <class Math, int kChain = 0, class Init, class Done, class Between = Nothing>
 inline void product(const typename Math::Scalar* a, int64_t a_row, int64_t a_step, const typename Math::Scalar* b,
                     int64_t b_step, int64_t rows, int64_t steps, Init init, Done done, Between between = {}) {
     int64_t r0 = 0;
@@ -157,7 +176,7 @@ inline void product(const typename Math::Scalar* a, int64_t a_row, int64_t a_ste
 
 // S^T or dP^T of `rows` keys: dot products over `steps`, in chains of 32 elements: a longer one would round off more
 // than LSE's bound allows.
-template <class Math, class Done, class Between = NothingBetween>
+template <class Math, class Done, class Between = Nothing>
 inline void dot_products(const typename Math::Scalar* a, int64_t a_row, const typename Math::Scalar* b, int64_t rows,
                          int64_t steps, Done done, Between between = {}) {
     product<Math, 32 / Math::kPack>(

@@ -110,6 +110,7 @@ INSTANTIATE_TEST_SUITE_P(portable, Conformance, testing::Values(Target(isa::port
 INSTANTIATE_TEST_SUITE_P(avx2, Conformance, testing::Values(Target(isa::avx2)), name_of);
 INSTANTIATE_TEST_SUITE_P(avx512, Conformance, testing::Values(Target(isa::avx512)), name_of);
 INSTANTIATE_TEST_SUITE_P(avx512_bf16, Conformance, testing::Values(Target(isa::avx512_bf16)), name_of);
+INSTANTIATE_TEST_SUITE_P(amx, Conformance, testing::Values(Target(isa::amx)), name_of);
 INSTANTIATE_TEST_SUITE_P(cuda, Conformance, testing::Values(cuda_target()), name_of);
 
 }  // namespace

@@ -170,12 +170,6 @@ const std::vector<Wrong>& wrong_calls() {
         {"alignment", [](Call& c) { c.options.alignment = -1; }, {"alignment", "-1"}},
         {"threads", [](Call& c) { c.options.threads = -4; }, {"threads", "-4"}},
         {"isa", [](Call& c) { c.options.isa = 40; }, {"isa", "40"}},
-        {"isa_of_a_later_version",
-         [](Call& c) { c.options.isa = FLASHTILE_ISA_AMX; },
-         {"isa", "5"},
-         Pass::both,
-         dense,
-         FLASHTILE_UNSUPPORTED},
         {"workspace_too_small",
          [](Call& c) {
              alignas(64) static char memory[64];

@@ -34,11 +34,15 @@ TEST(Interface, Names) {
     EXPECT_STREQ(name(isa::avx2), "avx2");
     EXPECT_STREQ(name(isa::avx512), "avx512");
     EXPECT_STREQ(name(isa::avx512_bf16), "avx512_bf16");
+    EXPECT_STREQ(name(isa::amx), "amx");
     EXPECT_TRUE(available(isa::portable));
 }
 
 // A machine with the AVX-512 sets has what they build on.
 TEST(Interface, IsasComeInOrder) {
+    if (available(isa::amx)) {
+        EXPECT_TRUE(available(isa::avx512));
+    }
     if (available(isa::avx512_bf16)) {
         EXPECT_TRUE(available(isa::avx512));
     }

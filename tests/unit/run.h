@@ -12,7 +12,7 @@
 
 namespace flashtile::unit {
 
-inline constexpr isa kIsas[] = {isa::portable, isa::avx2, isa::avx512, isa::avx512_bf16};
+inline constexpr isa kIsas[] = {isa::portable, isa::avx2, isa::avx512, isa::avx512_bf16, isa::amx};
 inline constexpr dtype kTypes[] = {fp32, fp16, bf16};
 
 // Results in row-major order of their tensors. Comparing doubles is comparing bits: each came from its own format, and

@@ -10,25 +10,34 @@ inline namespace FLASHTILE_TARGET {
 
 // Which arithmetic a dtype gets: pairs of bf16 where the instruction set has their dot product, else fp32.
 template <class F>
-inline auto with_math([[maybe_unused]] DType dtype, F f) {
+inline auto with_vectors([[maybe_unused]] DType dtype, F f) {
 #if defined(__AVX512BF16__)
     if (dtype == DType::bf16) return f(Bf16Math{});
 #endif
     return f(Fp32Math{});
 }
 
+// Which arithmetic a problem gets: tiles where this unit has them.
+template <class F>
+inline auto with_math(const Problem& p, F f) {
+#if defined(__AMX_BF16__)
+    if (p.dtype == DType::bf16 && tiles_win(p)) return f(TileMath{});
+#endif
+    return with_vectors(p.dtype, f);
+}
+
 inline int64_t forward_rows(const Problem& p, const Operands& x) {
-    return with_math(p.dtype, [&]<class Math>(Math) {
-        return Forward<Math>::most_rows(p, rows_of(x.k, 0, 0, 0), rows_of(x.v, 0, 0, 0));
-    });
+    return with_math(
+        p, [&]<class Math>(Math) { return Forward<Math>::most_rows(p, rows_of(x.k, 0, 0, 0), rows_of(x.v, 0, 0, 0)); });
 }
 
 inline std::size_t forward_scratch(const Problem& p, int64_t rows) {
-    return with_math(p.dtype, [&]<class Math>(Math) { return Forward<Math>::scratch_bytes(p, rows); });
+    return with_math(p, [&]<class Math>(Math) { return Forward<Math>::scratch_bytes(p, rows); });
 }
 
 inline void forward(const Problem& p, const Operands& x, const cpu::Block& block, std::byte* scratch) {
-    with_math(p.dtype, [&]<class Math>(Math) {
+    with_math(p, [&]<class Math>(Math) {
+        const typename Math::Session session;
         const Head head = make_head(p, x, block.b, block.h);
         Forward<Math>(p, head, scratch).run(block.first, block.end);
     });
@@ -40,7 +49,7 @@ inline int64_t query_row_floats(const Problem& p) {
 }
 
 inline std::size_t backward_scratch(const Problem& p, int64_t task_keys) {
-    return with_math(p.dtype, [&]<class Math>(Math) {
+    return with_math(p, [&]<class Math>(Math) {
         const std::size_t keys = BackwardKeys<Math>::scratch_bytes(p, task_keys);
         const std::size_t bias = BackwardBias<Math>::scratch_bytes(p);
         const std::size_t rows = static_cast<std::size_t>(query_row_floats(p)) * sizeof(float);
@@ -57,7 +66,8 @@ inline void backward_prepare(const Problem& p, const Operands& x, const cpu::Bac
 
 inline void backward_keys(const Problem& p, const Operands& x, const cpu::BackwardState& state, const cpu::Block& block,
                           std::byte* scratch) {
-    with_math(p.dtype, [&]<class Math>(Math) {
+    with_math(p, [&]<class Math>(Math) {
+        const typename Math::Session session;
         BackwardKeys<Math>(p, x, state, scratch).run(block.b, block.h, block.first, block.end);
     });
 }
@@ -70,13 +80,14 @@ inline void backward_finish(const Problem& p, const Operands& x, const cpu::Back
 
 inline void backward_bias(const Problem& p, const Operands& x, const cpu::BackwardState& state, const cpu::Block& block,
                           std::byte* scratch) {
-    with_math(p.dtype, [&]<class Math>(Math) {
+    with_math(p, [&]<class Math>(Math) {
+        const typename Math::Session session;
         BackwardBias<Math>(p, x, state, scratch).run(block.b, block.h, block.first, block.end);
     });
 }
 
 inline void probe(DType dtype) {
-    with_math(dtype, [&]<class Math>(Math) {
+    with_vectors(dtype, [&]<class Math>(Math) {
         constexpr int64_t kKeys = 64, kSteps = 64;  // both operands stay in the level-1 cache
         alignas(64) typename Math::Scalar a[kKeys * kSteps / Math::kPack] = {};
         alignas(64) typename Math::Scalar b[kSteps / Math::kPack * kPanel] = {};
@@ -92,10 +103,17 @@ inline void probe(DType dtype) {
     });
 }
 
+// Tiles come whole.
+#if defined(__AMX_BF16__)
+constexpr int64_t kDqRows = kTileRows;
+#else
+constexpr int64_t kDqRows = 1;
+#endif
+
 inline cpu::Kernels make_kernels(flashtile_isa isa) {
-    return {isa,     kPanel,           kBackwardKeys,    kBackwardQueries, forward_rows,    forward_scratch,
-            forward, backward_scratch, backward_prepare, backward_keys,    backward_finish, backward_bias,
-            probe};
+    return {
+        isa,     kPanel,           kBackwardKeys,    kBackwardQueries, kDqRows,         forward_rows,  forward_scratch,
+        forward, backward_scratch, backward_prepare, backward_keys,    backward_finish, backward_bias, probe};
 }
 
 }  // namespace FLASHTILE_TARGET

@@ -60,6 +60,17 @@ inline Vec max(Vec a, Vec b) {
 #endif
 }
 
+// False where a lane is NaN.
+inline bool all_one(Vec x) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask(x, broadcast(1.0f), _CMP_EQ_OQ) == 0xFFFF;
+#else
+    bool all = true;
+    for (int lane = 0; lane < kLanes; ++lane) all &= x[lane] == 1.0f;
+    return all;
+#endif
+}
+
 inline Vec lane_numbers() {
     Vec v;
     FLASHTILE_UNROLL
