@@ -46,6 +46,7 @@ struct ForwardSm90 : QueryPipeline<config> {
     // Where kSkips, blocks after the first that gave every row a maximum are not searched for a greater one.
     template <bool kSkips>
     __device__ __forceinline__ void attend(TileNumber number, int consumer) {
+        constexpr bool kAgain = !kSkips && kSkipsMaximum;
         const Tile tile(params, number);
         const unsigned own_q = q + q_ring.stage * kBytesQ + consumer * 64 * 128;
         const bool elected = threadIdx.x % 128 == 0;
@@ -115,11 +116,11 @@ struct ForwardSm90 : QueryPipeline<config> {
             pin(o);
             if (elected) v_ring.release();
             v_ring.advance();
-            store(done, consumer, factor, o);
+            store<kAgain>(done, consumer, factor, o);
         } else {
             release_query();
             finish_rows(tile, consumer, softmax, factor);
-            store(tile, consumer, factor, o);
+            store<kAgain>(tile, consumer, factor, o);
         }
     }
 
@@ -230,12 +231,13 @@ struct ForwardSm90 : QueryPipeline<config> {
     }
 
     // Line 12: O = O / l.
+    template <bool kAgain>
     __device__ __forceinline__ void store(const Tile& tile, int consumer, const float (&factor)[2],
                                           const Accumulators& o) const {
         // The copy engine knows where a tensor ends, but not where a sequence does.
         if constexpr (kPartsO > 0)
             if (!config.packed || tile.i0 + consumer * 64 + 64 <= tile.i1)
-                return store_by_engine(tile, consumer, factor, o);
+                return store_by_engine<kAgain>(tile, consumer, factor, o);
         const int i0 = warp_row(tile, consumer);
         const DeviceTensor& to = params.out;
         store_rows<config.element, config.head_dim_v>(
@@ -243,7 +245,9 @@ struct ForwardSm90 : QueryPipeline<config> {
             to.stride_row, tile.i1 - i0);
     }
 
-    // The same by way of shared memory, so that it leaves under the next tile.
+    // The same by way of shared memory, so that it leaves under the next tile. The engine's writes have no order: a
+    // tile that is done again waits for those of the first time.
+    template <bool kAgain>
     __device__ __forceinline__ void store_by_engine(const Tile& tile, int consumer, const float (&factor)[2],
                                                     const Accumulators& o) const {
         constexpr int kColumnsOfPart = kColumnsV / larger(kPartsO, 1);
@@ -251,7 +255,8 @@ struct ForwardSm90 : QueryPipeline<config> {
         const bool elected = threadIdx.x % 128 == 0;
 #pragma unroll
         for (int part = 0; part < kPartsO; ++part) {
-            if (elected) ptx::tma_wait_read();
+            if (elected && kAgain) ptx::tma_wait_written();
+            if (elected && !kAgain) ptx::tma_wait_read();
             ptx::named_barrier(barrier, 128);  // what this consumer stored last has been read
             write_warp_rows<config.element, config.Br, kPartsO>(o, factor, own, static_cast<int>(warp_id() % 4) * 16,
                                                                 part);

@@ -29,9 +29,12 @@ __device__ __forceinline__ void tma_store(unsigned from, const void* map, int x0
 __device__ __forceinline__ void tma_commit() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Until the copy engine has read all that this thread committed.
+// Until the copy engine has read all that this thread committed; until it has also written it.
 __device__ __forceinline__ void tma_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__device__ __forceinline__ void tma_wait_written() {
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 // Before the copy engine or wgmma reads shared memory that this thread wrote by ordinary stores.
