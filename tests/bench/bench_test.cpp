@@ -157,14 +157,15 @@ TEST(Measure, TakesTheShareOfTheCeilingAroundEachSample) {
 
 TEST(Ceiling, IsRaisedByALookThatSeesMore) {
     Ceilings ceilings;
-    ceilings.fma_fp32[1] = 1e-3;
+    ceilings.fma_fp32[1] = 0.0;
     const Point point{.dtype = flashtile::fp32, .threads = 1};
     const double seen = ceilings.look(point);
-    EXPECT_GT(seen, 1e-3);
+    EXPECT_GT(seen, 0.0);
     EXPECT_DOUBLE_EQ(ceilings.for_point(point), seen);
-    ceilings.fma_fp32[1] = 1e3 * seen;
-    EXPECT_LT(ceilings.look(point), 1e3 * seen);
-    EXPECT_DOUBLE_EQ(ceilings.for_point(point), 1e3 * seen);
+    constexpr double kOfNoCore = 1e9;  // GFLOP/s: looks differ by thousands where something else takes the core
+    ceilings.fma_fp32[1] = kOfNoCore;
+    EXPECT_LT(ceilings.look(point), kOfNoCore);
+    EXPECT_DOUBLE_EQ(ceilings.for_point(point), kOfNoCore);
 }
 
 TEST(Run, WritesTheJsonThatOthersRead) {
