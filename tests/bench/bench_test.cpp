@@ -1,6 +1,7 @@
 // bench_test.cpp: the benchmark's arithmetic against numbers worked out by hand, and the JSON of a tiny run.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -159,13 +160,17 @@ TEST(Ceiling, IsRaisedByALookThatSeesMore) {
     Ceilings ceilings;
     ceilings.fma_fp32[1] = 0.0;
     const Point point{.dtype = flashtile::fp32, .threads = 1};
-    const double seen = ceilings.look(point);
-    EXPECT_GT(seen, 0.0);
-    EXPECT_DOUBLE_EQ(ceilings.for_point(point), seen);
-    constexpr double kOfNoCore = 1e9;  // GFLOP/s: looks differ by thousands where something else takes the core
-    ceilings.fma_fp32[1] = kOfNoCore;
-    EXPECT_LT(ceilings.look(point), kOfNoCore);
-    EXPECT_DOUBLE_EQ(ceilings.for_point(point), kOfNoCore);
+    double most = 0.0;
+    // Each look lasts as long as the ceiling says: the first is short, and may be all of another program's.
+    for (int n = 0; n < 4; ++n) {
+        most = std::max(most, ceilings.look(point));
+        EXPECT_GT(most, 0.0);
+        EXPECT_DOUBLE_EQ(ceilings.for_point(point), most);
+    }
+    const double out_of_reach = 100.0 * most;
+    ceilings.fma_fp32[1] = out_of_reach;
+    EXPECT_LT(ceilings.look(point), out_of_reach);
+    EXPECT_DOUBLE_EQ(ceilings.for_point(point), out_of_reach);
 }
 
 TEST(Run, WritesTheJsonThatOthersRead) {
