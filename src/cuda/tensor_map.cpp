@@ -123,8 +123,9 @@ void set_maps(KernelParams& params, const KernelConfig& config, const Problem& p
     params.q_map = queries(x.q, p.head_dim);
     params.k_map = keys(x.k, p.head_dim);
     params.v_map = keys(x.v, p.head_dim_v);
-    if (backward) params.dout_map = queries(x.dout, p.head_dim_v);
-    if (config.kernel == Kernel::forward_sm90 && output_parts(config) > 0)
+    if (backward)
+        params.dout_map = queries(x.dout, p.head_dim_v);
+    else if (output_parts(config) > 0)
         params.out_map = map_of(x.out, p.dtype, p.head_dim_v, 0, p.rows_q(), p.heads, p.runs(), kConsumerRows);
 }
 

@@ -176,16 +176,10 @@ struct KeyBlock {
         }
     }
 
-    // dS^T to its tile: rows are keys, chunks of 64 queries. A step of 8 queries flips bits of the swizzled address.
+    // dS^T to its tile: rows are keys, chunks of 64 queries.
     __device__ __forceinline__ void write_ds(const typename M::template Left<1, NT>& x, unsigned tile,
                                              int warp_row) const {
-        const unsigned own = tile + swizzled((warp_row + Place::row(0, 0)) * 128 + Place::column(0, 0) * 2);
-#pragma unroll
-        for (int t = 0; t < NT; ++t)
-#pragma unroll
-            for (int half = 0; half < 2; ++half)  // of the warp's 16 keys
-                ptx::store_shared((own ^ t % 8 * 16) + t / 8 * config.Bc * 128 + half * 8 * 128,
-                                  x.a[0][t / 2][t % 2 * 2 + half]);
+        write_pairs<config.Bc, NT>(tile, warp_row, [&](int t, int half) { return x.a[0][t / 2][t % 2 * 2 + half]; });
     }
 
     // Where this lane adds to dQ of step n: 64 rows from tile (row, column) on.

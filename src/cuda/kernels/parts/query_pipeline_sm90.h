@@ -23,7 +23,7 @@ struct QueryPipeline {
     static constexpr int kQueryStages = query_stages(config);
     static constexpr int kBytesQ = config.Br * kColumns * 2;
     static constexpr int kBytesK = config.Bc * kColumns * 2, kBytesV = config.Bc * kColumnsV * 2;
-    static constexpr int kPartsO = output_parts(config), kBytesO = kPartsO > 0 ? output_bytes(config, kPartsO) : 0;
+    static constexpr int kPartsO = output_parts(config), kBytesO = output_bytes(config);
     // The warps that draw for dropout: a warpgroup, or those that the producer leaves idle.
     static constexpr bool kDrawersApart = config.warps == 4 * (kConsumers + 2);
     static constexpr int kDrawers = !config.dropout ? 0 : (kDrawersApart ? 4 : 3);

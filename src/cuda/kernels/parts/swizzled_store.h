@@ -14,21 +14,26 @@ __device__ __forceinline__ unsigned place_in_tile(unsigned tile, int row, int co
     return tile + column / kChunk * kTileRows * 128 + swizzled(row * 128 + column % kChunk * 2);
 }
 
-// This warp's 16 rows, times `factor` of each, to rows [row, row + 16) of the tile, which no other warp touches: part
-// `part` of the columns of x, which are kParts times the tile's. A step of 8 columns flips bits of the swizzled
-// address.
+// This warp's 16 rows to rows [row, row + 16) of the tile, which no other warp touches: pair(n, half) has this lane's
+// two columns of the n-th eight. A step of 8 columns flips bits of the swizzled address.
+template <int kTileRows, int NT, class Pair>
+__device__ __forceinline__ void write_pairs(unsigned tile, int row, Pair pair) {
+    const unsigned own = place_in_tile<kTileRows>(tile, row + Place::row(0, 0), Place::column(0, 0));
+#pragma unroll
+    for (int n = 0; n < NT; ++n)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            ptx::store_shared((own ^ n % 8 * 16) + n / 8 * kTileRows * 128 + half * 8 * 128, pair(n, half));
+}
+
+// The accumulators, times `factor` of each row: part `part` of the columns of x, which are kParts times the tile's.
 template <Element kElement, int kTileRows, int kParts = 1, int OT>
 __device__ __forceinline__ void write_warp_rows(const Fragments<1, OT>& x, const float (&factor)[2], unsigned tile,
                                                 int row, int part = 0) {
-    const unsigned own = place_in_tile<kTileRows>(tile, row + Place::row(0, 0), Place::column(0, 0));
-#pragma unroll
-    for (int n = 0; n < OT / kParts; ++n)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const float* c = &x.c[0][part * (OT / kParts) + n][2 * half];
-            ptx::store_shared((own ^ n % 8 * 16) + n / 8 * kTileRows * 128 + half * 8 * 128,
-                              Math<kElement>::pack(c[0] * factor[half], c[1] * factor[half]));
-        }
+    write_pairs<kTileRows, OT / kParts>(tile, row, [&](int n, int half) {
+        const float* c = &x.c[0][part * (OT / kParts) + n][2 * half];
+        return Math<kElement>::pack(c[0] * factor[half], c[1] * factor[half]);
+    });
 }
 
 // The same on to the first `count` rows of `to`.
