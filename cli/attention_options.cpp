@@ -4,15 +4,22 @@
 #include <charconv>
 #include <map>
 
+#include "instruction_sets.h"
+
 namespace flashtile::cli {
 namespace {
 
 const std::map<std::string, flashtile::dtype> dtypes = {
     {"fp32", flashtile::fp32}, {"fp16", flashtile::fp16}, {"bf16", flashtile::bf16}};
 
-const std::map<std::string, flashtile::isa> isas = {
-    {"auto", flashtile::isa::automatic}, {"portable", flashtile::isa::portable},       {"avx2", flashtile::isa::avx2},
-    {"avx512", flashtile::isa::avx512},  {"avx512_bf16", flashtile::isa::avx512_bf16}, {"amx", flashtile::isa::amx}};
+const std::map<std::string, flashtile::isa>& isas() {
+    static const auto table = [] {
+        std::map<std::string, flashtile::isa> sets = {{"auto", flashtile::isa::automatic}};
+        for (const auto set : kInstructionSets) sets.emplace(flashtile::name(set), set);
+        return sets;
+    }();
+    return table;
+}
 
 std::vector<std::string> names(const auto& table) {
     std::vector<std::string> result;
@@ -63,7 +70,7 @@ void AttentionOptions::add_execution_to(CLI::App& app) {
         ->check(CLI::Range(0, 4096))
         ->type_name("N");
     app.add_option("--isa", isa, "Instruction set: auto, portable, avx2, avx512, avx512_bf16, amx")
-        ->check(CLI::IsMember(names(isas)))
+        ->check(CLI::IsMember(names(isas())))
         ->type_name("SET");
     app.add_option("--device", device, "Where to compute: cpu, cuda")
         ->check(CLI::IsMember({"cpu", "cuda"}))
@@ -97,7 +104,7 @@ flashtile::dtype parse_dtype(const std::string& name) {
 }
 
 flashtile::isa parse_isa(const std::string& name) {
-    return isas.at(name);
+    return isas().at(name);
 }
 
 }  // namespace flashtile::cli

@@ -5,6 +5,7 @@
 #include "bench/options.h"
 #include "bench/run.h"
 #include "commands.h"
+#include "instruction_sets.h"
 #include "number_checks.h"
 
 namespace flashtile::cli {
@@ -61,7 +62,7 @@ void add_bench(CLI::App& app, int& exit_code) {
         ->delimiter(',')
         ->check(CLI::Range(1, 1024));
     command->add_option("--isa", options->isa, "flashtile's instruction set; default the best")
-        ->check(CLI::IsMember({"portable", "avx2", "avx512", "avx512_bf16", "amx"}));
+        ->check(CLI::IsMember(instruction_set_names()));
     command->add_option("--device", options->device, "cpu, or cuda: by tools/gpu_bench.py, which needs PyTorch")
         ->check(CLI::IsMember({"cpu", "cuda"}));
     command->add_option("--against", options->against, "also measure torch: PyTorch's attention, in a child process")

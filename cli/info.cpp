@@ -15,6 +15,7 @@
 #include "available_memory.h"
 #include "bench/cpu_model.h"
 #include "commands.h"
+#include "instruction_sets.h"
 #include "plan.h"
 
 namespace flashtile::cli {
@@ -55,7 +56,7 @@ nlohmann::ordered_json gather() {
                         {"memory_available", available_memory()},
                         {"features", cpu_features()}}};
     info["isas"] = nlohmann::ordered_json::array();
-    for (const isa set : {isa::portable, isa::avx2, isa::avx512, isa::avx512_bf16, isa::amx}) {
+    for (const isa set : kInstructionSets) {
         info["isas"].push_back({{"name", flashtile::name(set)}, {"available", flashtile::available(set)}});
         if (!flashtile::available(set)) info["isas"].back()["why_not"] = flashtile::why_not(set);
     }

@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "bench/cpu_model.h"
+#include "instruction_sets.h"
 
 namespace flashtile::cli::bench {
 namespace {
 
 std::vector<std::string> instruction_sets() {
     std::vector<std::string> names;
-    for (const auto isa : {flashtile::isa::portable, flashtile::isa::avx2, flashtile::isa::avx512,
-                           flashtile::isa::avx512_bf16, flashtile::isa::amx})
+    for (const auto isa : kInstructionSets)
         if (flashtile::available(isa)) names.emplace_back(flashtile::name(isa));
     return names;
 }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "instruction_sets.h"
+
 namespace flashtile::cli::bench {
 namespace {
 
@@ -75,8 +77,7 @@ std::vector<std::int64_t> memory_seqlens(const Options& options) {
 }
 
 flashtile::isa parse_isa(const std::string& name) {
-    for (const auto isa : {flashtile::isa::portable, flashtile::isa::avx2, flashtile::isa::avx512,
-                           flashtile::isa::avx512_bf16, flashtile::isa::amx})
+    for (const auto isa : kInstructionSets)
         if (name == flashtile::name(isa)) return isa;
     return flashtile::isa::automatic;
 }
