@@ -144,14 +144,26 @@ std::string_view why_not_sm90(const KernelConfig& c, const Problem& p, const Acc
     if (!access.tensor_maps || access.vector_bytes != 16)
         return "the copy engine wants addresses and strides in multiples of 16 bytes, and no broadcast";
     if (p.batch_invariant) return "batch_invariant: packed batches must get the same tiles";
-    if (c.mask) return "a boolean mask";
-    if (c.bias != BiasElement::none) return "a bias";
+    return "";
+}
+
+std::string_view why_not_forward_sm90(const KernelConfig& c, const Problem& p, const Access& access,
+                                      const DeviceFacts& device) {
+    if (const std::string_view why = why_not_sm90(c, p, access, device); !why.empty()) return why;
+    if (!c.has_bias_or_mask()) return "";
+    if (c.dropout) return "dropout with a mask or a bias";
+    if (c.lengths_differ()) return "a mask or a bias where lengths lie in device memory";
+    const bool many = c.bias == BiasElement::fp32 || (c.mask && c.bias != BiasElement::none);
+    if (many && std::max(c.head_dim, c.head_dim_v) > 192)
+        return "a head dimension over 192, and a bias in fp32 or with a mask, which take more registers";
     return "";
 }
 
 std::string_view why_not_backward_sm90(const KernelConfig& c, const Problem& p, const Access& access,
                                        const DeviceFacts& device) {
     if (const std::string_view why = why_not_sm90(c, p, access, device); !why.empty()) return why;
+    if (c.mask) return "a boolean mask";
+    if (c.bias != BiasElement::none) return "a bias";
     if (c.softcap) return "softcap";
     if (c.alibi) return "ALiBi";
     if (c.scale_first) return "a scale that is not positive";
@@ -269,12 +281,13 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
     c.lse = access.lse;
     c.lazy_rescale = !p.batch_invariant;
     const bool fp32 = c.element == Element::fp32;
-    const std::string_view why_not = why_not_sm90(c, p, access, device);
+    const std::string_view why_not = why_not_forward_sm90(c, p, access, device);
     if (why_not.empty()) {
         c.kernel = Kernel::forward_sm90;
         const bool uneven = c.band || c.lengths_differ();
         const auto table = [&]() -> std::span<const Tile> {
             if (c.dropout) return sm90::kForwardDropout;
+            if (c.has_bias_or_mask()) return sm90::kForwardBiasOrMask;
             if (p.seqlen_q < (c.band ? kLong : kShort) || c.lengths_differ()) return sm90::kForwardShort;
             return p.seqlen_k >= kLong && !uneven ? std::span<const Tile>(sm90::kForwardLong) : sm90::kForward;
         }();

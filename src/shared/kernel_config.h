@@ -61,6 +61,7 @@ struct KernelConfig {
 
     // The lengths of sequences lie in device memory: no plan knows them.
     constexpr bool lengths_differ() const { return packed || seqused; }
+    constexpr bool has_bias_or_mask() const { return mask || bias != BiasElement::none; }
     bool operator==(const KernelConfig&) const = default;
 };
 

@@ -283,8 +283,6 @@ const std::vector<Fallback>& fallbacks_of_both() {
         {{"fp32", [](Problem& p, Access&) { p.dtype = DType::fp32; }}, "fp32"},
         {{"unaligned", [](Problem&, Access& a) { a.vector_bytes = 8; }}, "16 bytes"},
         {{"broadcast", [](Problem&, Access& a) { a.tensor_maps = false; }}, "broadcast"},
-        {{"mask", [](Problem& p, Access&) { p.mask = true; }}, "mask"},
-        {{"bias", [](Problem& p, Access&) { p.bias = DType::fp32; }}, "bias"},
         {{"batch_invariant", [](Problem& p, Access&) { p.batch_invariant = true; }}, "batch_invariant"},
     };
     return list;
@@ -293,13 +291,44 @@ const std::vector<Fallback>& fallbacks_of_both() {
 TEST(Plan, ForwardFallsBackFromHopper) {
     expect_fallbacks(fallbacks_of_both(), false);
     expect_fallbacks({{{"wide", [](Problem& p, Access&) { p.head_dim = 264; }}, "over 256"},
-                      {{"wide v", [](Problem& p, Access&) { p.head_dim_v = 264; }}, "over 256"}},
+                      {{"wide v", [](Problem& p, Access&) { p.head_dim_v = 264; }}, "over 256"},
+                      {{"mask and dropout",
+                        [](Problem& p, Access&) {
+                            p.mask = true;
+                            p.dropout_threshold = 100;
+                        }},
+                       "dropout with a mask"},
+                      {{"bias and seqused",
+                        [](Problem& p, Access& a) {
+                            p.bias = p.dtype;
+                            a.seqused = true;
+                        }},
+                       "lengths lie in device memory"},
+                      {{"wide and both",
+                        [](Problem& p, Access&) {
+                            p.head_dim = 256;
+                            p.bias = p.dtype;
+                            p.mask = true;
+                        }},
+                       "over 192"}},
                      false);
+}
+
+TEST(Plan, HoppersForwardTakesABiasOrAMask) {
+    for (const int head_dim : {64, 128, 192, 256}) {
+        Problem p = problem(DType::bf16, head_dim, head_dim);
+        p.mask = true;
+        const PlannedKernel kernel = plan_forward(p, contiguous_access(p), known_device("H200")).forward;
+        EXPECT_EQ(kernel.config.kernel, Kernel::forward_sm90) << head_dim;
+        EXPECT_EQ(kernel.config.Bc, 64) << "more keys' biases do not fit the registers";
+    }
 }
 
 TEST(Plan, BackwardFallsBackFromHopper) {
     expect_fallbacks(fallbacks_of_both(), true);
     expect_fallbacks({{{"wide v", [](Problem& p, Access&) { p.head_dim = 64; }}, "wider than head_dim"},
+                      {{"mask", [](Problem& p, Access&) { p.mask = true; }}, "mask"},
+                      {{"bias", [](Problem& p, Access&) { p.bias = DType::fp32; }}, "bias"},
                       {{"softcap", [](Problem& p, Access&) { p.softcap = 3.0f; }}, "softcap"},
                       {{"alibi", [](Problem& p, Access&) { p.alibi = true; }}, "ALiBi"},
                       {{"scale", [](Problem& p, Access&) { p.scale = -1.0f; }}, "not positive"},

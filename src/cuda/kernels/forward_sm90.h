@@ -7,6 +7,7 @@
 
 #include "cuda/kernels/parts/quad_store.h"
 #include "cuda/kernels/parts/query_pipeline_sm90.h"
+#include "cuda/kernels/parts/seen_product.h"
 #include "cuda/kernels/parts/sequence_edges.h"
 #include "cuda/kernels/parts/softmax.h"
 #include "cuda/kernels/parts/swizzled_store.h"
@@ -18,14 +19,14 @@ template <KernelConfig config>
 struct ForwardSm90 : QueryPipeline<config> {
     using Base = QueryPipeline<config>;
     using Base::Base, Base::kConsumers, Base::kColumns, Base::kColumnsV, Base::NT, Base::OT, Base::kBytesQ;
-    using Base::kBytesK, Base::kBytesV, Base::kPartsO, Base::kSkipsMaximum;
+    using Base::kBytesK, Base::kBytesV, Base::kPartsO, Base::kSkipsMaximum, Base::kMayHide, Base::kRedoes;
     using Base::params, Base::q, Base::k, Base::v, Base::out, Base::q_ring, Base::k_ring, Base::v_ring, Base::slot;
     using Base::release_query, Base::drop;
     using typename Base::M, typename Base::Scalar, typename Base::Tile;
     using Accumulators = Fragments<1, OT>;
     using Scores = Fragments<1, NT>;
     // The first of the consumers' own barriers, past those of their turns.
-    static constexpr unsigned kOutBarrier = 8;
+    static constexpr unsigned kOwnBarrier = 8;
 
     __device__ __forceinline__ void consume(int consumer) {
         if (consumer == kConsumers - 1) pass_turn(consumer);  // the first turn is the first one's
@@ -33,8 +34,8 @@ struct ForwardSm90 : QueryPipeline<config> {
             q_ring.wait_full();
             const TileSlot now = TileSlot::read(slot());
             if (now.number.head == TileSlot::kEnd) break;
-            if (kSkipsMaximum && now.number.head != TileSlot::kBlank && !now.tracked)
-                attend<kSkipsMaximum>(now.number, consumer);
+            if (kRedoes && now.number.head != TileSlot::kBlank && !now.careful)
+                attend<kRedoes>(now.number, consumer);
             else if (now.number.head != TileSlot::kBlank)
                 attend<false>(now.number, consumer);
             else
@@ -43,10 +44,12 @@ struct ForwardSm90 : QueryPipeline<config> {
         if (kPartsO > 0 && threadIdx.x % 128 == 0) ptx::tma_wait_read();  // shared memory must outlast it
     }
 
-    // Where kSkips, blocks after the first that gave every row a maximum are not searched for a greater one.
-    template <bool kSkips>
+    // For the first time where a second may be asked for. Then blocks after the first that gave every row a maximum are
+    // not searched for a greater one, if P = 2^(S - m) may exceed 1; and V of keys that a mask or a bias hides is
+    // multiplied by P = 0 like any other. The second time nothing is taken for granted.
+    template <bool kFirst>
     __device__ __forceinline__ void attend(TileNumber number, int consumer) {
-        constexpr bool kAgain = !kSkips && kSkipsMaximum;
+        constexpr bool kSkips = kFirst && kSkipsMaximum, kSpares = !kFirst && kMayHide, kAgain = !kFirst && kRedoes;
         const Tile tile(params, number);
         const unsigned own_q = q + q_ring.stage * kBytesQ + consumer * 64 * 128;
         const bool elected = threadIdx.x % 128 == 0;
@@ -62,19 +65,21 @@ struct ForwardSm90 : QueryPipeline<config> {
         softmax.start();
         // S of block n beside O += P V of block n - 1, then P of block n under the latter.
         const auto step = [&]<bool kAnchored>(int n) {
+            BiasAndMask<config, 1, NT> bias_and_mask;
+            if constexpr (kMayHide) bias_and_mask.load(params, tile.seq, place_of(tile, consumer, n));
             k_ring.wait_full();
             v_ring.wait_full();
             if constexpr (config.lengths_differ())
                 if (n == 1) clear_hidden_values<config>(tile_at_hand(), consumer, 0, v + v_ring.stage * kBytesV);
             if (turns) wait_turn(consumer);
             start(s, own_q);
-            accumulate(o, p);
+            accumulate<kSpares>(o, p, consumer);
             if (turns) pass_turn(consumer);
-            ptx::wgmma_wait<1>();
+            ptx::wgmma_wait<kSpares ? 0 : 1>();
             pin(s);
             if (elected) k_ring.release();
             k_ring.advance();
-            sound = exponentiate<kAnchored>(tile, consumer, n, s, softmax) && sound;
+            sound = exponentiate<kAnchored>(tile, consumer, n, s, bias_and_mask, softmax) && sound;
             ptx::wgmma_wait<0>();
             pin(o);
             if (elected) v_ring.release();
@@ -85,6 +90,8 @@ struct ForwardSm90 : QueryPipeline<config> {
         };
         if (tile.blocks > 0) {
             if constexpr (config.packed) clear_queries<config>(tile, consumer, own_q);
+            BiasAndMask<config, 1, NT> bias_and_mask;
+            if constexpr (kMayHide) bias_and_mask.load(params, tile.seq, place_of(tile, consumer, 0));
             k_ring.wait_full();
             start(s, own_q);
             ptx::wgmma_wait<0>();
@@ -92,9 +99,9 @@ struct ForwardSm90 : QueryPipeline<config> {
             if (elected) k_ring.release();
             k_ring.advance();
             if constexpr (config.band)
-                exponentiate_first(tile, consumer, s, softmax);
+                exponentiate_first(tile, consumer, s, bias_and_mask, softmax);
             else
-                exponentiate<false>(tile, consumer, 0, s, softmax);
+                exponentiate<false>(tile, consumer, 0, s, bias_and_mask, softmax);
             p = M::left_of(s);
             if constexpr (config.dropout) drop(consumer, p);
             int n = 1;
@@ -106,16 +113,21 @@ struct ForwardSm90 : QueryPipeline<config> {
                 if (!__all_sync(~0u, sound)) TileSlot::ask_again(slot());
             }
             const Tile done = end_of(tile);
-            release_query();
+            constexpr bool kMayAskYet = kFirst && kMayHide;
+            if constexpr (!kMayAskYet) release_query();
             v_ring.wait_full();
             if constexpr (config.lengths_differ())
                 clear_hidden_values<config>(done, consumer, done.blocks - 1, v + v_ring.stage * kBytesV);
-            accumulate(o, p);
+            accumulate<kSpares>(o, p, consumer);
             finish_rows(done, consumer, softmax, factor);
             ptx::wgmma_wait<0>();
             pin(o);
             if (elected) v_ring.release();
             v_ring.advance();
+            if constexpr (kMayAskYet) {
+                if (!__all_sync(~0u, finite(o))) TileSlot::ask_again(slot());
+                release_query();
+            }
             store<kAgain>(done, consumer, factor, o);
         } else {
             release_query();
@@ -151,12 +163,25 @@ struct ForwardSm90 : QueryPipeline<config> {
         ptx::wgmma_commit();
     }
 
-    // Line 10: O += P V, started.
-    __device__ __forceinline__ void accumulate(Accumulators& o, const typename M::template Left<1, NT>& p) const {
+    // Line 10: O += P V, started, or, where hidden keys are to be spared, done.
+    template <bool kSpares>
+    __device__ __forceinline__ void accumulate(Accumulators& o, const typename M::template Left<1, NT>& p,
+                                               int consumer) const {
+        if constexpr (kSpares) {
+            add_seen<config.element, config.Bc, NT>(o, p, v + v_ring.stage * kBytesV);
+            ptx::named_barrier(kOwnBarrier + consumer, 128);  // all four warps have read, before one thread says so
+            return;
+        }
         pin(o);
         ptx::wgmma_fence();
         start_output<config.element, config.Bc, NT>(o, p, v + v_ring.stage * kBytesV);
         ptx::wgmma_commit();
+    }
+
+    __device__ static __forceinline__ bool finite(const Accumulators& o) {
+        bool all = true;
+        each_score<1, OT>([&](int m, int n, int e) { all = all && fabsf(o.c[m][n][e]) < infinity(); });
+        return all;
     }
 
     __device__ static __forceinline__ int warp_row(const Tile& tile, int consumer) {
@@ -168,18 +193,21 @@ struct ForwardSm90 : QueryPipeline<config> {
     }
 
     // Options work on all scores.
-    __device__ __forceinline__ void modify(const Tile& tile, const Place& place, Scores& s) const {
+    __device__ __forceinline__ void modify(const Tile& tile, const Place& place,
+                                           const BiasAndMask<config, 1, NT>& bias_and_mask, Scores& s) const {
         if constexpr (config.scale_first) {
             each_score<1, NT>([&](int m, int t, int e) { s.c[m][t][e] *= params.scale; });
-            ScoreModifier<config>::make(params, tile.seq).template apply<false>(s, params, tile.seq, place, {}, s);
+            ScoreModifier<config>::make(params, tile.seq)
+                .template apply<false>(s, params, tile.seq, place, bias_and_mask, s);
         }
     }
 
     // The block that the diagonal of a causal mask crosses: each warp sees other columns of it.
     __device__ __forceinline__ void exponentiate_first(const Tile& tile, int consumer, Scores& s,
+                                                       const BiasAndMask<config, 1, NT>& bias_and_mask,
                                                        Softmax<1, config.scale_first>& softmax) const {
         const Place place = place_of(tile, consumer, 0);
-        modify(tile, place, s);
+        modify(tile, place, bias_and_mask, s);
         const int all = config.window ? 0 : tile.seq.template end_key<config>(place.i0 + 1) - place.j0;
         const int any = tile.seq.template end_key<config>(place.i0 + 16) - place.j0;
         const int first_group = __shfl_sync(~0u, all >> 4, 0), seen = __shfl_sync(~0u, (any + 15) >> 4, 0);
@@ -191,9 +219,10 @@ struct ForwardSm90 : QueryPipeline<config> {
     // Line 9: options and masks, then P = 2^(S - m). False if it overflowed.
     template <bool kAnchored>
     __device__ __forceinline__ bool exponentiate(const Tile& tile, int consumer, int n, Scores& s,
+                                                 const BiasAndMask<config, 1, NT>& bias_and_mask,
                                                  Softmax<1, config.scale_first>& softmax) const {
         const Place place = place_of(tile, consumer, n);
-        modify(tile, place, s);
+        modify(tile, place, bias_and_mask, s);
         // after a block in which every row saw a key, only a band's left side hides any
         constexpr bool kMayHide = !kAnchored || config.window;
         if (kMayHide &&
@@ -251,7 +280,7 @@ struct ForwardSm90 : QueryPipeline<config> {
     __device__ __forceinline__ void store_by_engine(const Tile& tile, int consumer, const float (&factor)[2],
                                                     const Accumulators& o) const {
         constexpr int kColumnsOfPart = kColumnsV / larger(kPartsO, 1);
-        const unsigned own = out + consumer * 64 * 128, barrier = kOutBarrier + consumer;
+        const unsigned own = out + consumer * 64 * 128, barrier = kOwnBarrier + consumer;
         const bool elected = threadIdx.x % 128 == 0;
 #pragma unroll
         for (int part = 0; part < kPartsO; ++part) {

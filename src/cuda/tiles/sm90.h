@@ -38,6 +38,12 @@ inline constexpr Tile kForwardDropout[] = {
     {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane, which leaves none for a fourth warpgroup"},
 };
 
+// A bias and a mask of 64 keys wait in registers for their scores.
+inline constexpr Tile kForwardBiasOrMask[] = {
+    {128, 128, 64, 12, 4, 1, "two consumers"},
+    {256, 128, 64, 12, 2, 1, "O takes up to 128 registers a lane"},
+};
+
 // dQ is 64 x 64 for each of two consumers; wider ones share the same 64 keys (backward_wide_sm90.h).
 inline constexpr Tile kBackward[] = {
     {64, 128, 128, 12, 2, 1, "64 keys a consumer"},

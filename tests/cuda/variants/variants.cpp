@@ -113,15 +113,16 @@ std::vector<Variant> variants_of(const Row& row) {
     return result;
 }
 
+bool planned(const Row& row) {
+    try {
+        static_cast<void>(variants_of(row));
+        return true;
+    } catch (const Error&) {
+        return false;
+    }
+}
+
 std::vector<Row> rows() {
-    const auto planned = [](const Row& row) {
-        try {
-            static_cast<void>(variants_of(row));
-            return true;
-        } catch (const Error&) {
-            return false;
-        }
-    };
     std::vector<Row> list;
     std::vector<int> choices = counts();
     const auto add = [&](std::initializer_list<FactorIndex> off, const auto& wanted) {
@@ -136,6 +137,20 @@ std::vector<Row> rows() {
     return list;
 }
 
+// Hopper's forward kernel with a bias or a mask, which no other Hopper kernel serves.
+std::vector<Variant> hiding_forward() {
+    std::vector<Variant> result;
+    std::vector<int> choices = counts();
+    for (const FactorIndex factor : {lengths, dropout, deterministic, batch_invariant, loads, lse}) choices[factor] = 1;
+    const auto wanted = [](const Row& row) {
+        return row[graphics_card] == kHopper && row[dtype] != 0 && (row[bias] != 0 || row[mask] != 0) && planned(row);
+    };
+    for (const Row& row : pairwise(choices, wanted))
+        for (const Variant& variant : variants_of(row))
+            if (variant.config.kernel == Kernel::forward_sm90) result.push_back(variant);
+    return result;
+}
+
 std::vector<Variant> all_variants() {
     std::vector<Variant> result;
     const auto add = [&](const std::vector<Variant>& list) {
@@ -143,6 +158,7 @@ std::vector<Variant> all_variants() {
             if (std::ranges::find(result, variant) == result.end()) result.push_back(variant);
     };
     for (const Row& row : rows()) add(variants_of(row));
+    add(hiding_forward());
     add(alternatives());
     return result;
 }

@@ -8,9 +8,6 @@
 
 namespace flashtile {
 
-template <KernelConfig config>
-constexpr bool kHasBiasOrMask = config.mask || config.bias != BiasElement::none;
-
 // Two neighbours as they lie in memory.
 template <class T>
 struct PairOf;

@@ -5,6 +5,7 @@
 
 #include "cuda/kernels/parts/dropout.h"
 #include "cuda/kernels/parts/ring.h"
+#include "cuda/kernels/parts/scores.h"
 #include "cuda/kernels/parts/ticket_schedule.h"
 #include "cuda/kernels/parts/tile_copy.h"
 #include "cuda/kernels/parts/tile_schedule.h"
@@ -38,6 +39,8 @@ struct QueryPipeline {
     static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
     // bf16's P reaches as far as fp32's exponents do, so that maxima of later blocks need not be looked for.
     static constexpr bool kSkipsMaximum = config.element == Element::bf16 && config.lazy_rescale && !config.scale_first;
+    static constexpr bool kMayHide = ScoreModifier<config>::kMayHide;
+    static constexpr bool kRedoes = kSkipsMaximum || kMayHide;
 
     __device__ __forceinline__ unsigned slot() const { return slots + q_ring.stage * 16; }
 
@@ -75,7 +78,7 @@ struct QueryPipeline {
         ptx::fence_mbarrier_init();
     }
 
-    // One thread: the tiles of the schedule, and again those whose probabilities overflowed.
+    // One thread: the tiles of the schedule, and once more those that a consumer asks for again.
     __device__ __forceinline__ void produce() {
         if constexpr (config.lengths_differ())
             produce(TicketSchedule<config>(params));
@@ -85,7 +88,7 @@ struct QueryPipeline {
     template <class Schedule>
     __device__ __forceinline__ void produce(Schedule schedule) {
         // as many blanks as there are stages, so that the end of every tile is seen
-        int blanks = kSkipsMaximum ? kQueryStages : 0;
+        int blanks = kRedoes ? kQueryStages : 0;
         TileSlot before{};
         TileNumber number{};
         while (number.head != TileSlot::kEnd) {
@@ -99,7 +102,7 @@ struct QueryPipeline {
 
     // K of the tile's first block, Q, then K of each next block before V of the one before it, as they are used.
     // Returns the tile whose place this one's Q took.
-    __device__ __forceinline__ TileSlot send(TileNumber number, bool tracked) {
+    __device__ __forceinline__ TileSlot send(TileNumber number, bool careful) {
         const bool empty = number.head >= TileSlot::kBlank;
         const Tile tile(params, empty ? TileNumber{0, 0} : number);
         const int blocks = empty ? 0 : tile.blocks;
@@ -120,7 +123,7 @@ struct QueryPipeline {
         if (blocks > 0) load_k(0);
         q_ring.wait_empty();
         const TileSlot before = TileSlot::read(slot());
-        TileSlot{number, tracked, false}.write(slot());
+        TileSlot{number, careful, false}.write(slot());
         if (empty) {
             ptx::mbarrier_arrive(q_ring.full_barrier());
         } else {

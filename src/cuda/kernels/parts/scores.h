@@ -33,7 +33,7 @@ struct ScoreModifier {
     }
 
     // Scores may hide keys from some rows beyond what the band says.
-    static constexpr bool kMayHide = kHasBiasOrMask<config>;
+    static constexpr bool kMayHide = config.has_bias_or_mask();
 
     // s = scale q.k on entry. Where kDerivative, `derivative` receives softcap's 1 - tanh^2.
     template <bool kDerivative, int MT, int NT>

@@ -11,15 +11,15 @@ struct TileSlot {
     static constexpr unsigned kBlank = ~1u, kEnd = ~0u;
 
     TileNumber number;
-    bool tracked;  // the maximum is to be looked for in every block
-    bool redo;     // probabilities overflowed
+    bool careful;  // done again: no maximum is skipped, and V of hidden keys is left out
+    bool redo;     // P or O overflowed, or is no number
 
     __device__ static __forceinline__ TileSlot read(unsigned address) {
         const uint4 words = ptx::load_shared(address);
         return {{words.x, words.y}, words.z != 0, words.w != 0};
     }
     __device__ __forceinline__ void write(unsigned address) const {
-        ptx::store_shared(address, make_uint4(number.head, number.block, tracked, redo));
+        ptx::store_shared(address, make_uint4(number.head, number.block, careful, redo));
     }
     __device__ static __forceinline__ void ask_again(unsigned address) { ptx::store_shared(address + 12, 1); }
 };
