@@ -24,7 +24,9 @@ constexpr int kReservedSharedMemory = 1024;
 constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostRows = std::numeric_limits<std::int32_t>::max() - 1024;
 constexpr std::int64_t kWidestBackward = 256;
-constexpr std::int64_t kShort = 2048, kLong = 4096;         // queries and keys at which sm90's tiles change
+constexpr std::int64_t kShort = 2048, kLong = 4096;  // queries and keys at which sm90's tiles change
+constexpr std::int64_t kFew = 64;                    // queries of a head that fill at most half of a tile on sm90
+constexpr std::int64_t kMostOfGroup = 64;            // heads that share a tile: a consumer's rows are whole queries
 constexpr std::int64_t kMostUnits = std::int64_t{1} << 40;  // no size of the workspace overflows
 
 Element element_of(DType dtype) {
@@ -71,7 +73,7 @@ KernelConfig common(const Problem& p, const Access& access) {
                                                                : BiasElement::same;
     c.mask = p.mask;
     c.dropout = p.dropout_threshold != 0;
-    c.scale_first = c.softcap || c.alibi || c.mask || c.bias != BiasElement::none || !(p.scale > 0.0f);
+    c.scale_first = c.softcap || c.alibi || c.bias != BiasElement::none || !(p.scale > 0.0f);
     return c;
 }
 
@@ -93,7 +95,7 @@ int warps_down(int rows, std::initializer_list<int> columns, int warps) {
 }
 
 bool place_warps(KernelConfig& c) {
-    if (c.kernel == Kernel::forward_sm90) return true;
+    if (c.kernel == Kernel::forward_sm90) return c.group_rows == 1 || output_parts(c) > 0;
     if (c.kernel == Kernel::backward_sm90) {
         c.warps_dq = c.Br == 64 ? 4 : 8;
         return true;
@@ -107,12 +109,18 @@ bool place_warps(KernelConfig& c) {
 }
 
 // The first row of the table that serves, with at most `most_queries` in its tile.
-PlannedKernel choose(const KernelConfig& c, std::span<const Tile> table, int widest, const DeviceFacts& device,
-                     int most_queries = std::numeric_limits<int>::max()) {
+std::optional<PlannedKernel> find(const KernelConfig& c, std::span<const Tile> table, int widest,
+                                  const DeviceFacts& device, int most_queries = std::numeric_limits<int>::max()) {
     for (const Tile& tile : table) {
         if (tile.widest < widest || tile.Br > most_queries) continue;
-        if (const auto kernel = with_tile(c, tile, device)) return *kernel;
+        if (auto kernel = with_tile(c, tile, device)) return kernel;
     }
+    return std::nullopt;
+}
+
+PlannedKernel choose(const KernelConfig& c, std::span<const Tile> table, int widest, const DeviceFacts& device,
+                     int most_queries = std::numeric_limits<int>::max()) {
+    if (const auto kernel = find(c, table, widest, device, most_queries)) return *kernel;
     unsupported("head_dim is " + std::to_string(c.head_dim) + " and head_dim_v " + std::to_string(c.head_dim_v) +
                 ", and " + device.name + " has " + std::to_string(device.shared_memory_per_block) +
                 " bytes of shared memory a block: too little for this " +
@@ -135,6 +143,13 @@ std::int64_t query_blocks(const Problem& p, int Br) {
     return checked_blocks(blocks_of(p.seqlen_q, Br) * p.heads * p.batch);
 }
 
+// Hopper's forward: rows of a tile for each query, where the heads of a group share it.
+int group_rows(const KernelConfig& c, const Problem& p) {
+    const bool alike = !c.packed && !c.alibi && !c.dropout && !c.has_bias_or_mask();
+    if (!alike || p.seqlen_q > kFew || p.group() > kMostOfGroup) return 1;
+    return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(p.group())));
+}
+
 // The first thing that keeps a problem from Hopper's kernels, and so for the general ones; "": nothing does.
 std::string_view why_not_sm90(const KernelConfig& c, const Problem& p, const Access& access,
                               const DeviceFacts& device) {
@@ -143,7 +158,7 @@ std::string_view why_not_sm90(const KernelConfig& c, const Problem& p, const Acc
     if (std::max(c.head_dim, c.head_dim_v) > 256) return "a head dimension over 256";
     if (!access.tensor_maps || access.vector_bytes != 16)
         return "the copy engine wants addresses and strides in multiples of 16 bytes, and no broadcast";
-    if (p.batch_invariant) return "batch_invariant: packed batches must get the same tiles";
+    if (p.batch_invariant) return "batch_invariant: a row's bits may not depend on where tensors lie";
     return "";
 }
 
@@ -151,8 +166,6 @@ std::string_view why_not_forward_sm90(const KernelConfig& c, const Problem& p, c
                                       const DeviceFacts& device) {
     if (const std::string_view why = why_not_sm90(c, p, access, device); !why.empty()) return why;
     if (!c.has_bias_or_mask()) return "";
-    if (c.dropout) return "dropout with a mask or a bias";
-    if (c.lengths_differ()) return "a mask or a bias where lengths lie in device memory";
     const bool many = c.bias == BiasElement::fp32 || (c.mask && c.bias != BiasElement::none);
     if (many && std::max(c.head_dim, c.head_dim_v) > 192)
         return "a head dimension over 192, and a bias in fp32 or with a mask, which take more registers";
@@ -286,17 +299,24 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
         c.kernel = Kernel::forward_sm90;
         const bool uneven = c.band || c.lengths_differ();
         const auto table = [&]() -> std::span<const Tile> {
+            if (c.has_bias_or_mask())
+                return c.dropout ? std::span<const Tile>(sm90::kForwardBiasOrMaskDropout) : sm90::kForwardBiasOrMask;
             if (c.dropout) return sm90::kForwardDropout;
-            if (c.has_bias_or_mask()) return sm90::kForwardBiasOrMask;
-            if (p.seqlen_q < (c.band ? kLong : kShort) || c.lengths_differ()) return sm90::kForwardShort;
+            if (p.seqlen_q < (c.band ? kLong : kShort) || c.lengths_differ() || c.softcap) return sm90::kForwardShort;
             return p.seqlen_k >= kLong && !uneven ? std::span<const Tile>(sm90::kForwardLong) : sm90::kForward;
         }();
-        ForwardPlan plan{measured_or(choose(c, table, std::max(c.head_dim, c.head_dim_v), device), p, device, choices)};
+        const int widest = std::max(c.head_dim, c.head_dim_v);
+        KernelConfig shared = c;
+        shared.group_rows = group_rows(c, p);
+        const auto kernel = find(shared, table, widest, device);
+        ForwardPlan plan{measured_or(kernel ? *kernel : choose(c, table, widest, device), p, device, choices)};
         // Persistent, one thread block a multiprocessor, where tiles are unequal or short; long equal ones gain
         // nothing.
-        const int Br = plan.forward.config.Br;
-        // a packed sequence may leave a part of a tile over
-        const std::int64_t tiles = c.packed ? checked_blocks(p.heads * p.units(Br)) : query_blocks(p, Br);
+        const int Br = plan.forward.config.Br, rows = plan.forward.config.group_rows;
+        const std::int64_t tiles = rows > 1 ? checked_blocks(blocks_of(p.seqlen_q * rows, Br) * p.kv_heads * p.batch)
+                                   // a packed sequence may leave a part of a tile over
+                                   : c.packed ? checked_blocks(p.heads * p.units(Br))
+                                              : query_blocks(p, Br);
         if (tiles > 0 && c.lengths_differ()) plan.workspace = sizeof(std::uint32_t);
         const bool persistent = uneven || p.seqlen_k < kLong;
         plan.forward.blocks = persistent ? std::min<std::int64_t>(tiles, device.multiprocessors) : tiles;
@@ -312,7 +332,7 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
     }
     const auto table = [&]() -> std::span<const Tile> {
         if (fp32) return sm80::kForwardFp32;
-        if (c.scale_first || c.dropout) return sm80::kForwardWithOptions;
+        if (c.scale_first || c.mask || c.dropout) return sm80::kForwardWithOptions;
         if (c.lengths_differ() || p.batch_invariant) return sm80::kForwardPacked;
         return sm80::kForward;
     }();
@@ -337,7 +357,8 @@ BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceF
     const auto table = [&]() -> std::span<const Tile> {
         if (fp32) return sm80::kBackwardFp32;
         if (c.softcap) return sm80::kBackwardSoftcap;
-        if (c.scale_first || c.dropout || c.lengths_differ() || p.batch_invariant) return sm80::kBackwardWithOptions;
+        if (c.scale_first || c.mask || c.dropout || c.lengths_differ() || p.batch_invariant)
+            return sm80::kBackwardWithOptions;
         return sm80::kBackward;
     }();
     constexpr int kConsumerWarps = 8;
@@ -406,7 +427,7 @@ PlannedKernel plan_dropout_mask(const Problem& p, const DeviceFacts& device) {
 
 std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device) {
     std::vector<KernelConfig> configs;
-    for (const std::int64_t seqlen_q : {std::int64_t{1}, kShort, kLong})
+    for (const std::int64_t seqlen_q : {std::int64_t{1}, kFew + 1, kShort, kLong})
         for (const std::int64_t seqlen_k : {std::int64_t{1}, kLong}) {
             problem.seqlen_q = seqlen_q;
             problem.seqlen_k = seqlen_k;
@@ -426,6 +447,7 @@ std::string describe(const PlannedKernel& kernel) {
     std::ostringstream text;
     text << name_of(c.kernel) << ' ' << name_of(c.element) << " d=" << c.head_dim << " dv=" << c.head_dim_v;
     if (c.value_slices > 1) text << " in " << c.value_slices << " slices";
+    if (c.group_rows > 1) text << " group_rows=" << c.group_rows;
     text << ", " << c.Br << "x" << c.Bc << " tile, " << c.warps << " warps, " << c.stages << " stages, "
          << kernel.shared_memory << " bytes of shared memory, " << c.vector_bytes << "-byte loads, " << kernel.blocks
          << " blocks: " << kernel.why;

@@ -20,6 +20,7 @@ Members kernel_report(const PlannedKernel& kernel, int architecture, bool with_r
         .add("warps", c.warps)
         .add("stages", c.stages)
         .add("value_slices", c.value_slices)
+        .add("group_rows", c.group_rows)
         .add("shared_memory", kernel.shared_memory)
         .add("vector_bytes", c.vector_bytes)
         .add("blocks", static_cast<std::uint64_t>(kernel.blocks))

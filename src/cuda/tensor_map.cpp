@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <vector>
 
 #include "cuda/driver.h"
@@ -29,20 +30,20 @@ bool can_map(const Operand& x, std::int64_t rows, std::int64_t heads, std::int64
 struct MapKey {
     void* data;
     CUtensorMapDataType type;
-    std::uint64_t shape[4];  // columns, rows, heads, batch
-    std::uint64_t strides[3];
-    std::uint32_t box_rows;
+    std::uint32_t dimensions;
+    std::uint64_t shape[5];  // from the innermost dimension out
+    std::uint64_t strides[4];
+    std::uint32_t box[5];
 
     bool operator==(const MapKey&) const = default;
 };
 
 TensorMap encoded(const MapKey& key) {
-    const std::uint32_t box[] = {kChunk, key.box_rows, 1, 1};
-    const std::uint32_t every[] = {1, 1, 1, 1};
+    const std::uint32_t every[] = {1, 1, 1, 1, 1};
     CUtensorMap map;
     driver().check(
-        driver().cuTensorMapEncodeTiled(&map, key.type, 4, key.data, key.shape, key.strides, box, every,
-                                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+        driver().cuTensorMapEncodeTiled(&map, key.type, key.dimensions, key.data, key.shape, key.strides, key.box,
+                                        every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                                         CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         "describing a tensor to the copy engine");
     TensorMap words;
@@ -61,7 +62,7 @@ const TensorMap& map_for(const MapKey& key) {
     constexpr std::size_t kSlots = 256;
     thread_local std::vector<Kept> kept(kSlots);
     const std::uint64_t mixed =
-        (reinterpret_cast<std::uintptr_t>(key.data) >> 4 ^ key.shape[1] << 32 ^ key.box_rows) * 0x9E3779B97F4A7C15u;
+        (reinterpret_cast<std::uintptr_t>(key.data) >> 4 ^ key.shape[1] << 32 ^ key.box[1]) * 0x9E3779B97F4A7C15u;
     Kept& slot = kept[mixed >> 56];
     if (slot.key != key) {
         slot.map = encoded(key);
@@ -70,20 +71,46 @@ const TensorMap& map_for(const MapKey& key) {
     return slot.map;
 }
 
-// Rows [first, end) of (batch, rows, heads, columns), a box being `box_rows` rows of 64 columns of one head.
-TensorMap map_of(const Operand& x, DType dtype, std::int64_t columns, std::int64_t first, std::int64_t end,
-                 std::int64_t heads, std::int64_t batch, int box_rows) {
+struct Dimension {
+    std::int64_t size, stride;  // in elements
+    int box;
+};
+
+// Of columns, 64 in a box, and what is named, from the inside out.
+TensorMap map_of(const Operand& x, DType dtype, std::int64_t first_row, std::int64_t columns,
+                 std::initializer_list<Dimension> dimensions) {
     const std::int64_t size = size_of(dtype);
-    const auto at_least_one = [](std::int64_t n) { return static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1)); };
-    // A dimension of size 1 may have any stride; the driver wants a multiple of 16.
-    const auto stride = [&](std::int64_t count, std::int64_t elements) {
-        return count > 1 ? static_cast<std::uint64_t>(elements * size) : static_cast<std::uint64_t>(kAlignment);
+    MapKey key{};
+    key.data = static_cast<char*>(x.data) + first_row * x.stride_row * size;
+    key.type = dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    const auto add = [&](std::int64_t count, int box) {
+        key.shape[key.dimensions] = static_cast<std::uint64_t>(std::max<std::int64_t>(count, 1));
+        key.box[key.dimensions++] = static_cast<std::uint32_t>(box);
     };
-    return map_for({static_cast<char*>(x.data) + first * x.stride_row * size,
-                    dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-                    {at_least_one(columns), at_least_one(end - first), at_least_one(heads), at_least_one(batch)},
-                    {stride(end - first, x.stride_row), stride(heads, x.stride_head), stride(batch, x.stride_batch)},
-                    static_cast<std::uint32_t>(box_rows)});
+    add(columns, kChunk);
+    for (const auto& [count, stride, box] : dimensions) {
+        // A dimension of size 1 may have any stride; the driver wants a multiple of 16.
+        key.strides[key.dimensions - 1] = static_cast<std::uint64_t>(count > 1 ? stride * size : kAlignment);
+        add(count, box);
+    }
+    return map_for(key);
+}
+
+// Rows [first, end) of (batch, rows, heads, columns), a box being `box_rows` rows of one head.
+TensorMap map_of_rows(const Operand& x, DType dtype, std::int64_t columns, std::int64_t first, std::int64_t end,
+                      std::int64_t heads, std::int64_t batch, int box_rows) {
+    return map_of(x, dtype, first, columns,
+                  {{end - first, x.stride_row, box_rows}, {heads, x.stride_head, 1}, {batch, x.stride_batch, 1}});
+}
+
+// A box is `box_rows` rows of a group: queries, each with config.group_rows heads, of which some may lie outside.
+TensorMap map_of_groups(const Operand& x, const Problem& p, const KernelConfig& config, std::int64_t columns,
+                        int box_rows) {
+    return map_of(x, p.dtype, 0, columns,
+                  {{p.group(), x.stride_head, config.group_rows},
+                   {p.seqlen_q, x.stride_row, box_rows / config.group_rows},
+                   {p.kv_heads, x.stride_head * p.group(), 1},
+                   {p.batch, x.stride_batch, 1}});
 }
 
 }  // namespace
@@ -115,10 +142,15 @@ void set_maps(KernelParams& params, const KernelConfig& config, const Problem& p
     params.first_key = static_cast<int>(first_k);
     params.first_query = static_cast<int>(first_q);
     const auto queries = [&](const Operand& t, std::int64_t columns) {
-        return map_of(t, p.dtype, columns, first_q, end_q, p.heads, p.runs(), config.Br);
+        if (config.group_rows > 1) return map_of_groups(t, p, config, columns, config.Br);
+        return map_of_rows(t, p.dtype, columns, first_q, end_q, p.heads, p.runs(), config.Br);
     };
     const auto keys = [&](const Operand& t, std::int64_t columns) {
-        return map_of(t, p.dtype, columns, first_k, end_k, p.kv_heads, p.runs(), config.Bc);
+        return map_of_rows(t, p.dtype, columns, first_k, end_k, p.kv_heads, p.runs(), config.Bc);
+    };
+    const auto results = [&](const Operand& t, std::int64_t columns) {
+        if (config.group_rows > 1) return map_of_groups(t, p, config, columns, kConsumerRows);
+        return map_of_rows(t, p.dtype, columns, 0, p.rows_q(), p.heads, p.runs(), kConsumerRows);
     };
     params.q_map = queries(x.q, p.head_dim);
     params.k_map = keys(x.k, p.head_dim);
@@ -126,7 +158,7 @@ void set_maps(KernelParams& params, const KernelConfig& config, const Problem& p
     if (backward)
         params.dout_map = queries(x.dout, p.head_dim_v);
     else if (output_parts(config) > 0)
-        params.out_map = map_of(x.out, p.dtype, p.head_dim_v, 0, p.rows_q(), p.heads, p.runs(), kConsumerRows);
+        params.out_map = results(x.out, p.head_dim_v);
 }
 
 }  // namespace flashtile::gpu

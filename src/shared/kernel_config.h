@@ -33,7 +33,11 @@ struct KernelConfig {
     int head_dim_v = 0;    // dv, columns of V and O (of a slice)
     int value_slices = 1;  // forward: thread blocks that share the columns of O, where registers do not hold them all
 
-    int Br = 0;      // queries of a block
+    // Hopper's forward: rows of a block for each query, one for each head of a group that shares its keys' head, and a
+    // few to spare, to make a power of two: where queries are few, a head alone would leave most of a block empty.
+    int group_rows = 1;
+
+    int Br = 0;      // queries of a block, or rows of group_rows
     int Bc = 0;      // keys of a block
     int warps = 0;   // of a thread block
     int stages = 0;  // blocks of K and V (forward) or of Q and dO (backward) that lie in shared memory at once

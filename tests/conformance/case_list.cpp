@@ -119,6 +119,19 @@ private:
                 c.type = type_of(n++);
                 c.threads = 1 + static_cast<int>(n % 3);
             }
+        // Few queries, whose heads may share a tile: whole ones, parts of one, and groups that are no power of two.
+        for (const std::int64_t group : {2, 3, 7, 8, 64})
+            for (const std::int64_t seqlen_q : {1, 3, 17, 64}) {
+                Case& c = add("heads/group" + std::to_string(group) + "_few" + std::to_string(seqlen_q));
+                size(c, seqlen_q, 150, 2 * group, n % 4 == 1 ? 128 : 64);
+                c.kv_heads = 2;
+                c.batch = 2;
+                c.type = type_of(n++);
+                c.causal = n % 2 == 0;
+                if (n % 5 == 0) c.window.left = 40;
+                if (n % 7 == 0) c.softcap = 3.0f;
+                if (n % 4 == 0) c.used_k = {149, 70};
+            }
         // dk and dv are sums over eight thousand queries.
         Case& c = add("heads/large_group");
         size(c, 250, 3, 32, 16);

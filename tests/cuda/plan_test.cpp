@@ -292,18 +292,6 @@ TEST(Plan, ForwardFallsBackFromHopper) {
     expect_fallbacks(fallbacks_of_both(), false);
     expect_fallbacks({{{"wide", [](Problem& p, Access&) { p.head_dim = 264; }}, "over 256"},
                       {{"wide v", [](Problem& p, Access&) { p.head_dim_v = 264; }}, "over 256"},
-                      {{"mask and dropout",
-                        [](Problem& p, Access&) {
-                            p.mask = true;
-                            p.dropout_threshold = 100;
-                        }},
-                       "dropout with a mask"},
-                      {{"bias and seqused",
-                        [](Problem& p, Access& a) {
-                            p.bias = p.dtype;
-                            a.seqused = true;
-                        }},
-                       "lengths lie in device memory"},
                       {{"wide and both",
                         [](Problem& p, Access&) {
                             p.head_dim = 256;
@@ -315,13 +303,15 @@ TEST(Plan, ForwardFallsBackFromHopper) {
 }
 
 TEST(Plan, HoppersForwardTakesABiasOrAMask) {
-    for (const int head_dim : {64, 128, 192, 256}) {
-        Problem p = problem(DType::bf16, head_dim, head_dim);
-        p.mask = true;
-        const PlannedKernel kernel = plan_forward(p, contiguous_access(p), known_device("H200")).forward;
-        EXPECT_EQ(kernel.config.kernel, Kernel::forward_sm90) << head_dim;
-        EXPECT_EQ(kernel.config.Bc, 64) << "more keys' biases do not fit the registers";
-    }
+    for (const int head_dim : {64, 128, 192, 256})
+        for (const std::uint32_t dropout_threshold : {0, 100}) {
+            Problem p = problem(DType::bf16, head_dim, head_dim);
+            p.mask = true;
+            p.dropout_threshold = dropout_threshold;
+            const PlannedKernel kernel = plan_forward(p, contiguous_access(p), known_device("H200")).forward;
+            EXPECT_EQ(kernel.config.kernel, Kernel::forward_sm90) << head_dim;
+            EXPECT_EQ(kernel.config.Bc, 64) << "more keys' biases do not fit the registers";
+        }
 }
 
 TEST(Plan, BackwardFallsBackFromHopper) {

@@ -163,18 +163,16 @@ struct ForwardSm80 {
 
     // Lines 9 and 10: the online softmax, O = diag(alpha) O + P V.
     __device__ __forceinline__ void accumulate(int warp_i0, int warp_i1, int stage, int j0, Fragments<MT, NT>& s,
-                                               const BiasAndMask<config, MT, NT>& bias_and_mask,
+                                               BiasAndMask<config, MT, NT>& bias_and_mask,
                                                Softmax<MT, config.scale_first>& softmax, Fragments<MT, OT>& o) const {
         const Place place{warp_i0, j0};
         const float factor = params.scale_log2;
-        if constexpr (config.scale_first) {
-            each_score<MT, NT>([&](int m, int n, int e) { s.c[m][n][e] *= params.scale; });
+        if constexpr (config.scale_first || config.mask)
             ScoreModifier<config>::make(params, seq).template apply<false>(s, params, seq, place, bias_and_mask, s);
-        }
         if (!band_covers<config>(seq, warp_i0, warp_i1, j0, j0 + config.Bc)) apply_band<config>(s, seq, place);
 
         SeenColumns<MT, NT> seen;
-        if constexpr (ScoreModifier<config>::kMayHide) seen.find(s);
+        if constexpr (ScoreModifier<config>::kMayHide) seen.find(s, ScoreModifier<config>::hidden_score(params));
         softmax.template find_maximum<config.lazy_rescale>(s, factor);
         softmax.rescale(o);
         softmax.exponentiate(s, factor);

@@ -194,22 +194,21 @@ struct ForwardSm90 : QueryPipeline<config> {
 
     // Options work on all scores.
     __device__ __forceinline__ void modify(const Tile& tile, const Place& place,
-                                           const BiasAndMask<config, 1, NT>& bias_and_mask, Scores& s) const {
-        if constexpr (config.scale_first) {
-            each_score<1, NT>([&](int m, int t, int e) { s.c[m][t][e] *= params.scale; });
+                                           BiasAndMask<config, 1, NT>& bias_and_mask, Scores& s) const {
+        if constexpr (config.scale_first || config.mask)
             ScoreModifier<config>::make(params, tile.seq)
                 .template apply<false>(s, params, tile.seq, place, bias_and_mask, s);
-        }
     }
 
     // The block that the diagonal of a causal mask crosses: each warp sees other columns of it.
     __device__ __forceinline__ void exponentiate_first(const Tile& tile, int consumer, Scores& s,
-                                                       const BiasAndMask<config, 1, NT>& bias_and_mask,
+                                                       BiasAndMask<config, 1, NT>& bias_and_mask,
                                                        Softmax<1, config.scale_first>& softmax) const {
         const Place place = place_of(tile, consumer, 0);
         modify(tile, place, bias_and_mask, s);
-        const int all = config.window ? 0 : tile.seq.template end_key<config>(place.i0 + 1) - place.j0;
-        const int any = tile.seq.template end_key<config>(place.i0 + 16) - place.j0;
+        const int all =
+            config.window ? 0 : tile.seq.template end_key<config>(query_end<config>(place.i0 + 1)) - place.j0;
+        const int any = tile.seq.template end_key<config>(query_end<config>(place.i0 + 16)) - place.j0;
         const int first_group = __shfl_sync(~0u, all >> 4, 0), seen = __shfl_sync(~0u, (any + 15) >> 4, 0);
         apply_band<config>(s, tile.seq, place, first_group, seen);
         softmax.template find_maximum<config.lazy_rescale>(s, params.scale_log2, seen);
@@ -219,7 +218,7 @@ struct ForwardSm90 : QueryPipeline<config> {
     // Line 9: options and masks, then P = 2^(S - m). False if it overflowed.
     template <bool kAnchored>
     __device__ __forceinline__ bool exponentiate(const Tile& tile, int consumer, int n, Scores& s,
-                                                 const BiasAndMask<config, 1, NT>& bias_and_mask,
+                                                 BiasAndMask<config, 1, NT>& bias_and_mask,
                                                  Softmax<1, config.scale_first>& softmax) const {
         const Place place = place_of(tile, consumer, n);
         modify(tile, place, bias_and_mask, s);
@@ -249,11 +248,12 @@ struct ForwardSm90 : QueryPipeline<config> {
         for (int half = 0; half < 2; ++half) {
             const float l = softmax.l[0][half];
             factor[half] = l == 0.0f ? 0.0f : kept / l;
-            const int i = warp_i0 + Place::row(0, 2 * half);
+            const int row = warp_i0 + Place::row(0, 2 * half), of_group = row % config.group_rows;
             if constexpr (config.lse)
-                if (lane_id() % 4 == 0 && i < tile.i1) {
+                if (lane_id() % 4 == 0 && row < tile.i1 && (config.group_rows == 1 || of_group < params.group)) {
                     const DeviceTensor& lse = params.lse;
-                    rows_of<float>(lse, seq.batch_row, seq.h, seq.first_q)[i * lse.stride_row] =
+                    rows_of<float>(lse, seq.batch_row, seq.h + of_group,
+                                   seq.first_q)[query_of<config>(row) * lse.stride_row] =
                         softmax.lse(0, half, params.natural_unit);
                 }
         }
@@ -292,9 +292,9 @@ struct ForwardSm90 : QueryPipeline<config> {
             ptx::fence_async_proxy();
             ptx::named_barrier(barrier, 128);  // all four warps have written
             if (elected)
-                store_tile(own, params.out_map, part * kColumnsOfPart, kColumnsOfPart, config.Br,
-                           static_cast<int>(tile.seq.first_q) + tile.i0 + consumer * 64, static_cast<int>(tile.seq.h),
-                           static_cast<int>(tile.seq.batch_row));
+                store_queries<config>(own, params.out_map, part * kColumnsOfPart, kColumnsOfPart,
+                                      static_cast<int>(tile.seq.first_q) + tile.i0 + consumer * 64,
+                                      tile.map_head(params), static_cast<int>(tile.seq.batch_row));
         }
     }
 };

@@ -44,6 +44,12 @@ inline constexpr Tile kForwardBiasOrMask[] = {
     {256, 128, 64, 12, 2, 1, "O takes up to 128 registers a lane"},
 };
 
+inline constexpr Tile kForwardBiasOrMaskDropout[] = {
+    {128, 128, 64, 16, 4, 1, "two consumers"},
+    {192, 128, 64, 16, 2, 1, "O takes 96 registers a lane"},
+    {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane, which leaves none for a fourth warpgroup"},
+};
+
 // dQ is 64 x 64 for each of two consumers; wider ones share the same 64 keys (backward_wide_sm90.h).
 inline constexpr Tile kBackward[] = {
     {64, 128, 128, 12, 2, 1, "64 keys a consumer"},

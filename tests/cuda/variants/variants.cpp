@@ -141,7 +141,7 @@ std::vector<Row> rows() {
 std::vector<Variant> hiding_forward() {
     std::vector<Variant> result;
     std::vector<int> choices = counts();
-    for (const FactorIndex factor : {lengths, dropout, deterministic, batch_invariant, loads, lse}) choices[factor] = 1;
+    for (const FactorIndex factor : {deterministic, batch_invariant, loads, lse}) choices[factor] = 1;
     const auto wanted = [](const Row& row) {
         return row[graphics_card] == kHopper && row[dtype] != 0 && (row[bias] != 0 || row[mask] != 0) && planned(row);
     };

@@ -1,67 +1,107 @@
 // bias_and_mask.h: the additive bias and the boolean mask of one warp's scores, in registers as they lie in memory, so
-// that they can be asked for before the product that computes the scores and be there after it. A lane holds pairs of
-// neighbouring columns; where memory allows, a pair is one load.
+// that they can be asked for before the product that computes the scores and be there after it.
 #pragma once
 
 #include "cuda/kernels/parts/place.h"
+#include "cuda/kernels/parts/quad_transpose.h"
 #include "cuda/kernels/parts/sequence.h"
 
 namespace flashtile {
 
-// Two neighbours as they lie in memory.
-template <class T>
-struct PairOf;
-template <>
-struct PairOf<float> {
-    using Type = float2;
-    __device__ static __forceinline__ Type join(float low, float high) { return make_float2(low, high); }
-};
-template <>
-struct PairOf<unsigned short> {
-    using Type = unsigned;
-    __device__ static __forceinline__ Type join(unsigned low, unsigned high) { return low | high << 16; }
-};
-template <>
-struct PairOf<unsigned char> {
-    using Type = unsigned short;
-    __device__ static __forceinline__ Type join(unsigned low, unsigned high) {
-        return static_cast<Type>(low | high << 8);
-    }
-};
-
-// This lane's pairs of a matrix that is laid over the scores.
+// This lane's part of a matrix that is laid over the scores: of each row the two neighbours of each tile of 8 columns,
+// one after the other in words, which for bytes hold the pairs of two tiles.
 template <class T, int MT, int NT>
-struct ScorePairs {
-    using Pair = typename PairOf<T>::Type;
-    Pair pair[MT][NT][2];
+struct ScoreWords {
+    static constexpr int kSize = sizeof(T), kWords = NT * 2 * kSize / 4;
+    unsigned word[MT][2][kWords];
+    bool dealt_out;  // or this lane holds all columns of kTiles tiles
 
-    // Rows past the sequence's end read as the last one, columns as zero.
+    // Asks for them. Rows past the sequence's end read as the last one, columns as zero.
     __device__ __forceinline__ void load(const DeviceTensor& x, const Sequence& seq, const Place& place) {
         const T* head = static_cast<const T*>(x.data) + seq.b * x.stride_batch + seq.h * x.stride_head;
-        const int j = place.j0 + Place::column(0, 0);
         const auto row_of = [&](int m, int half) {
             return head + smaller(place.i0 + Place::row(m, 2 * half), seq.seqlen_q - 1) * x.stride_row;
         };
-        const bool aligned = (reinterpret_cast<unsigned long long>(head) % sizeof(Pair) == 0) && x.stride_row % 2 == 0;
-        if (x.stride_col == 1 && aligned && place.j0 + NT * 8 <= seq.seqlen_k)
-            each_pair([&](int m, int n, int half) {
-                pair[m][n][half] = *reinterpret_cast<const Pair*>(row_of(m, half) + j + n * 8);
+        dealt_out = !kMayBeWhole || x.stride_col != 1 || place.j0 + NT * 8 > seq.seqlen_k ||
+                    x.stride_row * kSize % 16 != 0 || reinterpret_cast<unsigned long long>(head) % 16 != 0;
+        if (dealt_out) {
+            const auto at = [&](const T* row, int n, int e) {
+                const int column = place.j0 + Place::column(n, e);
+                return bits(column < seq.seqlen_k ? row[column * x.stride_col] : T{});
+            };
+            each_row([&](int m, int half) {
+#pragma unroll
+                for (int w = 0; w < kWords; ++w) {
+                    word[m][half][w] = 0;
+#pragma unroll
+                    for (int n = 0; n < 4 / kSize; ++n) {
+                        const int element = w * 4 / kSize + n;
+                        word[m][half][w] |= at(row_of(m, half), element / 2, element % 2) << n * kSize * 8;
+                    }
+                }
             });
-        else
-            each_pair([&](int m, int n, int half) {
-                const auto at = [&](int column) {
-                    return column < seq.seqlen_k ? row_of(m, half)[column * x.stride_col] : T{};
-                };
-                pair[m][n][half] = PairOf<T>::join(at(j + n * 8), at(j + n * 8 + 1));
+        } else {
+            each_row([&](int m, int half) {
+                const T* from = row_of(m, half) + place.j0 + lane_id() % 4 * kTiles * 8;
+#pragma unroll
+                for (int w = 0; w < kWords; w += 4) {
+                    const uint4 four = *reinterpret_cast<const uint4*>(from + w * 4 / kSize);
+                    word[m][half][w] = four.x;
+                    word[m][half][w + 1] = four.y;
+                    word[m][half][w + 2] = four.z;
+                    word[m][half][w + 3] = four.w;
+                }
             });
+        }
     }
 
-    // Calls body(m, n, half) for every pair of this lane: that of accumulators 2 half and 2 half + 1.
+    // Once they are there.
+    __device__ __forceinline__ void deal_out() {
+        if (!dealt_out) each_row([&](int m, int half) { deal_out(word[m][half]); });
+    }
+
+private:
+    // Four lanes share a row, so that each can bring all columns of kTiles tiles in vectors of 16 bytes.
+    static constexpr int kTiles = NT / 4;
+    static constexpr bool kMayBeWhole = NT % 4 == 0 && kTiles * 8 * kSize % 16 == 0;
+
+    __device__ static __forceinline__ unsigned bits(unsigned short x) {
+        return x;
+    }
+    __device__ static __forceinline__ unsigned bits(unsigned char x) {
+        return x;
+    }
+    __device__ static __forceinline__ unsigned bits(float x) {
+        return __float_as_uint(x);
+    }
+
     template <class Body>
-    __device__ static __forceinline__ void each_pair(Body body) {
-        each_score<MT, NT>([&](int m, int n, int e) {
-            if (e % 2 == 0) body(m, n, e / 2);
-        });
+    __device__ static __forceinline__ void each_row(Body body) {
+#pragma unroll
+        for (int m = 0; m < MT; ++m)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) body(m, half);
+    }
+
+    // From lane q's tiles q kTiles + t, four pairs each, to pair q of all tiles.
+    __device__ static __forceinline__ void deal_out(unsigned (&row)[kWords]) {
+        unsigned result[kWords];
+#pragma unroll
+        for (int n = 0; n < kWords / 4; ++n) {
+            unsigned words[4];  // the n-th that lane p is to get
+#pragma unroll
+            for (int p = 0; p < 4; ++p) {
+                if constexpr (kSize == 1)
+                    words[p] = __byte_perm(row[n * 4 + p / 2], row[n * 4 + 2 + p / 2], p % 2 == 0 ? 0x5410 : 0x7632);
+                else
+                    words[p] = kSize == 2 ? row[n * 4 + p] : row[n / 2 * 8 + p * 2 + n % 2];
+            }
+            transpose_in_quad(words);
+#pragma unroll
+            for (int q = 0; q < 4; ++q) result[q * (kWords / 4) + n] = words[q];
+        }
+#pragma unroll
+        for (int w = 0; w < kWords; ++w) row[w] = result[w];
     }
 };
 
@@ -76,23 +116,22 @@ struct BiasScalar<kElement, BiasElement::fp32> {
 
 template <KernelConfig config, int MT, int NT>
 struct BiasAndMask {
-    using M = Math<config.element>;
+    using BiasType = typename BiasScalar<config.element, config.bias>::Type;
 
     __device__ __forceinline__ void load(const KernelParams& p, const Sequence& seq, const Place& place) {
         if constexpr (kBias) bias.load(p.bias, seq, place);
         if constexpr (config.mask) mask.load(p.mask, seq, place);
     }
 
-    // Rows past the sequence's end are hidden too; columns past it are left to the band.
-    __device__ __forceinline__ void apply(Fragments<MT, NT>& s, const Sequence& seq, const Place& place) const {
+    // Once a load. Rows past the sequence's end are hidden too; columns past it are left to the band.
+    __device__ __forceinline__ void apply(Fragments<MT, NT>& s, const Sequence& seq, const Place& place) {
+        if constexpr (kBias) bias.deal_out();
+        if constexpr (config.mask) mask.deal_out();
         each_score<MT, NT>([&](int m, int n, int e) {
             float& x = s.c[m][n][e];
-            if constexpr (kBias) {
-                const float2 pair = unpack(bias.pair[m][n][e / 2]);
-                x += e % 2 == 0 ? pair.x : pair.y;
-            }
+            if constexpr (kBias) x += bias_at(m, e / 2, n, e % 2);
             if constexpr (config.mask)
-                if ((mask.pair[m][n][e / 2] & (e % 2 == 0 ? 0xFF : 0xFF00)) == 0) x = -infinity();
+                if ((mask.word[m][e / 2][n / 2] & 0xFFu << (n % 2 * 2 + e % 2) * 8) == 0) x = -infinity();
         });
         if (place.i0 + MT * 16 > seq.seqlen_q)
             each_score<MT, NT>([&](int m, int n, int e) {
@@ -103,12 +142,18 @@ struct BiasAndMask {
 private:
     static constexpr bool kBias = config.bias != BiasElement::none;
 
-    __device__ static __forceinline__ float2 unpack(float2 pair) { return pair; }
-    __device__ static __forceinline__ float2 unpack(unsigned pair) { return M::unpack(pair); }
+    __device__ __forceinline__ float bias_at(int m, int half, int n, int e) const {
+        if constexpr (sizeof(BiasType) == 4) {
+            return __uint_as_float(bias.word[m][half][2 * n + e]);
+        } else {
+            const float2 pair = Math<config.element>::unpack(bias.word[m][half][n]);
+            return e == 0 ? pair.x : pair.y;
+        }
+    }
 
     // What is not there is never touched, and so takes no registers.
-    ScorePairs<typename BiasScalar<config.element, config.bias>::Type, MT, NT> bias;
-    ScorePairs<unsigned char, MT, NT> mask;
+    ScoreWords<BiasType, MT, NT> bias;
+    ScoreWords<unsigned char, MT, NT> mask;
 };
 
 }  // namespace flashtile

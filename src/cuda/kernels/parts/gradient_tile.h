@@ -124,15 +124,13 @@ struct GradientTile {
                                                                            k + column0 * kPitchQ);
         if constexpr (!kAhead) bias_and_mask.load(params, seq, place);
         typename ScoreGrid::Accumulators derivative;
-        if constexpr (config.scale_first) {
-            each_score<MT, NT>([&](int m, int n, int e) { s.c[m][n][e] *= params.scale; });
+        if constexpr (config.scale_first || config.mask)
             Modifier::make(params, seq)
                 .template apply<config.softcap>(s, params, seq, place, bias_and_mask, derivative);
-        }
         const bool covered =
             band_covers<config>(seq, place.i0, smaller(place.i0 + MT * 16, seq.seqlen_q), place.j0, place.j0 + NT * 8);
         if (!covered) apply_band<config>(s, seq, place);
-        if constexpr (Modifier::kMayHide) note_seen(s, column0, parity);
+        if constexpr (Modifier::kMayHide) note_seen(s, Modifier::hidden_score(params), column0, parity);
 
 #pragma unroll
         for (int m = 0; m < MT; ++m)
@@ -199,10 +197,10 @@ struct GradientTile {
     }
 
 private:
-    __device__ __forceinline__ void note_seen(const typename ScoreGrid::Accumulators& s, int column0,
+    __device__ __forceinline__ void note_seen(const typename ScoreGrid::Accumulators& s, float hidden, int column0,
                                               int parity) const {
         SeenColumns<ScoreGrid::MT, ScoreGrid::NT> columns;
-        columns.find(s);
+        columns.find(s, hidden);
         if (lane_id() / 4 != 0) return;
 #pragma unroll
         for (int n = 0; n < ScoreGrid::NT; ++n) {

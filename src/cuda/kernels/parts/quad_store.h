@@ -3,24 +3,10 @@
 // vector: that takes no shared memory, and so nobody waits for it.
 #pragma once
 
+#include "cuda/kernels/parts/quad_transpose.h"
 #include "cuda/kernels/parts/scores.h"
 
 namespace flashtile {
-
-// Lane t of a quad holds words[n] of column t of a 4 x 4 matrix; afterwards, of row t.
-__device__ __forceinline__ void transpose_in_quad(unsigned (&words)[4]) {
-#pragma unroll
-    for (int distance = 1; distance <= 2; distance *= 2) {
-        const bool upper = (lane_id() & distance) != 0;
-#pragma unroll
-        for (int n = 0; n < 4; ++n) {
-            if ((n & distance) != 0) continue;
-            unsigned &kept = words[n], &other = words[n + distance];
-            const unsigned come = __shfl_xor_sync(~0u, upper ? kept : other, distance);
-            (upper ? kept : other) = come;
-        }
-    }
-}
 
 // This warp's 16 rows, times `factor` of each, to the first `count` rows of `to`.
 template <Element kElement, int kColumns, int OT>

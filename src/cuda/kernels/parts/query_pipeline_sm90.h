@@ -37,8 +37,8 @@ struct QueryPipeline {
     static constexpr int kConsumerRegisters =
         (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers;
     static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
-    // bf16's P reaches as far as fp32's exponents do, so that maxima of later blocks need not be looked for.
-    static constexpr bool kSkipsMaximum = config.element == Element::bf16 && config.lazy_rescale && !config.scale_first;
+    // P in fp32 reaches so far that maxima of later blocks need not be looked for: Softmax::exponentiate_anchored.
+    static constexpr bool kSkipsMaximum = config.lazy_rescale && !config.scale_first;
     static constexpr bool kMayHide = ScoreModifier<config>::kMayHide;
     static constexpr bool kRedoes = kSkipsMaximum || kMayHide;
 
@@ -106,7 +106,7 @@ struct QueryPipeline {
         const bool empty = number.head >= TileSlot::kBlank;
         const Tile tile(params, empty ? TileNumber{0, 0} : number);
         const int blocks = empty ? 0 : tile.blocks;
-        const int h = static_cast<int>(tile.seq.h), kv_head = static_cast<int>(tile.seq.kv_head(params));
+        const int kv_head = static_cast<int>(tile.seq.kv_head(params));
         const int b = static_cast<int>(tile.seq.batch_row);
         const int first_q = static_cast<int>(tile.seq.first_q) - params.first_query;
         const int first_k = static_cast<int>(tile.seq.first_k) - params.first_key;
@@ -128,8 +128,8 @@ struct QueryPipeline {
             ptx::mbarrier_arrive(q_ring.full_barrier());
         } else {
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ);
-            copy_tile(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
-                      first_q + tile.i0, h, b);
+            copy_queries<config>(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns,
+                                 first_q + tile.i0, tile.map_head(params), b);
         }
         q_ring.advance();
         for (int n = 1; n < blocks; ++n) {

@@ -19,6 +19,10 @@ __device__ __forceinline__ int clamp_to_int(Index x) {
     return static_cast<int>(x < -kFar ? -kFar : (x > kFar ? kFar : x));
 }
 
+// tanh(x) / x for |x| <= kNearZero is 1 + x^2 kTanh[0] + x^4 kTanh[1] + ..., to a relative error of 2^-23.5.
+constexpr float kNearZero = 0.6f;
+constexpr float kTanh[] = {-0.33332598f, 0.13313117f, -0.05221181f, 0.01561263f};
+
 // What is done to a head's scores, beside the band.
 template <KernelConfig config>
 struct ScoreModifier {
@@ -35,19 +39,16 @@ struct ScoreModifier {
     // Scores may hide keys from some rows beyond what the band says.
     static constexpr bool kMayHide = config.has_bias_or_mask();
 
-    // s = scale q.k on entry. Where kDerivative, `derivative` receives softcap's 1 - tanh^2.
+    // s = q.k on entry, and then in natural units where config.scale_first. Where kDerivative, `derivative` receives
+    // softcap's 1 - tanh^2.
     template <bool kDerivative, int MT, int NT>
     __device__ __forceinline__ void apply(Fragments<MT, NT>& s, const KernelParams& p, const Sequence& seq,
-                                          const Place& place, const BiasAndMask<config, MT, NT>& bias_and_mask,
+                                          const Place& place, BiasAndMask<config, MT, NT>& bias_and_mask,
                                           Fragments<MT, NT>& derivative) const {
-        if constexpr (config.softcap) {
-            const float inverse = 1.0f / p.softcap;
-            each_score<MT, NT>([&](int m, int n, int e) {
-                const float t = tanhf(s.c[m][n][e] * inverse);
-                s.c[m][n][e] = t * p.softcap;
-                if constexpr (kDerivative) derivative.c[m][n][e] = 1.0f - t * t;
-            });
-        }
+        if constexpr (config.softcap)
+            soften<kDerivative>(s, p.scale, p.softcap, derivative);
+        else if constexpr (config.scale_first)
+            each_score<MT, NT>([&](int m, int n, int e) { s.c[m][n][e] *= p.scale; });
         if constexpr (config.alibi) {
             const int distance = clamp_to_int(place.i0 + seq.band.offset - place.j0);
             each_score<MT, NT>([&](int m, int n, int e) {
@@ -57,13 +58,51 @@ struct ScoreModifier {
         }
         if constexpr (kMayHide) bias_and_mask.apply(s, seq, place);
     }
+
+    // kHiddenScore in the units that apply leaves.
+    __device__ static __forceinline__ float hidden_score(const KernelParams& p) {
+        return config.scale_first ? kHiddenScore : kHiddenScore / p.scale;
+    }
+
+private:
+    // s = c tanh(scale s / c). Most scores are well below c, and a warp all of whose scores are does without tanhf and
+    // its branches, between which there is nothing to do but wait.
+    template <bool kDerivative, int MT, int NT>
+    __device__ static __forceinline__ void soften(Fragments<MT, NT>& s, float scale, float c,
+                                                  Fragments<MT, NT>& derivative) {
+        constexpr int kTerms = sizeof(kTanh) / sizeof(float);
+        constexpr float kMost = 1e4f;  // of x / s, whose eighth power is a factor
+        const float inverse = 1.0f / c, per_score = scale * inverse;
+        float farthest = 0.0f;
+        each_score<MT, NT>([&](int m, int n, int e) { farthest = fmaxf(farthest, fabsf(s.c[m][n][e])); });
+        if (__all_sync(~0u, farthest * fabsf(per_score) <= kNearZero && fabsf(per_score) < kMost)) {
+            float factors[kTerms], power = scale;
+#pragma unroll
+            for (int k = 0; k < kTerms; ++k) factors[k] = kTanh[k] * (power *= per_score * per_score);
+            each_score<MT, NT>([&](int m, int n, int e) {
+                float& x = s.c[m][n][e];
+                const float square = x * x;
+                float y = factors[kTerms - 1];
+#pragma unroll
+                for (int k = kTerms - 2; k >= 0; --k) y = fmaf(y, square, factors[k]);
+                x *= fmaf(y, square, scale);
+            });
+        } else {
+            each_score<MT, NT>([&](int m, int n, int e) { s.c[m][n][e] = c * tanhf(s.c[m][n][e] * per_score); });
+        }
+        if constexpr (kDerivative)
+            each_score<MT, NT>([&](int m, int n, int e) {
+                const float t = s.c[m][n][e] * inverse;
+                derivative.c[m][n][e] = 1.0f - t * t;
+            });
+    }
 };
 
 // True if no score of rows [i0, i1) and columns [j0, j1) needs apply_band.
 template <KernelConfig config>
 __device__ __forceinline__ bool band_covers(const Sequence& seq, int i0, int i1, int j0, int j1) {
     if (j1 > seq.seqlen_k) return false;
-    if constexpr (config.band) return seq.band.covers(i0, i1, j0, j1);
+    if constexpr (config.band) return seq.band.covers(query_of<config>(i0), query_end<config>(i1), j0, j1);
     return true;
 }
 
@@ -74,7 +113,8 @@ __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence&
                                            int first_group = 0, int end_group = NT / 2) {
     // Relative to this lane's first row and column, so that what is compared with is a constant, and one number for all
     // rows, so that few registers hold it.
-    const int i = place.i0 + Place::row(0, 0), j = place.j0 + Place::column(0, 0);
+    const int own_row = place.i0 + Place::row(0, 0);
+    const int i = query_of<config>(own_row), j = place.j0 + Place::column(0, 0);
     const int end = clamp_to_int(Index{seq.seqlen_k} - j);
     const int first = config.window ? clamp_to_int(seq.band.start(i) - j) : 0;
     const int last = config.band ? clamp_to_int(seq.band.stop(i) - j) : 0;
@@ -82,8 +122,8 @@ __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence&
     for (int m = 0; m < MT; ++m)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int row = m * 16 + half * 8;
-            const int low = first + row, high = config.band ? smaller(last + row, end) : end;
+            const int further = query_of<config>(own_row + m * 16 + half * 8) - i;
+            const int low = first + further, high = config.band ? smaller(last + further, end) : end;
 #pragma unroll
             for (int n = 0; n < NT; ++n) {
                 if (n / 2 < first_group || n / 2 >= end_group) continue;
@@ -130,10 +170,11 @@ struct SeenColumns {
     static_assert(2 * NT <= 32, "");
     unsigned bits;  // two a tile of 8 columns
 
-    __device__ __forceinline__ void find(const Fragments<MT, NT>& s) {
+    // `hidden`: kHiddenScore in the units of s.
+    __device__ __forceinline__ void find(const Fragments<MT, NT>& s, float hidden) {
         bits = 0;
         each_score<MT, NT>([&](int m, int n, int e) {
-            if (!(s.c[m][n][e] <= kHiddenScore)) bits |= 1u << (2 * n + e % 2);  // a NaN is seen
+            if (!(s.c[m][n][e] <= hidden)) bits |= 1u << (2 * n + e % 2);  // a NaN is seen
         });
         bits |= __shfl_xor_sync(~0u, bits, 4);
         bits |= __shfl_xor_sync(~0u, bits, 8);

@@ -22,6 +22,19 @@ __device__ __forceinline__ Index length_at(const DeviceLengths& lengths, Index n
     return lengths.wide ? static_cast<const long long*>(lengths.data)[n] : static_cast<const int*>(lengths.data)[n];
 }
 
+// The query that a block's row `row` belongs to; where the queries of its rows before `end` end.
+template <KernelConfig config>
+__device__ __forceinline__ int query_of(int row) {
+    if constexpr (config.group_rows == 1)
+        return row;
+    else
+        return row / config.group_rows;
+}
+template <KernelConfig config>
+__device__ __forceinline__ int query_end(int end) {
+    return query_of<config>(end + config.group_rows - 1);
+}
+
 struct Sequence {
     Index b, h;
     Index batch_row;         // of the batch stride: b, or 0 when packed

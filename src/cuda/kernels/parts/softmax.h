@@ -117,7 +117,7 @@ struct Softmax {
     }
 
     // The same without looking for the maximum: P = 2^(factor S - m) with the m that an earlier block left, which
-    // bf16's range holds. Where a lane's sum then exceeds kMostGrowth, the row's greatest P becomes 1 and m moves up by
+    // fp32's range holds. Where a lane's sum then exceeds kMostGrowth, the row's greatest P becomes 1 and m moves up by
     // its logarithm; alpha is what l has been multiplied by and O must be, where `grows`. False if P overflowed: the
     // tile is to be done again with find_maximum.
     template <int NT>

@@ -17,7 +17,8 @@ struct TicketSchedule {
 
     __device__ __forceinline__ explicit TicketSchedule(const KernelParams& p)
         : params(p),
-          tiles(static_cast<unsigned>(p.heads * (config.packed ? unit(p.batch) : p.batch * query_blocks()))),
+          tiles(static_cast<unsigned>(tile_heads<config>(p) *
+                                      (config.packed ? unit(p.batch) : p.batch * query_blocks<config>(p)))),
           ahead(draw()) {}
 
     __device__ __forceinline__ bool next(TileNumber& tile) {
@@ -32,8 +33,6 @@ struct TicketSchedule {
 private:
     __device__ __forceinline__ unsigned draw() const { return atomicAdd(params.ws_ticket, 1u); }
 
-    __device__ __forceinline__ Index query_blocks() const { return (params.seqlen_q + config.Br - 1) / config.Br; }
-
     // Every sequence of a packed batch has so many tiles before it, if each starts at a tile of its own and may waste
     // one: this takes no sum over all sequences. (Sequence::first_unit)
     __device__ __forceinline__ Index unit(Index b) const {
@@ -43,9 +42,9 @@ private:
 
     // False where lengths that are not in order make nonsense of n.
     __device__ __forceinline__ bool find(unsigned n, TileNumber& tile) const {
-        const unsigned heads = static_cast<unsigned>(params.heads);
+        const unsigned heads = static_cast<unsigned>(tile_heads<config>(params));
         if constexpr (!config.packed) {
-            const unsigned blocks = static_cast<unsigned>(query_blocks());
+            const unsigned blocks = static_cast<unsigned>(query_blocks<config>(params));
             tile = {n / blocks, blocks - 1 - n % blocks};
             return true;
         }

@@ -2,6 +2,7 @@
 // as its 128-byte swizzle leaves them (sm_90).
 #pragma once
 
+#include "cuda/kernels/parts/sequence.h"
 #include "cuda/kernels/ptx/tma.h"
 #include "shared/kernel_layout.h"
 #include "shared/kernel_params.h"
@@ -14,10 +15,28 @@ __device__ __forceinline__ void copy_tile(unsigned to, const TensorMap& map, uns
     for (int c = 0; c < columns; c += kChunk) ptx::tma_load(to + c * rows * 2, &map, barrier, c, row, head, b);
 }
 
-// One thread. The tile has `tile_rows`, of which the map's box takes some from `from` on, to columns from `column` on.
-__device__ __forceinline__ void store_tile(unsigned from, const TensorMap& map, int column, int columns, int tile_rows,
-                                           int row, int head, int b) {
-    for (int c = 0; c < columns; c += kChunk) ptx::tma_store(from + c * tile_rows * 2, &map, column + c, row, head, b);
+// The same of Br rows of queries, of head `head` or of the group of heads that shares key head `head`.
+template <KernelConfig config>
+__device__ __forceinline__ void copy_queries(unsigned to, const TensorMap& map, unsigned barrier, int columns, int row,
+                                             int head, int b) {
+    if constexpr (config.group_rows == 1)
+        copy_tile(to, map, barrier, columns, config.Br, row, head, b);
+    else
+        for (int c = 0; c < columns; c += kChunk)
+            ptx::tma_load(to + c * config.Br * 2, &map, barrier, c, 0, query_of<config>(row), head, b);
+}
+
+// One thread. Of a tile of Br rows the map's box takes some from `from` on, to columns from `column` on.
+template <KernelConfig config>
+__device__ __forceinline__ void store_queries(unsigned from, const TensorMap& map, int column, int columns, int row,
+                                              int head, int b) {
+    for (int c = 0; c < columns; c += kChunk) {
+        const unsigned chunk = from + c * config.Br * 2;
+        if constexpr (config.group_rows == 1)
+            ptx::tma_store(chunk, &map, column + c, row, head, b);
+        else
+            ptx::tma_store(chunk, &map, column + c, 0, query_of<config>(row), head, b);
+    }
     ptx::tma_commit();
 }
 

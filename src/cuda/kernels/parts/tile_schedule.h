@@ -11,25 +11,48 @@ struct TileNumber {
     unsigned head, block;
 };
 
-// A block of queries of one head, and the blocks of keys that it sees, walked from the last one back.
+// Heads, or groups of heads, that have tiles of their own.
+template <KernelConfig config>
+__device__ __forceinline__ int tile_heads(const KernelParams& p) {
+    return config.group_rows == 1 ? p.heads : p.kv_heads;
+}
+// The rows of a head, or of a group's heads together, and the tiles that they make.
+template <KernelConfig config>
+__device__ __forceinline__ Index query_blocks(const KernelParams& p) {
+    return (p.seqlen_q * config.group_rows + config.Br - 1) / config.Br;
+}
+
+// A block of rows, and the blocks of keys that they see, walked from the last one back. A row is a query of a head; or,
+// where heads of a group share the tile, row n is query n / group_rows of the group's head n % group_rows.
 template <KernelConfig config>
 struct QueryTile {
-    Sequence seq;
-    int i0, i1;
+    Sequence seq;  // of the group's first head
+    int i0, i1;    // rows
     int first_block, blocks;
 
     __device__ __forceinline__ QueryTile(const KernelParams& p, TileNumber number)
         : QueryTile(p, number.head, static_cast<int>(number.block)) {}
     __device__ __forceinline__ QueryTile(const KernelParams& p, unsigned head, int block)
-        : seq(Sequence::make<config>(p, head / p.heads, head % p.heads)),
+        : seq(Sequence::make<config>(p, head / tile_heads<config>(p),
+                                     (head % tile_heads<config>(p)) * heads_of_tile(p))),
           i0(block * config.Br),
-          i1(smaller(i0 + config.Br, seq.seqlen_q)) {
-        const int first = seq.first_key<config>(i0), end = seq.end_key<config>(i1);
+          i1(smaller(i0 + config.Br, seq.seqlen_q * config.group_rows)) {
+        const int first = seq.first_key<config>(query_of<config>(i0));
+        const int end = seq.end_key<config>(query_end<config>(i1));
         first_block = first / config.Bc;
         // past the end of a sequence that is shorter than others there is nothing to do
         blocks = first < end && (!config.packed || i0 < i1) ? (end - 1) / config.Bc - first_block + 1 : 0;
     }
     __device__ __forceinline__ int key_of(int n) const { return (first_block + blocks - 1 - n) * config.Bc; }
+    // Among the heads, or groups of heads, of what is mapped for queries.
+    __device__ __forceinline__ int map_head(const KernelParams& p) const {
+        return static_cast<int>(config.group_rows == 1 ? seq.h : seq.kv_head(p));
+    }
+
+private:
+    __device__ static __forceinline__ unsigned heads_of_tile(const KernelParams& p) {
+        return config.group_rows == 1 ? 1 : static_cast<unsigned>(p.group);
+    }
 };
 
 // Where masks make tiles unequal, most of them are dealt out as pairs, a head's longest with its shortest, next longest
@@ -47,8 +70,8 @@ struct TileSchedule {
     unsigned turn = 0;
 
     __device__ __forceinline__ explicit TileSchedule(const KernelParams& p)
-        : query_blocks(static_cast<unsigned>((p.seqlen_q + config.Br - 1) / config.Br)),
-          heads(static_cast<unsigned>(p.heads) * static_cast<unsigned>(p.batch)),
+        : query_blocks(static_cast<unsigned>(flashtile::query_blocks<config>(p))),
+          heads(static_cast<unsigned>(tile_heads<config>(p)) * static_cast<unsigned>(p.batch)),
           pairs((query_blocks + 1) / 2),
           rounds(0),
           first_head(0),

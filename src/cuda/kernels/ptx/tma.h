@@ -13,6 +13,15 @@ __device__ __forceinline__ void tma_load(unsigned to, const void* map, unsigned 
         : "memory");
 }
 
+__device__ __forceinline__ void tma_load(unsigned to, const void* map, unsigned barrier, int x0, int x1, int x2, int x3,
+                                         int x4) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], "
+        "[%2];" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(x0), "r"(x1), "r"(x2), "r"(x3), "r"(x4)
+        : "memory");
+}
+
 // Bytes that lie in a row, a multiple of 16 and so aligned.
 __device__ __forceinline__ void tma_load_bytes(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
@@ -24,6 +33,11 @@ __device__ __forceinline__ void tma_load_bytes(unsigned to, const void* from, un
 __device__ __forceinline__ void tma_store(unsigned from, const void* map, int x0, int x1, int x2, int x3) {
     asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
                  "r"(from), "r"(x0), "r"(x1), "r"(x2), "r"(x3)
+                 : "memory");
+}
+__device__ __forceinline__ void tma_store(unsigned from, const void* map, int x0, int x1, int x2, int x3, int x4) {
+    asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(map),
+                 "r"(from), "r"(x0), "r"(x1), "r"(x2), "r"(x3), "r"(x4)
                  : "memory");
 }
 __device__ __forceinline__ void tma_commit() {
