@@ -299,8 +299,11 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
         c.kernel = Kernel::forward_sm90;
         const bool uneven = c.band || c.lengths_differ();
         const auto table = [&]() -> std::span<const Tile> {
-            if (c.has_bias_or_mask())
-                return c.dropout ? std::span<const Tile>(sm90::kForwardBiasOrMaskDropout) : sm90::kForwardBiasOrMask;
+            if (c.has_bias_or_mask()) {
+                if (c.dropout) return sm90::kForwardBiasOrMaskDropout;
+                if (c.bias == BiasElement::fp32 || (c.mask && c.scale_first)) return sm90::kForwardBiasAndMore;
+                return c.mask ? std::span<const Tile>(sm90::kForwardMask) : sm90::kForwardBias;
+            }
             if (c.dropout) return sm90::kForwardDropout;
             if (p.seqlen_q < (c.band ? kLong : kShort) || c.lengths_differ() || c.softcap) return sm90::kForwardShort;
             return p.seqlen_k >= kLong && !uneven ? std::span<const Tile>(sm90::kForwardLong) : sm90::kForward;

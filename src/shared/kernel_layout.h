@@ -70,10 +70,17 @@ constexpr int dropout_bytes(const KernelConfig& c) {
     return c.dropout ? kDropoutStages * forward_consumers(c) * 128 * kept_words(c.Bc) * 4 : 0;
 }
 
+// Hopper's forward where lengths lie in device memory: the order of so many sequences, and their end.
+constexpr int kMostOrdered = 64;
+constexpr int order_bytes(const KernelConfig& c) {
+    return c.lengths_differ() ? (kMostOrdered + 1) * 16 : 0;
+}
+
 // The stages of Q, of K and V, barriers; and what aligning the start to 1024 bytes may take.
 constexpr int forward_sm90_staged_bytes(const KernelConfig& c) {
     const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
-    return 2 * (query_stages(c) * c.Br * d + c.stages * c.Bc * (d + dv)) + kMostBarriers + dropout_bytes(c) + 1024;
+    return 2 * (query_stages(c) * c.Br * d + c.stages * c.Bc * (d + dv)) + kMostBarriers + dropout_bytes(c) +
+           order_bytes(c) + 1024;
 }
 
 // Hopper's forward: O has a place of its own, from which the copy engine stores it, whole or in two parts, where there

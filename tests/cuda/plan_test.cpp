@@ -310,8 +310,39 @@ TEST(Plan, HoppersForwardTakesABiasOrAMask) {
             p.dropout_threshold = dropout_threshold;
             const PlannedKernel kernel = plan_forward(p, contiguous_access(p), known_device("H200")).forward;
             EXPECT_EQ(kernel.config.kernel, Kernel::forward_sm90) << head_dim;
-            EXPECT_EQ(kernel.config.Bc, 64) << "more keys' biases do not fit the registers";
+            if (head_dim > 64) {
+                EXPECT_EQ(kernel.config.Bc, 64) << "more keys' masks do not fit the registers";
+            }
         }
+}
+
+TEST(Plan, HeadsOfAGroupShareATileWhereQueriesAreFew) {
+    const auto plan_of = [](const auto& change) {
+        Problem p = problem(DType::bf16, 128, 128);
+        p.seqlen_q = 16;
+        Access access = contiguous_access(p);
+        change(p, access);
+        return plan_forward(p, access, known_device("H200"));
+    };
+    const ForwardPlan three = plan_of([](Problem&, Access&) {});
+    EXPECT_EQ(three.forward.config.group_rows, 4) << "three heads and a row to spare";
+    EXPECT_EQ(three.forward.blocks, 2 * 4) << "a tile for each key head of each sequence";
+    const ForwardPlan whole = plan_of([](Problem& p, Access&) { p.heads = 64, p.seqlen_q = 64; });
+    EXPECT_EQ(whole.forward.config.group_rows, 16);
+    EXPECT_EQ(whole.forward.blocks, std::min(2 * 4 * 64 * 16 / whole.forward.config.Br, 132));
+
+    const std::vector<Change> apart = {
+        {"one head", [](Problem& p, Access&) { p.kv_heads = p.heads; }},
+        {"many queries", [](Problem& p, Access&) { p.seqlen_q = 65; }},
+        {"a large group", [](Problem& p, Access&) { p.heads = 4 * 65; }},
+        {"packed", options()[2].make},
+        {"a head's own slope", [](Problem& p, Access&) { p.alibi = true; }},
+        {"a head's own bias", [](Problem& p, Access&) { p.bias = p.dtype; }},
+        {"a head's own mask", [](Problem& p, Access&) { p.mask = true; }},
+        {"dropout", options()[6].make},
+        {"general kernels", [](Problem&, Access& a) { a.tensor_maps = false; }},
+    };
+    for (const Change& change : apart) EXPECT_EQ(plan_of(change.make).forward.config.group_rows, 1) << change.name;
 }
 
 TEST(Plan, BackwardFallsBackFromHopper) {

@@ -63,10 +63,21 @@ struct ForwardSm90 : QueryPipeline<config> {
         bool sound = true;
         o.clear();
         softmax.start();
+        // Of the block at hand and, where registers are left, of the next one: a step is hardly longer than they are on
+        // their way.
+        BiasAndMask<config, 1, NT> bias_and_mask, coming;
+        constexpr bool kAhead = OT * 4 <= 96;
+        const auto bring = [&](int n) {
+            if constexpr (kMayHide && kAhead) {
+                bias_and_mask = coming;
+                if (n + 1 < tile.blocks) coming.load(params, tile.seq, place_of(tile, consumer, n + 1));
+            } else if constexpr (kMayHide) {
+                bias_and_mask.load(params, tile.seq, place_of(tile, consumer, n));
+            }
+        };
         // S of block n beside O += P V of block n - 1, then P of block n under the latter.
         const auto step = [&]<bool kAnchored>(int n) {
-            BiasAndMask<config, 1, NT> bias_and_mask;
-            if constexpr (kMayHide) bias_and_mask.load(params, tile.seq, place_of(tile, consumer, n));
+            bring(n);
             k_ring.wait_full();
             v_ring.wait_full();
             if constexpr (config.lengths_differ())
@@ -90,8 +101,8 @@ struct ForwardSm90 : QueryPipeline<config> {
         };
         if (tile.blocks > 0) {
             if constexpr (config.packed) clear_queries<config>(tile, consumer, own_q);
-            BiasAndMask<config, 1, NT> bias_and_mask;
-            if constexpr (kMayHide) bias_and_mask.load(params, tile.seq, place_of(tile, consumer, 0));
+            if constexpr (kMayHide && kAhead) coming.load(params, tile.seq, place_of(tile, consumer, 0));
+            bring(0);
             k_ring.wait_full();
             start(s, own_q);
             ptx::wgmma_wait<0>();
@@ -307,7 +318,9 @@ __device__ __forceinline__ void forward_sm90(const KernelParams& params) {
     const unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
     Forward forward(params, memory);
     if (threadIdx.x == 0) forward.init_barriers();
-    __syncthreads();  // barriers stand
+    if constexpr (config.lengths_differ())
+        if (forward.sequence_order().fits()) forward.sequence_order().find(params);
+    __syncthreads();  // barriers stand, and the order
     // uniform over a warp, and the compiler may know it
     const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
     const int warp = __shfl_sync(~0u, static_cast<int>(warp_id()), 0) - 4 * Forward::kConsumers;  // past the consumers'

@@ -38,8 +38,22 @@ inline constexpr Tile kForwardDropout[] = {
     {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane, which leaves none for a fourth warpgroup"},
 };
 
-// A bias and a mask of 64 keys wait in registers for their scores.
-inline constexpr Tile kForwardBiasOrMask[] = {
+// A mask of a block of keys, or of two, waits in registers for its scores.
+inline constexpr Tile kForwardMask[] = {
+    {64, 128, 128, 12, 4, 1, "two consumers; 1.10 of 192x64's speed, 1.22 of 128x64's"},
+    {128, 192, 64, 16, 3, 1, "three consumers; 1.22 of 128x64's speed"},
+    {256, 128, 64, 12, 2, 1, "O takes up to 128 registers a lane"},
+};
+
+// So does a bias in the inputs' type, which takes twice as many.
+inline constexpr Tile kForwardBias[] = {
+    {64, 192, 64, 16, 4, 1, "three consumers; 1.04 of 128x128's speed, 1.18 of 128x64's"},
+    {128, 128, 64, 12, 4, 1, "two consumers; 1.25 of 192x64's speed"},
+    {256, 128, 64, 12, 2, 1, "O takes up to 128 registers a lane"},
+};
+
+// A bias in fp32, or two options that take registers.
+inline constexpr Tile kForwardBiasAndMore[] = {
     {128, 128, 64, 12, 4, 1, "two consumers"},
     {256, 128, 64, 12, 2, 1, "O takes up to 128 registers a lane"},
 };

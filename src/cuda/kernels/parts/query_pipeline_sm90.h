@@ -6,6 +6,7 @@
 #include "cuda/kernels/parts/dropout.h"
 #include "cuda/kernels/parts/ring.h"
 #include "cuda/kernels/parts/scores.h"
+#include "cuda/kernels/parts/sequence_order.h"
 #include "cuda/kernels/parts/ticket_schedule.h"
 #include "cuda/kernels/parts/tile_copy.h"
 #include "cuda/kernels/parts/tile_schedule.h"
@@ -48,6 +49,7 @@ struct QueryPipeline {
     unsigned q, k, v, out;  // shared addresses
     unsigned slots;         // likewise, one a stage of Q
     unsigned kept;          // likewise, of dropout's stages
+    unsigned order;         // likewise, of sequences whose lengths lie in device memory
     Ring<kQueryStages> q_ring;
     Ring<config.stages> k_ring, v_ring;
     Ring<kDropoutStages> kept_ring;
@@ -65,6 +67,7 @@ struct QueryPipeline {
         barriers = v_ring.place(barriers);
         slots = config.dropout ? kept_ring.place(barriers) : barriers;
         kept = slots + kQueryStages * 16;
+        order = kept + dropout_bytes(config);
     }
 
     // Each warp says that it is done with a stage of Q, one elected thread of each consumer that its warpgroup is with
@@ -78,10 +81,12 @@ struct QueryPipeline {
         ptx::fence_mbarrier_init();
     }
 
+    __device__ __forceinline__ SequenceOrder<config> sequence_order() const { return {order, params.batch}; }
+
     // One thread: the tiles of the schedule, and once more those that a consumer asks for again.
     __device__ __forceinline__ void produce() {
         if constexpr (config.lengths_differ())
-            produce(TicketSchedule<config>(params));
+            produce(TicketSchedule<config>(params, sequence_order()));
         else
             produce(TileSchedule<config>(params));
     }

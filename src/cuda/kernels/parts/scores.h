@@ -66,7 +66,7 @@ struct ScoreModifier {
 
 private:
     // s = c tanh(scale s / c). Most scores are well below c, and a warp all of whose scores are does without tanhf and
-    // its branches, between which there is nothing to do but wait.
+    // its branches, between which there is nothing to do but wait; unless rows must not share a decision.
     template <bool kDerivative, int MT, int NT>
     __device__ static __forceinline__ void soften(Fragments<MT, NT>& s, float scale, float c,
                                                   Fragments<MT, NT>& derivative) {
@@ -75,7 +75,8 @@ private:
         const float inverse = 1.0f / c, per_score = scale * inverse;
         float farthest = 0.0f;
         each_score<MT, NT>([&](int m, int n, int e) { farthest = fmaxf(farthest, fabsf(s.c[m][n][e])); });
-        if (__all_sync(~0u, farthest * fabsf(per_score) <= kNearZero && fabsf(per_score) < kMost)) {
+        if (config.lazy_rescale &&
+            __all_sync(~0u, farthest * fabsf(per_score) <= kNearZero && fabsf(per_score) < kMost)) {
             float factors[kTerms], power = scale;
 #pragma unroll
             for (int k = 0; k < kTerms; ++k) factors[k] = kTanh[k] * (power *= per_score * per_score);

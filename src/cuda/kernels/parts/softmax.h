@@ -117,9 +117,9 @@ struct Softmax {
     }
 
     // The same without looking for the maximum: P = 2^(factor S - m) with the m that an earlier block left, which
-    // fp32's range holds. Where a lane's sum then exceeds kMostGrowth, the row's greatest P becomes 1 and m moves up by
-    // its logarithm; alpha is what l has been multiplied by and O must be, where `grows`. False if P overflowed: the
-    // tile is to be done again with find_maximum.
+    // fp32's range holds. Where a lane's sum then exceeds kMostGrowth, the row's greatest P becomes at most 1 and m
+    // moves up by its logarithm, rounded up; alpha is what l has been multiplied by and O must be, where `grows`. False
+    // if P overflowed: the tile is to be done again with find_maximum.
     template <int NT>
     __device__ __forceinline__ bool exponentiate_anchored(Fragments<MT, NT>& s, float factor) {
         constexpr float kMostGrowth = 256.0f, kMostJump = 0x1p126f;
@@ -143,8 +143,8 @@ struct Softmax {
                 each_of_row(s, n, half, [&](float& p) { highest = fmaxf(highest, p); });
                 highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 1));
                 highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 2));
-                const float shift = ptx::log2(highest);
-                alpha[n][half] = ptx::exp2(-shift);  // by what m moves, whatever log2's error
+                const float shift = ceilf(ptx::log2(highest));  // a whole number, by which m moves exactly
+                alpha[n][half] = ptx::exp2(-shift);
                 m[n][half] += shift;
                 l[n][half] *= alpha[n][half];
                 each_of_row(s, n, half, [&](float& p) { p *= alpha[n][half]; });

@@ -1,24 +1,25 @@
 // ticket_schedule.h: which blocks of queries a thread block of a persistent kernel works on where the lengths of
 // sequences lie in device memory, so that nobody knows ahead of time how much there is to do: each takes the next tile
-// that nobody has taken. Tiles go head by head, so that K and V of few heads are in the cache at a time, of a head from
-// the last to the first, which in a causal problem has least to do.
+// that nobody has taken. Tiles go head by head, so that K and V of few heads are in the cache at a time.
 #pragma once
 
-#include "cuda/kernels/parts/sequence.h"
-#include "cuda/kernels/parts/tile_schedule.h"
+#include "cuda/kernels/parts/sequence_order.h"
 
 namespace flashtile {
 
 template <KernelConfig config>
 struct TicketSchedule {
     const KernelParams& params;
+    SequenceOrder<config> order;
     unsigned tiles;
     unsigned ahead;  // drawn while the tile before it is worked on: the counter is far away
 
-    __device__ __forceinline__ explicit TicketSchedule(const KernelParams& p)
+    __device__ __forceinline__ TicketSchedule(const KernelParams& p, const SequenceOrder<config>& sequences)
         : params(p),
-          tiles(static_cast<unsigned>(tile_heads<config>(p) *
-                                      (config.packed ? unit(p.batch) : p.batch * query_blocks<config>(p)))),
+          order(sequences),
+          tiles(static_cast<unsigned>(tile_heads<config>(p) * (order.fits()    ? Index{order.tiles()}
+                                                               : config.packed ? unit(p.batch)
+                                                                               : p.batch * query_blocks<config>(p)))),
           ahead(draw()) {}
 
     __device__ __forceinline__ bool next(TileNumber& tile) {
@@ -43,6 +44,10 @@ private:
     // False where lengths that are not in order make nonsense of n.
     __device__ __forceinline__ bool find(unsigned n, TileNumber& tile) const {
         const unsigned heads = static_cast<unsigned>(tile_heads<config>(params));
+        if (order.fits()) {
+            tile = order.tile(n, heads);
+            return true;
+        }
         if constexpr (!config.packed) {
             const unsigned blocks = static_cast<unsigned>(query_blocks<config>(params));
             tile = {n / blocks, blocks - 1 - n % blocks};

@@ -1,0 +1,63 @@
+// sequence_order.h: where lengths lie in device memory, the order in which sequences are dealt out: the longest first,
+// so that what thread blocks still work on at the end is short. Each thread block finds it for itself, before it
+// begins.
+#pragma once
+
+#include "cuda/kernels/parts/tile_schedule.h"
+#include "cuda/kernels/ptx/shared_memory.h"
+#include "shared/kernel_layout.h"
+
+namespace flashtile {
+
+template <KernelConfig config>
+struct SequenceOrder {
+    unsigned table;  // shared address: of the n-th sequence, how many tiles of a head are before it, and its number
+    int batch;
+
+    // Sequences beyond what the table holds stay in the batch's order.
+    __device__ __forceinline__ bool fits() const { return batch <= kMostOrdered; }
+
+    // All threads; a barrier must follow.
+    __device__ __forceinline__ void find(const KernelParams& p) const {
+        const auto sequence = [&](int b) { return Sequence::make<config>(p, b, 0); };
+        const auto keys_of = [&](int b) { return sequence(b).seqlen_k; };
+        for (int b = static_cast<int>(threadIdx.x); b < batch; b += config.warps * 32) {
+            const int keys = keys_of(b);
+            unsigned rank = 0, before = 0;
+            for (int other = 0; other < batch; ++other) {
+                const Sequence its = sequence(other);
+                const bool first = its.seqlen_k > keys || (its.seqlen_k == keys && other < b);
+                rank += first ? 1 : 0;
+                before += first ? tiles_of(its) : 0;
+            }
+            ptx::store_shared(table + rank * 16, make_uint4(before, static_cast<unsigned>(b), 0, 0));
+            if (rank + 1 == static_cast<unsigned>(batch))
+                ptx::store_shared(table + batch * 16, make_uint4(before + tiles_of(sequence(b)), 0, 0, 0));
+        }
+    }
+
+    // Of a head, in all sequences.
+    __device__ __forceinline__ unsigned tiles() const { return at(batch).x; }
+
+    // Tile n of all heads' tiles, head by head in a sequence, of a head from the last to the first, which in a causal
+    // problem has least to do.
+    __device__ __forceinline__ TileNumber tile(unsigned n, unsigned heads) const {
+        const unsigned wanted = n / heads;
+        int own = 0, end = batch;
+        while (end - own > 1) {
+            const int middle = own + (end - own) / 2;
+            (at(middle).x <= wanted ? own : end) = middle;
+        }
+        const uint4 sequence = at(own);
+        const unsigned count = at(own + 1).x - sequence.x, within = n - sequence.x * heads;
+        return {sequence.y * heads + within / count, count - 1 - within % count};
+    }
+
+private:
+    __device__ __forceinline__ uint4 at(int n) const { return ptx::load_shared(table + n * 16); }
+    __device__ static __forceinline__ unsigned tiles_of(const Sequence& its) {
+        return static_cast<unsigned>((Index{its.seqlen_q} * config.group_rows + config.Br - 1) / config.Br);
+    }
+};
+
+}  // namespace flashtile
