@@ -301,7 +301,8 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
         const auto table = [&]() -> std::span<const Tile> {
             if (c.has_bias_or_mask()) {
                 if (c.dropout) return sm90::kForwardBiasOrMaskDropout;
-                if (c.bias == BiasElement::fp32 || (c.mask && c.scale_first)) return sm90::kForwardBiasAndMore;
+                const bool alone = c.softcap + c.alibi + c.mask + (c.bias != BiasElement::none) == 1;
+                if (c.bias == BiasElement::fp32 || !alone) return sm90::kForwardBiasAndMore;
                 return c.mask ? std::span<const Tile>(sm90::kForwardMask) : sm90::kForwardBias;
             }
             if (c.dropout) return sm90::kForwardDropout;

@@ -16,8 +16,8 @@ from gpu_bench.run import Run
 
 # In the order in which they are done: what is short, and wanted from every run, comes first. The passes are the grid's.
 WORK = {"host": costs.host, "memory": costs.memory, "window": slowdowns.window, "varlen": slowdowns.varlen,
-        "options": slowdowns.options, "gqa": speeds.gqa, "fp16": speeds.fp16, "head_dims": speeds.head_dims,
-        **dict.fromkeys(speeds.PASSES), "deterministic": slowdowns.deterministic, "dropout": slowdowns.dropout}
+        "options": slowdowns.options, "gqa": speeds.gqa, "few_queries": speeds.few_queries, "fp16": speeds.fp16,
+        "head_dims": speeds.head_dims, **dict.fromkeys(speeds.PASSES), "deterministic": slowdowns.deterministic, "dropout": slowdowns.dropout}
 
 
 def whole_numbers(text):

@@ -11,15 +11,16 @@ EVERY_KEY = -1  # of a window's side
 
 class Problem:
     """q, k, v, dout are (batch, seqlen, heads, head_dim), or, with the `lengths` of a packed batch, (tokens, heads,
-    head_dim)."""
+    head_dim). With `queries` q and dout have so many rows, and every query sees every key."""
 
     def __init__(self, gpu, dtype, head_dim, causal, seqlen, batch, heads, *, kv_heads=None, head_dim_v=None,
                  lengths=None, window=(EVERY_KEY, EVERY_KEY), dropout=0.0, softcap=0.0, alibi=False, bias=False,
-                 mask=False, seqused=False):
+                 mask=False, seqused=False, queries=None):
         self.gpu, self.dtype, self.causal, self.dropout = gpu, dtype, causal, dropout
         self.head_dim, self.head_dim_v = head_dim, head_dim_v or head_dim
         self.seqlen, self.batch, self.heads, self.kv_heads = seqlen, batch, heads, kv_heads or heads
         self.lengths, self.window, self.softcap = lengths, window, softcap
+        self.queries = queries or seqlen
         device = gpu.device
         generator = torch.Generator(device).manual_seed(seqlen + head_dim)
 
@@ -27,10 +28,11 @@ class Problem:
             return torch.randn(*shape, generator=generator, device=device).to(DTYPES[dtype])
 
         rows = (batch, seqlen) if lengths is None else (sum(lengths),)
-        self.q = normal(*rows, self.heads, self.head_dim)
+        rows_q = (batch, self.queries) if lengths is None else rows
+        self.q = normal(*rows_q, self.heads, self.head_dim)
         self.k = normal(*rows, self.kv_heads, self.head_dim)
         self.v = normal(*rows, self.kv_heads, self.head_dim_v)
-        self.dout = normal(*rows, self.heads, self.head_dim_v)
+        self.dout = normal(*rows_q, self.heads, self.head_dim_v)
         self.slopes = torch.logspace(-1, -8, heads, 2.0, device=device) if alibi else None
         self.bias = normal(1, heads, seqlen, seqlen) if bias else None
         self.mask = torch.rand(1, 1, seqlen, seqlen, generator=generator, device=device) < 0.9 if mask else None
@@ -41,7 +43,7 @@ class Problem:
             self.starts = torch.tensor([0, *lengths]).cumsum(0).to(device, torch.int32)
 
     def lse_shape(self):
-        return (self.batch, self.heads, self.seqlen) if self.lengths is None else (self.heads, sum(self.lengths))
+        return (self.batch, self.heads, self.queries) if self.lengths is None else (self.heads, sum(self.lengths))
 
     def head(self, x, b, h):
         """The rows of one sequence in one head of a tensor."""
@@ -56,7 +58,8 @@ class Problem:
         if self.window != (EVERY_KEY, EVERY_KEY):
             left, right = (self.seqlen if side == EVERY_KEY else side for side in self.window)
             return self.batch * sum(min(self.seqlen, i + right + 1) - max(0, i - left) for i in range(self.seqlen))
-        squares = sum(n * n for n in self.lengths) if self.lengths is not None else self.batch * self.seqlen**2
+        squares = sum(n * n for n in self.lengths) if self.lengths is not None else (
+            self.batch * self.queries * self.seqlen)
         return squares / 2 if self.causal else squares
 
     def visited_pairs(self, tile):
@@ -80,6 +83,8 @@ class Problem:
     def row(self):
         row = {"dtype": self.dtype, "head_dim": self.head_dim, "causal": self.causal, "seqlen": self.seqlen,
                "batch": self.batch, "heads": self.heads, "kv_heads": self.kv_heads}
+        if self.queries != self.seqlen:
+            row["queries"] = self.queries
         if self.head_dim_v != self.head_dim:
             row["head_dim_v"] = self.head_dim_v
         if self.lengths is not None:

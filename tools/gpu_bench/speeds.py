@@ -8,6 +8,9 @@ from gpu_bench.run import say
 PASSES = ("forward", "backward", "both")
 PEERS = ("torch_cudnn", "fa3")
 GQA = [(False, 4096), (False, 16384), (True, 4096), (True, 16384), (True, 32768)]
+# queries, heads, heads of k and v, head dimension, keys
+FEW_QUERIES = [(1, 32, 8, 128, 4096), (1, 64, 8, 128, 4096), (4, 64, 8, 128, 4096), (16, 32, 8, 128, 4096),
+               (1, 28, 4, 128, 4096), (1, 32, 8, 64, 4096), (1, 16, 2, 256, 4096)]
 HEAD_DIMS = [(96, 96), (192, 192), (192, 128)]
 
 
@@ -60,6 +63,32 @@ def gqa(run):
         if causal in run.arguments.causal:
             seqlen = run.gpu.size(length)
             run.point(name_of("gqa", 128, causal, seqlen), point, causal, seqlen)
+
+
+def few_queries(run):
+    """Decoding: few queries on many keys, which have to be read once a group of heads; beside the copy's speed."""
+    rows = run.extra.setdefault("few_queries", [])
+
+    def point(run, queries, heads, kv_heads, head_dim, seqlen):
+        a = run.arguments
+        what = f"few_queries {queries} of {heads}/{kv_heads} heads, d={head_dim} n={seqlen}"
+        problem = Problem(run.gpu, a.dtype, head_dim, False, seqlen, a.batch or 64, heads, kv_heads=kv_heads,
+                          queries=queries)
+        names = [n for n in ("flashtile", "torch_flash", *PEERS) if n in a.methods]
+        methods = run.right(problem, make_methods(run.library, problem, names, run.left_out, a.fa3, False))
+        measured = run.measure({m.name: m.forward for m in methods})
+        gigabytes = (problem.k.nbytes + problem.v.nbytes) / 1e9
+        for regime, times in measured.items():
+            for name, (seconds, _) in times.items():
+                speed = gigabytes / seconds
+                rows.append({"method": name, **problem.row(), "regime": regime, "ms": seconds * 1e3,
+                             "gbytes_per_s": speed,
+                             "copy_share": speed / run.ceilings["copy_gbytes_per_s"][regime]})
+        line = ", ".join(f"{name} {gigabytes / s:.0f}" for name, (s, _) in measured["sustained"].items())
+        print(f"{what}: {line} GB/s of K and V sustained", flush=True)
+
+    for shape in FEW_QUERIES:
+        run.point(f"few_queries {shape}", point, *shape)
 
 
 def paper_points(run, work, head_dims, dtype):

@@ -119,10 +119,10 @@ struct Softmax {
     // The same without looking for the maximum: P = 2^(factor S - m) with the m that an earlier block left, which
     // fp32's range holds. Where a lane's sum then exceeds kMostGrowth, the row's greatest P becomes at most 1 and m
     // moves up by its logarithm, rounded up; alpha is what l has been multiplied by and O must be, where `grows`. False
-    // if P overflowed: the tile is to be done again with find_maximum.
+    // if it jumped too far: the tile is to be done again with find_maximum.
     template <int NT>
     __device__ __forceinline__ bool exponentiate_anchored(Fragments<MT, NT>& s, float factor) {
-        constexpr float kMostGrowth = 256.0f, kMostJump = 0x1p126f;
+        constexpr float kMostGrowth = 256.0f, kMostJump = 0x1p24f;  // beyond, roundoff of S - m would show in LSE
         bool sound = true, lane_grows = false;
 #pragma unroll
         for (int n = 0; n < MT; ++n)
