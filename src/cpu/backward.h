@@ -228,12 +228,12 @@ inline void finish_queries(const Problem& p, const Head& head, const cpu::Backwa
                     end - i < kPanel ? end - i : kPanel);
 }
 
-template <class Math>
+// Br: queries of a block, a multiple of kBackwardQueries.
+template <class Math, int64_t Br>
 class BackwardKeys {
     using Scalar = typename Math::Scalar;
     using Tile = GradientTile<Math>;
     static constexpr int64_t Bc = kBackwardKeys;
-    static constexpr int64_t Br = kBackwardQueries;
     static constexpr int64_t kPanels = Br / kPanel;
     // Rows of P^T and dS^T over the block's queries are padded past a power of two, so that a column of them spreads
     // over the cache's sets. Where these are in pairs, fp32 has room for one panel.

@@ -148,6 +148,7 @@ template <int R, class Math, int kChain, class Init, class Done>
 constexpr int64_t kForwardKeys = 128;
 constexpr int64_t kBackwardKeys = 128;
 constexpr int64_t kBackwardQueries = 128;
+constexpr int64_t kManyBackwardQueries = 256;  // on tiles, of longer sequences: see tile_choice.h
 
 // All rows: init(r, v) gives where row r, vector v starts from; done(r, c0, c1) takes the finished row. Each row's sums
 // run over s in order whatever tile it falls in, so a row's bits do not depend on its neighbours. between() runs after
