@@ -18,13 +18,14 @@ class Forward {
     using Scalar = typename Math::Scalar;
     static constexpr bool kTiles = Math::kTiles;
     static constexpr int64_t Bc = kForwardKeys;
+    static constexpr int64_t kRow = Math::kParts * kPanel;  // scalars from row to row of Q^T and of P^T in pairs
     static constexpr int64_t kLinesAStep = 16;  // of rows of Q and O: all of a panel's while it meets one block of keys
 
     // m, l and O of one panel, and its Q^T.
     struct Panel {
         int64_t i0;
         int64_t count;
-        Scalar* q;  // Q^T [d / kPack][kPanel]
+        Scalar* q;  // Q^T [d / kPack][kRow]
         float* o;   // O^T [dv][kPanel], not yet divided by l
         float* m;   // running maximum, in Head::softmax_unit
         float* l;   // running sum of e^(s - m)
@@ -118,8 +119,8 @@ private:
     void lay_out() {
         const int64_t widest = greater(greater(d_, dv_), Bc);
         s_ = arena_.take<float>((Bc + kLanes) * kPanel);
-        if constexpr (Math::kPack > 1) p_ = arena_.take<Scalar>(Bc / Math::kPack * kPanel);
-        if constexpr (kTiles) p_before_ = arena_.take<Scalar>(Bc / Math::kPack * kPanel);
+        if constexpr (Math::kPack > 1) p_ = arena_.take<Scalar>(Bc / Math::kPack * kRow);
+        if constexpr (kTiles) p_before_ = arena_.take<Scalar>(Bc / Math::kPack * kRow);
         tile_ = arena_.take<float>((widest + kLanes) * kPanel);
         rows_ = arena_.take<float>(kLanes * round_up(widest, kLanes));
         visible_ = arena_.take<uint8_t>(Bc);
@@ -129,7 +130,7 @@ private:
         Panel panel{};
         panel.i0 = i0;
         panel.count = count;
-        panel.q = arena_.take<Scalar>(words_of<Math>(d_) * kPanel);
+        panel.q = arena_.take<Scalar>(words_of<Math>(d_) * kRow);
         panel.o = arena_.take<float>(rows_of_o() * kPanel);
         panel.m = arena_.take<float>(kPanel);
         panel.l = arena_.take<float>(kPanel);
@@ -165,8 +166,8 @@ private:
         const auto block_end = [&](int64_t j) { return lesser(j0 + ((j - j0) / Bc + 1) * Bc, to); };
         const float factor = head_.softmax_factor();
         constexpr int64_t kOften = kNarrow ? 2 : 1;
-        const int64_t o_steps = kOften * ((dv_ + kPanel - 1) / kPanel) * (Bc / Math::kStep);
-        const int64_t s_steps = kOften * steps_of<Math>(d_) * (Bc / kPanel);
+        const int64_t o_steps = kOften * products_of(Math::kSums) * ((dv_ + kPanel - 1) / kPanel) * (Bc / Math::kStep);
+        const int64_t s_steps = kOften * products_of(Math::kScores) * steps_of<Math>(d_) * (Bc / kPanel);
         typename Math::Softmax exponentials;
         Vec block_max[2];
         scores<kNarrow>(panel, from, block_end(from), block_max, exponentials);
@@ -216,7 +217,7 @@ private:
                     most[half] = max(load(s_ + j * kPanel + half * kLanes), most[half]);
         };
         int64_t seen = 0;
-        tile_product<false, kNarrow>(
+        tile_product<Math::kScores, false, kNarrow>(
             k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from, steps_of<Math>(d_), s_, kPanel,
             [&] { other.step(); }, [&](int64_t end) { other.pass(end); },
             [&](int64_t first) {
@@ -232,8 +233,8 @@ private:
     // O^T += V^T P^T
     template <bool kNarrow, class Softmax>
     void add_products(Panel& panel, int64_t from, int64_t to, const Scalar* p, Softmax& other) requires(kTiles) {
-        tile_product<true, kNarrow>(blocks_.v(from).data, Math::column_tiles(dv_), p, kPanel, dv_,
-                                    steps_of<Math>(to - from), panel.o, kPanel, [&] { other.step(); });
+        tile_product<Math::kSums, true, kNarrow>(blocks_.v(from).data, Math::column_tiles(dv_), p, kPanel, dv_,
+                                                 steps_of<Math>(to - from), panel.o, kPanel, [&] { other.step(); });
     }
 
     void rescale(Panel& panel, const Vec (&alpha)[2]) {
@@ -346,7 +347,7 @@ private:
                         store(s_ + j * kPanel + half * kLanes, p);
                     } else {
                         const Vec next = probability(j + 1, half);
-                        Math::store_pair(p_ + j / 2 * kPanel + half * kLanes, p, next);
+                        Math::store_pair(p_ + j / 2 * kRow + half * kLanes, p, next);
                         if (head_.drops) {
                             store(s_ + j * kPanel + half * kLanes, p);
                             store(s_ + (j + 1) * kPanel + half * kLanes, next);
@@ -362,8 +363,8 @@ private:
         if constexpr (kTiles) {
             // what is missing to a whole step
             const int64_t whole = round_up(keys, Math::kPack);
-            memset(p_ + whole / Math::kPack * kPanel, 0,
-                   static_cast<size_t>((round_up(keys, Math::kStep) - whole) / Math::kPack * kPanel) * sizeof(Scalar));
+            memset(p_ + whole / Math::kPack * kRow, 0,
+                   static_cast<size_t>((round_up(keys, Math::kStep) - whole) / Math::kPack * kRow) * sizeof(Scalar));
         }
         if (head_.drops) drop(tile);
         for (int half = 0; half < 2; ++half) {
@@ -386,7 +387,7 @@ private:
                     store(s_ + j * kPanel + half * kLanes, kept(j, half));
                 } else {
                     const Vec even = kept(j, half);
-                    Math::store_pair(p_ + j / 2 * kPanel + half * kLanes, even, kept(j + 1, half));
+                    Math::store_pair(p_ + j / 2 * kRow + half * kLanes, even, kept(j + 1, half));
                 }
             }
     }
@@ -394,7 +395,8 @@ private:
     // O^T = alpha O^T + V^T P^T
     void accumulate(Panel& panel, int64_t keys, const Operand2d<Math>& v, const Vec (&alpha)[2]) requires(kTiles) {
         rescale(panel, alpha);
-        tile_product<true>(v.data, Math::column_tiles(dv_), p_, kPanel, dv_, steps_of<Math>(keys), panel.o, kPanel);
+        tile_product<Math::kSums, true>(v.data, Math::column_tiles(dv_), p_, kPanel, dv_, steps_of<Math>(keys), panel.o,
+                                        kPanel);
     }
 
     // The same, with alpha in the loads of O.

@@ -27,8 +27,9 @@ struct Fp32Math {
     using Scalar = float;
     using Operand = Vec;
     static constexpr bool kTiles = false;
-    static constexpr int kPack = 1;  // elements of the reduction in one Scalar
-    static constexpr int kStep = 1;  // and in one step: operands are padded with zeros to whole steps
+    static constexpr int kPack = 1;   // elements of the reduction in one Scalar
+    static constexpr int kStep = 1;   // and in one step: operands are padded with zeros to whole steps
+    static constexpr int kParts = 1;  // Scalars that hold one word of operands
 
     static Operand load_panel(const Scalar* b) { return load(b); }
     static Operand spread(const Scalar* a) { return broadcast(*a); }
@@ -40,6 +41,10 @@ struct Fp32Math {
 struct Bf16Pairs {
     using Scalar = uint32_t;  // two bf16, the first of them in the low half
     static constexpr int kPack = 2;
+    static constexpr int kParts = 1;
+
+    // Words of an operand; `low`: where those of the low parts go, if they have such.
+    static void store_words(Scalar* dst, int64_t /*low*/, IntVec words) { memcpy(dst, &words, sizeof words); }
 
     // dst[col] = the pair (even[col], odd[col]); a null row reads as zero.
     static void interleave(const uint16_t* even, const uint16_t* odd, int64_t cols, Scalar* dst) {

@@ -11,13 +11,14 @@ inline namespace FLASHTILE_TARGET {
 struct TileChoice {
     int64_t widest;       // head dimension that the row is for
     int64_t fewest_keys;  // where tiles begin to win: fewer are padded to more than avx512 has to do
+    int64_t fewest_fp16;  // likewise in fp16, which takes them three or four products (guessed)
     bool narrow;          // exponentials after every second product, not fourth; K and V by tileloadd, not tileloaddt1
 };
 
 // One core, forward, time over avx512's: d64 8 keys 1.22, 16 keys 0.90; d128 8 keys 1.01, 16 keys 0.70.
 // narrow, time over the other way's: d64 exponentials 1.03, 0.88, 0.91 and loads 0.96, 0.94, 0.97 (n 512, 2048, 8192);
 // d128 exponentials 0.97, 1.02, 1.08 and loads 1.11, 1.13, 1.22.
-constexpr TileChoice kTileChoices[] = {{64, 16, true}, {INT64_MAX, 9, false}};
+constexpr TileChoice kTileChoices[] = {{64, 16, 32, true}, {INT64_MAX, 9, 32, false}};
 
 inline const TileChoice& tile_choice(int64_t d, int64_t dv) {
     const TileChoice* row = kTileChoices;
@@ -28,7 +29,8 @@ inline const TileChoice& tile_choice(int64_t d, int64_t dv) {
 // Whether a problem runs on tiles. `batch_invariant` takes no size into account, since a row's bits may then not depend
 // on it.
 inline bool tiles_win(const Problem& p) {
-    return p.batch_invariant || p.seqlen_k >= tile_choice(p.head_dim, p.head_dim_v).fewest_keys;
+    const TileChoice& row = tile_choice(p.head_dim, p.head_dim_v);
+    return p.batch_invariant || p.seqlen_k >= (p.dtype == DType::fp16 ? row.fewest_fp16 : row.fewest_keys);
 }
 
 // Whether a block of the backward takes 256 queries instead of 128; no bit depends on it. One core, time over 128's: n

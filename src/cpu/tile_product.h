@@ -2,6 +2,9 @@
 // adds to it over 32 elements of the reduction. S^T = K Q^T reads K's rows as they were copied and Q^T in pairs; O^T =
 // V^T P^T reads V^T in tiles, packed once a block, and P^T in pairs. Both write the same transposed tiles as product.h
 // does.
+//
+// The unit knows bf16 alone, and an fp16 is the sum of two bf16: SplitTileMath keeps both parts of every operand, each
+// tile of low parts beside that of high ones, and adds the products of parts into one tile of C.
 #pragma once
 
 #include "cpu/head.h"
@@ -12,49 +15,111 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
-// Where the tiles of an A operand lie: words from row to row of a tile, from one 16 rows to the next, and from one step
-// of the reduction to the next.
+// Where the tiles of an A operand lie: words from row to row of a tile, from one 16 rows to the next, from one step of
+// the reduction to the next, and from a tile to that of its low parts.
 struct TileLayout {
-    int64_t row, group, step;
+    int64_t row, group, step, low;
 };
 
+// Products of parts: that of the low ones is needed where a sum must be as good as fp32's, not for O, which is rounded
+// to fp16.
+enum class Parts { high, no_low_by_low, all };
+constexpr int64_t products_of(Parts parts) {
+    return parts == Parts::high ? 1 : (parts == Parts::all ? 4 : 3);
+}
+
+template <class Math>
 class TileSoftmax;
 
-struct TileMath : Bf16Pairs {
-    using Softmax = TileSoftmax;
+template <int kPartsOfAnElement>
+struct TileArithmetic : Bf16Pairs {
+    using Softmax = TileSoftmax<TileArithmetic>;
     using Session = TileSession;
     static constexpr bool kTiles = true;
     static constexpr int kStep = 32;
+    static constexpr int kParts = kPartsOfAnElement;
+    static constexpr Parts kScores = kParts == 1 ? Parts::high : Parts::all;
+    static constexpr Parts kSums = kParts == 1 ? Parts::high : Parts::no_low_by_low;
     static constexpr int64_t kPartner = kLanes;  // any order serves a sum over queries, and this needs no shuffle
     static constexpr int64_t kTileWords = kTileRows * kLanes;
 
     static bool narrow(int64_t d, int64_t dv) { return tile_choice(d, dv).narrow; }
 
-    // Words of a step of V^T: a tile for each 16 columns.
-    static int64_t tile_step(int64_t cols) { return round_up(cols, kTileRows) * kLanes; }
+    // Words of a step of V^T: a tile, or one of each part, for each 16 columns.
+    static int64_t tile_step(int64_t cols) { return round_up(cols, kTileRows) * kParts * kLanes; }
 
     // Rows `row_words` apart, as of K; columns as pack_tiles leaves them, as of V^T.
-    static TileLayout row_tiles(int64_t row_words) { return {row_words, kTileRows * row_words, kLanes}; }
-    static TileLayout column_tiles(int64_t cols) { return {kLanes, kTileWords, tile_step(cols)}; }
+    static TileLayout row_tiles(int64_t row_words) {
+        return {row_words, kTileRows * row_words, kParts * kLanes, kLanes};
+    }
+    static TileLayout column_tiles(int64_t cols) { return {kLanes, kParts * kTileWords, tile_step(cols), kTileWords}; }
 
-    // dst[lane] = the pair (even[lane], odd[lane]), rounded to bf16; halves go up. For probabilities: a NaN of any
-    // other bits than arithmetic gives may be lost, but its row's l is NaN too.
+    // dst = the pairs `words` of the operand's type: bf16 as they are, fp16 in parts, the low ones at dst + low.
+    static void store_words(Scalar* dst, int64_t low, IntVec words) {
+        if constexpr (kParts == 1) {
+            Bf16Pairs::store_words(dst, low, words);
+        } else {
+            const auto halves = [](IntVec x) {
+                return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(x)));
+            };
+            const Vec even = halves(words), odd = halves(words >> 16);
+            const IntVec high_even = high_part(even), high_odd = high_part(odd);
+            // what is left has few enough bits
+            const auto low_even = reinterpret_cast<IntVec>(even - reinterpret_cast<Vec>(high_even)),
+                       low_odd = reinterpret_cast<IntVec>(odd - reinterpret_cast<Vec>(high_odd));
+            Bf16Pairs::store_words(dst, 0, merge(high_even, high_odd));
+            Bf16Pairs::store_words(dst + low, 0, merge(low_even, low_odd));
+        }
+    }
+
+    // A row of fp16 in parts, 16 words of high ones before their low ones, with zeros to a whole step.
+    static void split_row(const uint16_t* row, int64_t cols, Scalar* dst) {
+        for (int64_t c = 0; c < cols; c += kStep, dst += kParts * kLanes) {
+            const auto present = static_cast<__mmask32>(cols - c >= kStep ? ~0u : (1u << (cols - c)) - 1);
+            store_words(dst, kLanes, reinterpret_cast<IntVec>(_mm512_maskz_loadu_epi16(present, row + c)));
+        }
+    }
+
+    // dst[lane] = the pair (even[lane], odd[lane]), rounded to bf16, and the pair of what that left out kPanel on.
     static void store_pair(Scalar* dst, Vec even, Vec odd) {
+        store_rounded(dst, even, odd);
+        if constexpr (kParts == 2) store_rounded(dst + kPanel, even - rounded(even), odd - rounded(odd));
+    }
+    static void store_row(Scalar* dst, Vec a, Vec b) { store_pair(dst, a, b); }
+
+private:
+    // An x that is not 0 gets parts that are not 0 and of its sign, so that infinity times x, and x times infinity, is
+    // infinity in every product of parts that is not finite. Infinity itself is the largest bf16 and infinity.
+    static IntVec high_part(Vec x) {
+        return (reinterpret_cast<IntVec>(x) + (x != 0.0f)) & static_cast<int32_t>(0xFFFF0000u);
+    }
+    static IntVec merge(IntVec even, IntVec odd) {
+        return reinterpret_cast<IntVec>(_mm512_mask_blend_epi16(
+            0xAAAAAAAAu, _mm512_srli_epi32(reinterpret_cast<__m512i>(even), 16), reinterpret_cast<__m512i>(odd)));
+    }
+
+    static Vec rounded(Vec x) {
+        return reinterpret_cast<Vec>((reinterpret_cast<IntVec>(x) + 0x8000) & static_cast<int32_t>(0xFFFF0000u));
+    }
+    // Halves go up. For probabilities: a NaN of any other bits than arithmetic gives may be lost, but its row's l is
+    // NaN too.
+    static void store_rounded(Scalar* dst, Vec even, Vec odd) {
         const __m512i half = _mm512_set1_epi32(0x8000);
         const __m512i upper_bytes = _mm512_set4_epi32(0x0F0E0F0E, 0x0B0A0B0A, 0x07060706, 0x03020302);
         const __m512i low = _mm512_add_epi32(reinterpret_cast<__m512i>(even), half);
         const __m512i high = _mm512_add_epi32(reinterpret_cast<__m512i>(odd), half);
         _mm512_storeu_si512(dst, _mm512_mask_shuffle_epi8(high, 0x3333333333333333u, low, upper_bytes));
     }
-    static void store_row(Scalar* dst, Vec a, Vec b) { store_pair(dst, a, b); }
 };
+using TileMath = TileArithmetic<1>;
+using SplitTileMath = TileArithmetic<2>;
 
 // One step of V^T's tiles: row(n) is key n of 32, or null for zeros; columns past `cols` read as zero too.
-template <class RowOf>
+template <class Math, class RowOf>
 inline void pack_tiles(RowOf row, int64_t cols, uint32_t* buffer) {
-    const uint16_t* rows[TileMath::kStep];
-    for (int n = 0; n < TileMath::kStep; ++n) rows[n] = row(n);
-    for (int64_t c0 = 0; c0 < cols; c0 += kTileRows, buffer += TileMath::kTileWords) {
+    const uint16_t* rows[Math::kStep];
+    for (int n = 0; n < Math::kStep; ++n) rows[n] = row(n);
+    for (int64_t c0 = 0; c0 < cols; c0 += kTileRows, buffer += Math::kParts * Math::kTileWords) {
         const auto present = static_cast<__mmask16>(cols - c0 >= kTileRows ? 0xFFFF : (1 << (cols - c0)) - 1);
         const auto sixteen = [&](int n) {
             if (rows[n] == nullptr) return _mm512_setzero_si512();
@@ -66,15 +131,17 @@ inline void pack_tiles(RowOf row, int64_t cols, uint32_t* buffer) {
             tile[n] = reinterpret_cast<Vec>(_mm512_or_si512(sixteen(2 * n), _mm512_slli_epi32(sixteen(2 * n + 1), 16)));
         transpose(tile);
         FLASHTILE_UNROLL
-        for (int n = 0; n < kLanes; ++n) store(reinterpret_cast<float*>(buffer + n * kLanes), tile[n]);
+        for (int n = 0; n < kLanes; ++n)
+            Math::store_words(buffer + n * kLanes, Math::kTileWords, reinterpret_cast<IntVec>(tile[n]));
     }
 }
 
 // One or two tiles of C, one below the other, by the two of a panel's width. `kNarrow`: see tile_choice.h.
-template <int kGroups, bool kAdd, bool kNarrow, class Along, class BeforeStore>
+template <Parts kParts, int kGroups, bool kAdd, bool kNarrow, class Along, class BeforeStore>
 inline void tile_block(const uint32_t* a, const TileLayout& layout, const uint32_t* b, int64_t b_step, int64_t steps,
                        float* c, int64_t c_step, Along along, BeforeStore before_store) {
-    const int64_t a_row = layout.row * 4, b_row = b_step * 4, c_row = c_step * 4;
+    constexpr int64_t kRowsOfB = kParts == Parts::high ? 1 : 2;
+    const int64_t a_row = layout.row * 4, b_row = kRowsOfB * b_step * 4, c_row = c_step * 4;
     const auto load_a = [&]<int T>(const uint32_t* from) __attribute__((always_inline)) {
         if constexpr (kNarrow)
             tile_load<T>(from, a_row);
@@ -97,19 +164,32 @@ inline void tile_block(const uint32_t* a, const TileLayout& layout, const uint32
             tile_zero<3>();
         }
     }
-    for (int64_t s = 0; s < steps; ++s, a += layout.step, b += kTileRows * b_step) {
-        load_a.template operator()<4>(a);
-        tile_load<6>(b, b_row);
+    // With what it does not load as the product before it left it.
+    const auto multiply = [&]<bool kLoadA, bool kLoadB>(const uint32_t* x, const uint32_t* y)
+        __attribute__((always_inline)) {
+        if constexpr (kLoadA) load_a.template operator()<4>(x);
+        if constexpr (kLoadB) tile_load<6>(y, b_row);
         tile_multiply_add<0, 4, 6>();
-        tile_load<7>(b + kLanes, b_row);
+        if constexpr (kLoadB) tile_load<7>(y + kLanes, b_row);
         tile_multiply_add<1, 4, 7>();
         if constexpr (kGroups == 2) {
             if constexpr (kNarrow) along();
-            load_a.template operator()<5>(a + layout.group);
+            if constexpr (kLoadA) load_a.template operator()<5>(x + layout.group);
             tile_multiply_add<2, 5, 6>();
             tile_multiply_add<3, 5, 7>();
         }
         along();
+    };
+    for (int64_t s = 0; s < steps; ++s, a += layout.step, b += kTileRows * kRowsOfB * b_step) {
+        if constexpr (kParts == Parts::high) {
+            multiply.template operator()<true, true>(a, b);
+        } else {
+            const uint32_t *const a_low = a + layout.low, *const b_low = b + b_step;
+            if constexpr (kParts == Parts::all) multiply.template operator()<true, true>(a_low, b_low);
+            multiply.template operator()<kParts != Parts::all, true>(a_low, b);
+            multiply.template operator()<true, false>(a, b);
+            multiply.template operator()<false, true>(a, b_low);
+        }
     }
     before_store();
     tile_store<0>(c, c_row);
@@ -120,10 +200,11 @@ inline void tile_block(const uint32_t* a, const TileLayout& layout, const uint32
     }
 }
 
-// C = A B, or C += A B, where B and C are kPanel wide, rows of B are b_step words apart, and `rows` rows of C, in
-// memory a multiple of 16, c_step floats. Other work is called in between: along() once or, if narrow, twice in each
-// step of a reduction; before_store(end), where whole tiles end, and after_store(first) around stores.
-template <bool kAdd, bool kNarrow = false, class Along = Nothing, class BeforeStore = Nothing,
+// C = A B, or C += A B, where B and C are kPanel wide, rows of B are b_step words apart, low parts after high ones, and
+// `rows` rows of C, in memory a multiple of 16, c_step floats. Other work is called in between: along() once or, if
+// narrow, twice in each of a step's products of parts; before_store(end), where whole tiles end, and after_store(first)
+// around stores.
+template <Parts kParts, bool kAdd, bool kNarrow = false, class Along = Nothing, class BeforeStore = Nothing,
           class AfterStore = Nothing>
 inline void tile_product(const uint32_t* a, const TileLayout& layout, const uint32_t* b, int64_t b_step, int64_t rows,
                          int64_t steps, float* c, int64_t c_step, Along along = {}, BeforeStore before_store = {},
@@ -132,9 +213,9 @@ inline void tile_product(const uint32_t* a, const TileLayout& layout, const uint
         r1 = r0 + 2 * kTileRows < rows ? r0 + 2 * kTileRows : rows;
         const auto store_rows = [&] { before_store(round_up(r1, kTileRows)); };
         if (r1 - r0 > kTileRows)
-            tile_block<2, kAdd, kNarrow>(a, layout, b, b_step, steps, c, c_step, along, store_rows);
+            tile_block<kParts, 2, kAdd, kNarrow>(a, layout, b, b_step, steps, c, c_step, along, store_rows);
         else
-            tile_block<1, kAdd, kNarrow>(a, layout, b, b_step, steps, c, c_step, along, store_rows);
+            tile_block<kParts, 1, kAdd, kNarrow>(a, layout, b, b_step, steps, c, c_step, along, store_rows);
         after_store(r0);
     }
 }

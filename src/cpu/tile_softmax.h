@@ -7,6 +7,7 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
+template <class Math>
 class TileSoftmax {
 public:
     // `keys` rows of S^T, a multiple of kUnit, become P = 2^(factor * s - m) in pairs at `p`. `steps`: about how often
@@ -45,13 +46,15 @@ public:
     static constexpr int64_t kUnit = 8;  // keys, of one vector of queries
 
 private:
+    static constexpr int64_t kRow = Math::kParts * kPanel;  // words from one pair of keys to the next
+
     // l is a sum of up to millions of terms that may all be alike and then round the same way: eight at a time, and
     // these with what each addition leaves out (Fast2Sum).
     [[gnu::always_inline]] void unit() {
         const int64_t j = next_ / 2 * kUnit;
         const int half = next_ % 2;
         const float* s = s_ + j * kPanel + half * kLanes;
-        uint32_t* p = p_ + j / 2 * kPanel + half * kLanes;
+        uint32_t* p = p_ + j / 2 * kRow + half * kLanes;
         const Vec m = m_[half];
         Vec l{};
         FLASHTILE_UNROLL
@@ -60,7 +63,7 @@ private:
             const Vec odd = exp2(load(s + (n + 1) * kPanel) * factor_ - m);
             l += even;
             l += odd;
-            TileMath::store_pair(p + n / 2 * kPanel, even, odd);
+            Math::store_pair(p + n / 2 * kRow, even, odd);
         }
         const Vec before = sum_[half];
         sum_[half] = before + l;
