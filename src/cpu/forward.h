@@ -130,7 +130,7 @@ private:
         Panel panel{};
         panel.i0 = i0;
         panel.count = count;
-        panel.q = arena_.take<Scalar>(words_of<Math>(d_) * kRow);
+        panel.q = arena_.take<Scalar>(packed_panel_size<Math>(d_));
         panel.o = arena_.take<float>(rows_of_o() * kPanel);
         panel.m = arena_.take<float>(kPanel);
         panel.l = arena_.take<float>(kPanel);

@@ -94,6 +94,12 @@ inline int64_t words_of(int64_t cols) {
     return steps_of<Math>(cols) * (Math::kStep / Math::kPack);
 }
 
+// Scalars of a panel packed for a product over its columns.
+template <class Math>
+inline int64_t packed_panel_size(int64_t cols) {
+    return words_of<Math>(cols) * Math::kParts * kPanel;
+}
+
 // Scalars from one copied row to the next: a little more than the row, so that a column of a block spreads over the
 // sets of a cache. Rows further apart than two of these are copied even where their type needs no change: the rows of
 // one head among many often lie a power of two apart, and a column of them would fight over one set.
@@ -163,7 +169,7 @@ inline void copy_columns(const Rows& x, int64_t first, int64_t end, int64_t cols
             if constexpr (Math::kTiles)
                 pack_tiles<Math>([&](int64_t n) { return source(r + n); }, cols, to);
             else
-                Math::interleave(source(r), source(r + 1), cols, to);
+                interleave<Math>(source(r), source(r + 1), cols, to, 0);
         }
     }
 }

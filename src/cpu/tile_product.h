@@ -54,21 +54,19 @@ struct TileArithmetic : Bf16Pairs {
     }
     static TileLayout column_tiles(int64_t cols) { return {kLanes, kParts * kTileWords, tile_step(cols), kTileWords}; }
 
-    // dst = the pairs `words` of the operand's type: bf16 as they are, fp16 in parts, the low ones at dst + low.
-    static void store_words(Scalar* dst, int64_t low, IntVec words) {
+    // dst = pairs of the operand's type: bf16 as they are; fp16 in parts, the low ones at dst + low, which have few
+    // enough bits to be exact.
+    static void store_words(Scalar* dst, int64_t low, IntVec pairs) {
         if constexpr (kParts == 1) {
-            Bf16Pairs::store_words(dst, low, words);
+            Bf16Pairs::store_words(dst, low, pairs);
         } else {
             const auto halves = [](IntVec x) {
                 return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(x)));
             };
-            const Vec even = halves(words), odd = halves(words >> 16);
-            const IntVec high_even = high_part(even), high_odd = high_part(odd);
-            // what is left has few enough bits
-            const auto low_even = reinterpret_cast<IntVec>(even - reinterpret_cast<Vec>(high_even)),
-                       low_odd = reinterpret_cast<IntVec>(odd - reinterpret_cast<Vec>(high_odd));
-            Bf16Pairs::store_words(dst, 0, merge(high_even, high_odd));
-            Bf16Pairs::store_words(dst + low, 0, merge(low_even, low_odd));
+            const Vec even = halves(pairs), odd = halves(pairs >> 16);
+            const auto left = [](Vec x) { return reinterpret_cast<IntVec>(x - reinterpret_cast<Vec>(high_part(x))); };
+            Bf16Pairs::store_words(dst, 0, merge(high_part(even), high_part(odd)));
+            Bf16Pairs::store_words(dst + low, 0, merge(left(even), left(odd)));
         }
     }
 
@@ -80,35 +78,31 @@ struct TileArithmetic : Bf16Pairs {
         }
     }
 
-    // dst[lane] = the pair (even[lane], odd[lane]), rounded to bf16, and the pair of what that left out kPanel on.
-    static void store_pair(Scalar* dst, Vec even, Vec odd) {
-        store_rounded(dst, even, odd);
-        if constexpr (kParts == 2) store_rounded(dst + kPanel, even - rounded(even), odd - rounded(odd));
+    // dst[lane] = the pair (even[lane], odd[lane]), rounded to bf16, and what that left out at dst + low. Halves go up.
+    // For probabilities: a NaN of any other bits than arithmetic gives may be lost, but its row's l is NaN too.
+    static void store_rounded(Scalar* dst, int64_t low, Vec even, Vec odd) {
+        const auto up = [](Vec x) { return reinterpret_cast<IntVec>(x) + 0x8000; };
+        Bf16Pairs::store_words(dst, 0, merge(up(even), up(odd)));
+        if constexpr (kParts == 2) {
+            const auto left = [&](Vec x) { return x - reinterpret_cast<Vec>(up(x) & kHighHalf); };
+            Bf16Pairs::store_words(dst + low, 0, merge(up(left(even)), up(left(odd))));
+        }
     }
-    static void store_row(Scalar* dst, Vec a, Vec b) { store_pair(dst, a, b); }
+    static void store_pair(Scalar* dst, Vec even, Vec odd) { store_rounded(dst, kPanel, even, odd); }
+    static void store_row(Scalar* dst, Vec a, Vec b) { store_rounded(dst, kLanes, a, b); }
 
 private:
+    static constexpr auto kHighHalf = static_cast<int32_t>(0xFFFF0000u);
+
     // An x that is not 0 gets parts that are not 0 and of its sign, so that infinity times x, and x times infinity, is
     // infinity in every product of parts that is not finite. Infinity itself is the largest bf16 and infinity.
-    static IntVec high_part(Vec x) {
-        return (reinterpret_cast<IntVec>(x) + (x != 0.0f)) & static_cast<int32_t>(0xFFFF0000u);
-    }
-    static IntVec merge(IntVec even, IntVec odd) {
-        return reinterpret_cast<IntVec>(_mm512_mask_blend_epi16(
-            0xAAAAAAAAu, _mm512_srli_epi32(reinterpret_cast<__m512i>(even), 16), reinterpret_cast<__m512i>(odd)));
-    }
+    static IntVec high_part(Vec x) { return (reinterpret_cast<IntVec>(x) + (x != 0.0f)) & kHighHalf; }
 
-    static Vec rounded(Vec x) {
-        return reinterpret_cast<Vec>((reinterpret_cast<IntVec>(x) + 0x8000) & static_cast<int32_t>(0xFFFF0000u));
-    }
-    // Halves go up. For probabilities: a NaN of any other bits than arithmetic gives may be lost, but its row's l is
-    // NaN too.
-    static void store_rounded(Scalar* dst, Vec even, Vec odd) {
-        const __m512i half = _mm512_set1_epi32(0x8000);
+    // The pairs of upper halves.
+    static IntVec merge(IntVec even, IntVec odd) {
         const __m512i upper_bytes = _mm512_set4_epi32(0x0F0E0F0E, 0x0B0A0B0A, 0x07060706, 0x03020302);
-        const __m512i low = _mm512_add_epi32(reinterpret_cast<__m512i>(even), half);
-        const __m512i high = _mm512_add_epi32(reinterpret_cast<__m512i>(odd), half);
-        _mm512_storeu_si512(dst, _mm512_mask_shuffle_epi8(high, 0x3333333333333333u, low, upper_bytes));
+        return reinterpret_cast<IntVec>(_mm512_mask_shuffle_epi8(reinterpret_cast<__m512i>(odd), 0x3333333333333333u,
+                                                                 reinterpret_cast<__m512i>(even), upper_bytes));
     }
 };
 using TileMath = TileArithmetic<1>;

@@ -18,33 +18,27 @@ inline auto with_vectors([[maybe_unused]] DType dtype, F f) {
     return f(Fp32Math{});
 }
 
-// Which arithmetic a problem gets: tiles where this unit has them, in fp16 for the forward alone.
+// Which arithmetic a problem gets: tiles where this unit has them.
 template <class F>
 inline auto with_math(const Problem& p, F f) {
 #if defined(__AMX_BF16__)
     if (p.dtype == DType::bf16 && tiles_win(p)) return f(TileMath{});
+    if (p.dtype == DType::fp16 && tiles_win(p)) return f(SplitTileMath{});
 #endif
     return with_vectors(p.dtype, f);
 }
-template <class F>
-inline auto with_forward_math(const Problem& p, F f) {
-#if defined(__AMX_BF16__)
-    if (p.dtype == DType::fp16 && tiles_win(p)) return f(SplitTileMath{});
-#endif
-    return with_math(p, f);
-}
 
 inline int64_t forward_rows(const Problem& p, const Operands& x) {
-    return with_forward_math(
+    return with_math(
         p, [&]<class Math>(Math) { return Forward<Math>::most_rows(p, rows_of(x.k, 0, 0, 0), rows_of(x.v, 0, 0, 0)); });
 }
 
 inline std::size_t forward_scratch(const Problem& p, int64_t rows) {
-    return with_forward_math(p, [&]<class Math>(Math) { return Forward<Math>::scratch_bytes(p, rows); });
+    return with_math(p, [&]<class Math>(Math) { return Forward<Math>::scratch_bytes(p, rows); });
 }
 
 inline void forward(const Problem& p, const Operands& x, const cpu::Block& block, std::byte* scratch) {
-    with_forward_math(p, [&]<class Math>(Math) {
+    with_math(p, [&]<class Math>(Math) {
         const typename Math::Session session;
         const Head head = make_head(p, x, block.b, block.h);
         Forward<Math>(p, head, scratch).run(block.first, block.end);
@@ -55,7 +49,7 @@ inline void forward(const Problem& p, const Operands& x, const cpu::Block& block
 template <class F>
 inline auto with_backward_keys(const Problem& p, F f) {
     return with_math(p, [&]<class Math>(Math) {
-        if constexpr (Math::kTiles)
+        if constexpr (Math::kTiles && Math::kParts == 1)
             if (many_backward_queries(p))
                 return f.template operator()<Math, BackwardKeys<Math, kManyBackwardQueries>>();
         return f.template operator()<Math, BackwardKeys<Math, kBackwardQueries>>();
