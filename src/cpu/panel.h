@@ -2,7 +2,8 @@
 //   transposed panel  [col][kPanel]: kPanel rows side by side, one lane a row (Q^T, dO^T, a tile of bias or mask)
 //   rows operand      A(r, s) over the columns of row r: K for S, V for dP
 //   columns operand   A(r, s) over the rows of column r: V for O, K for dQ
-// In fp32 K and V are read where they lie; 16-bit types are widened once a block, or kept in pairs for Bf16Math.
+// In fp32 K and V are read where they lie; 16-bit types are widened once a block, or kept in pairs for Bf16Math and
+// tiles, fp16 in two parts.
 #pragma once
 
 #include "cpu/head.h"

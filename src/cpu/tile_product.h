@@ -54,8 +54,7 @@ struct TileArithmetic : Bf16Pairs {
     }
     static TileLayout column_tiles(int64_t cols) { return {kLanes, kParts * kTileWords, tile_step(cols), kTileWords}; }
 
-    // dst = pairs of the operand's type: bf16 as they are; fp16 in parts, the low ones at dst + low, which have few
-    // enough bits to be exact.
+    // dst = pairs of the operand's type: bf16 as they are; fp16 in parts, the low ones at dst + low.
     static void store_words(Scalar* dst, int64_t low, IntVec pairs) {
         if constexpr (kParts == 1) {
             Bf16Pairs::store_words(dst, low, pairs);
@@ -63,10 +62,11 @@ struct TileArithmetic : Bf16Pairs {
             const auto halves = [](IntVec x) {
                 return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(x)));
             };
-            const Vec even = halves(pairs), odd = halves(pairs >> 16);
-            const auto left = [](Vec x) { return reinterpret_cast<IntVec>(x - reinterpret_cast<Vec>(high_part(x))); };
-            Bf16Pairs::store_words(dst, 0, merge(high_part(even), high_part(odd)));
-            Bf16Pairs::store_words(dst + low, 0, merge(left(even), left(odd)));
+            // An x that is not 0 gets parts that are not 0 and of its sign, so that infinity times x, and x times
+            // infinity, is infinity in every product of parts that is not finite. Infinity itself is the largest bf16
+            // and infinity.
+            store_parts(dst, low, halves(pairs), halves(pairs >> 16),
+                        [](Vec x) { return (reinterpret_cast<IntVec>(x) + (x != 0.0f)) & kHighHalf; });
         }
     }
 
@@ -78,25 +78,30 @@ struct TileArithmetic : Bf16Pairs {
         }
     }
 
-    // dst[lane] = the pair (even[lane], odd[lane]), rounded to bf16, and what that left out at dst + low. Halves go up.
-    // For probabilities: a NaN of any other bits than arithmetic gives may be lost, but its row's l is NaN too.
-    static void store_rounded(Scalar* dst, int64_t low, Vec even, Vec odd) {
-        const auto up = [](Vec x) { return reinterpret_cast<IntVec>(x) + 0x8000; };
-        Bf16Pairs::store_words(dst, 0, merge(up(even), up(odd)));
-        if constexpr (kParts == 2) {
-            const auto left = [&](Vec x) { return x - reinterpret_cast<Vec>(up(x) & kHighHalf); };
-            Bf16Pairs::store_words(dst + low, 0, merge(up(left(even)), up(left(odd))));
+    // dst[lane] = the pair (even[lane], odd[lane]), rounded to bf16 if there are no low parts to go to dst + low;
+    // halves go up. For probabilities: a NaN of any other bits than arithmetic gives may be lost, but its row's l is
+    // NaN too.
+    static void store_floats(Scalar* dst, int64_t low, Vec even, Vec odd) {
+        if constexpr (kParts == 1) {
+            const auto up = [](Vec x) { return reinterpret_cast<IntVec>(x) + 0x8000; };
+            Bf16Pairs::store_words(dst, low, merge(up(even), up(odd)));
+        } else {
+            store_parts(dst, low, even, odd, [](Vec x) { return reinterpret_cast<IntVec>(x) & kHighHalf; });
         }
     }
-    static void store_pair(Scalar* dst, Vec even, Vec odd) { store_rounded(dst, kPanel, even, odd); }
-    static void store_row(Scalar* dst, Vec a, Vec b) { store_rounded(dst, kLanes, a, b); }
+    static void store_pair(Scalar* dst, Vec even, Vec odd) { store_floats(dst, kPanel, even, odd); }
+    static void store_row(Scalar* dst, Vec a, Vec b) { store_floats(dst, kLanes, a, b); }
 
 private:
     static constexpr auto kHighHalf = static_cast<int32_t>(0xFFFF0000u);
 
-    // An x that is not 0 gets parts that are not 0 and of its sign, so that infinity times x, and x times infinity, is
-    // infinity in every product of parts that is not finite. Infinity itself is the largest bf16 and infinity.
-    static IntVec high_part(Vec x) { return (reinterpret_cast<IntVec>(x) + (x != 0.0f)) & kHighHalf; }
+    // Both parts: high(x), and what that leaves.
+    template <class High>
+    static void store_parts(Scalar* dst, int64_t low, Vec even, Vec odd, High high) {
+        const auto left = [&](Vec x) { return reinterpret_cast<IntVec>(x - reinterpret_cast<Vec>(high(x))); };
+        Bf16Pairs::store_words(dst, 0, merge(high(even), high(odd)));
+        Bf16Pairs::store_words(dst + low, 0, merge(left(even), left(odd)));
+    }
 
     // The pairs of upper halves.
     static IntVec merge(IntVec even, IntVec odd) {
