@@ -217,7 +217,7 @@ private:
                     most[half] = max(load(s_ + j * kPanel + half * kLanes), most[half]);
         };
         int64_t seen = 0;
-        tile_product<Math::kScores, false, kNarrow>(
+        tile_product<false, kNarrow, Math::kScores>(
             k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from, steps_of<Math>(d_), s_, kPanel,
             [&] { other.step(); }, [&](int64_t end) { other.pass(end); },
             [&](int64_t first) {
@@ -233,7 +233,7 @@ private:
     // O^T += V^T P^T
     template <bool kNarrow, class Softmax>
     void add_products(Panel& panel, int64_t from, int64_t to, const Scalar* p, Softmax& other) requires(kTiles) {
-        tile_product<Math::kSums, true, kNarrow>(blocks_.v(from).data, Math::column_tiles(dv_), p, kPanel, dv_,
+        tile_product<true, kNarrow, Math::kSums>(blocks_.v(from).data, Math::column_tiles(dv_), p, kPanel, dv_,
                                                  steps_of<Math>(to - from), panel.o, kPanel, [&] { other.step(); });
     }
 
@@ -395,8 +395,8 @@ private:
     // O^T = alpha O^T + V^T P^T
     void accumulate(Panel& panel, int64_t keys, const Operand2d<Math>& v, const Vec (&alpha)[2]) requires(kTiles) {
         rescale(panel, alpha);
-        tile_product<Math::kSums, true>(v.data, Math::column_tiles(dv_), p_, kPanel, dv_, steps_of<Math>(keys), panel.o,
-                                        kPanel);
+        tile_product<true, false, Math::kSums>(v.data, Math::column_tiles(dv_), p_, kPanel, dv_, steps_of<Math>(keys),
+                                               panel.o, kPanel);
     }
 
     // The same, with alpha in the loads of O.

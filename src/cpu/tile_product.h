@@ -136,7 +136,7 @@ inline void pack_tiles(RowOf row, int64_t cols, uint32_t* buffer) {
 }
 
 // One or two tiles of C, one below the other, by the two of a panel's width. `kNarrow`: see tile_choice.h.
-template <Parts kParts, int kGroups, bool kAdd, bool kNarrow, class Along, class BeforeStore>
+template <int kGroups, bool kAdd, bool kNarrow, Parts kParts, class Along, class BeforeStore>
 inline void tile_block(const uint32_t* a, const TileLayout& layout, const uint32_t* b, int64_t b_step, int64_t steps,
                        float* c, int64_t c_step, Along along, BeforeStore before_store) {
     constexpr int64_t kRowsOfB = kParts == Parts::high ? 1 : 2;
@@ -203,7 +203,7 @@ inline void tile_block(const uint32_t* a, const TileLayout& layout, const uint32
 // `rows` rows of C, in memory a multiple of 16, c_step floats. Other work is called in between: along() once or, if
 // narrow, twice in each of a step's products of parts; before_store(end), where whole tiles end, and after_store(first)
 // around stores.
-template <Parts kParts, bool kAdd, bool kNarrow = false, class Along = Nothing, class BeforeStore = Nothing,
+template <bool kAdd, bool kNarrow, Parts kParts, class Along = Nothing, class BeforeStore = Nothing,
           class AfterStore = Nothing>
 inline void tile_product(const uint32_t* a, const TileLayout& layout, const uint32_t* b, int64_t b_step, int64_t rows,
                          int64_t steps, float* c, int64_t c_step, Along along = {}, BeforeStore before_store = {},
@@ -212,9 +212,9 @@ inline void tile_product(const uint32_t* a, const TileLayout& layout, const uint
         r1 = r0 + 2 * kTileRows < rows ? r0 + 2 * kTileRows : rows;
         const auto store_rows = [&] { before_store(round_up(r1, kTileRows)); };
         if (r1 - r0 > kTileRows)
-            tile_block<kParts, 2, kAdd, kNarrow>(a, layout, b, b_step, steps, c, c_step, along, store_rows);
+            tile_block<2, kAdd, kNarrow, kParts>(a, layout, b, b_step, steps, c, c_step, along, store_rows);
         else
-            tile_block<kParts, 1, kAdd, kNarrow>(a, layout, b, b_step, steps, c, c_step, along, store_rows);
+            tile_block<1, kAdd, kNarrow, kParts>(a, layout, b, b_step, steps, c, c_step, along, store_rows);
         after_store(r0);
     }
 }
