@@ -8,7 +8,7 @@
 
 #include "cpu/head.h"
 #include "cpu/product.h"
-#if defined(__AMX_BF16__)
+#if defined(FLASHTILE_TILES)
 #include "cpu/tile_softmax.h"
 #endif
 

@@ -21,7 +21,7 @@ inline auto with_vectors([[maybe_unused]] DType dtype, F f) {
 // Which arithmetic a problem gets: tiles where this unit has them.
 template <class F>
 inline auto with_math(const Problem& p, F f) {
-#if defined(__AMX_BF16__)
+#if defined(FLASHTILE_TILES)
     if (p.dtype == DType::bf16 && tiles_win(p)) return f(TileMath{});
     if (p.dtype == DType::fp16 && tiles_win(p)) return f(SplitTileMath{});
 #endif
@@ -117,7 +117,7 @@ inline void probe(DType dtype) {
 }
 
 // Tiles come whole.
-#if defined(__AMX_BF16__)
+#if defined(FLASHTILE_TILES)
 constexpr int64_t kDqRows = kTileRows;
 #else
 constexpr int64_t kDqRows = 1;

@@ -16,6 +16,11 @@
 #define FLASHTILE_UNROLL _Pragma("GCC unroll 32")
 #endif
 
+// The unit is compiled for tiles; clang 14 has another name for it than g++ and later clangs.
+#if defined(__AMX_BF16__) || defined(__AMXBF16__)
+#define FLASHTILE_TILES
+#endif
+
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
