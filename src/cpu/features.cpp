@@ -120,8 +120,8 @@ bool bf16_pairs_win() {
 }
 #endif
 
-// The sets for 16-bit types have nothing to give to fp32, nor pairs of bf16 to fp16, and so need not be asked for, nor
-// the permission for tiles.
+// The sets for 16-bit types have nothing to give to fp32, which need not ask for the tiles' permission, nor pairs of
+// bf16 to fp16.
 bool preferred(flashtile_isa isa, DType dtype) {
     if (isa == FLASHTILE_ISA_AMX) return dtype != DType::fp32;
     if (isa != FLASHTILE_ISA_AVX512_BF16) return true;
