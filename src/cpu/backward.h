@@ -167,8 +167,8 @@ private:
     // S^T or dP^T of `keys` rows; tiles write up to a multiple of 16.
     static void products(const Scalar* rows, int64_t row, const Scalar* panel, int64_t keys, int64_t cols, float* c) {
         if constexpr (Math::kTiles) {
-            tile_product<false, false, Math::kScores>(rows, Math::row_tiles(row), panel, kPanel, keys,
-                                                      steps_of<Math>(cols), c, kPanel);
+            tile_product<false, Math::kScores>(rows, Math::row_tiles(row), panel, kPanel, keys, steps_of<Math>(cols), c,
+                                               kPanel);
         } else {
             dot_products<Math>(rows, row, panel, keys, words_of<Math>(cols), [=](int64_t j, Vec x0, Vec x1) {
                 store(c + j * kPanel, x0);
@@ -489,8 +489,8 @@ private:
         for (int64_t c = 0; c < wide; c += kPanel) {
             float* slab = acc + c;
             if constexpr (Math::kTiles) {
-                tile_product<true, false, Math::kSums>(a.data, Math::row_tiles(a.row), b.data + c, b.step, keys,
-                                                       steps_of<Math>(rows), slab, wide);
+                tile_product<true, Math::kSums>(a.data, Math::row_tiles(a.row), b.data + c, b.step, keys,
+                                                steps_of<Math>(rows), slab, wide);
             } else {
                 product<Math>(
                     a.data, a.row, a.step, b.data + c, b.step, keys, rows / Math::kPack,
@@ -517,8 +517,8 @@ private:
             k.data += (j0 - first_key + from) / Math::kStep * k.step;
         }
         if constexpr (Math::kTiles) {
-            tile_product<true, false, Math::kSums>(k.data, Math::column_tiles(d_), ds_pairs(n, from), kPanel, d_,
-                                                   steps_of<Math>(to - from), dq, kPanel);
+            tile_product<true, Math::kSums>(k.data, Math::column_tiles(d_), ds_pairs(n, from), kPanel, d_,
+                                            steps_of<Math>(to - from), dq, kPanel);
         } else {
             const Scalar* ds;
             if constexpr (kPairs)

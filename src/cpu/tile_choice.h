@@ -1,6 +1,5 @@
-// tile_choice.h: what the tile unit's speed beside the vector units' decides, in one table of measured rows
-// (docs/performance.md, AMX): from how many keys on tiles win over avx512, and how a head's width wants them
-// multiplied.
+// tile_choice.h: what the tile unit's speed beside the vector units' decides, as measured (docs/performance.md, AMX):
+// from how many keys on tiles win over avx512, and how many queries share a copy of keys in backward.
 #pragma once
 
 #include "core/problem.h"
@@ -12,13 +11,10 @@ struct TileChoice {
     int64_t widest;       // head dimension that the row is for
     int64_t fewest_keys;  // where tiles begin to win: fewer are padded to more than avx512 has to do
     int64_t fewest_fp16;  // likewise in fp16, which takes them three or four products (guessed)
-    bool narrow;          // exponentials after every second product, not fourth; K and V by tileloadd, not tileloaddt1
 };
 
 // One core, forward, time over avx512's: d64 8 keys 1.22, 16 keys 0.90; d128 8 keys 1.01, 16 keys 0.70.
-// narrow, time over the other way's: d64 exponentials 1.03, 0.88, 0.91 and loads 0.96, 0.94, 0.97 (n 512, 2048, 8192);
-// d128 exponentials 0.97, 1.02, 1.08 and loads 1.11, 1.13, 1.22.
-constexpr TileChoice kTileChoices[] = {{64, 16, 32, true}, {INT64_MAX, 9, 32, false}};
+constexpr TileChoice kTileChoices[] = {{64, 16, 32}, {INT64_MAX, 9, 32}};
 
 inline const TileChoice& tile_choice(int64_t d, int64_t dv) {
     const TileChoice* row = kTileChoices;

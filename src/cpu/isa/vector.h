@@ -76,6 +76,17 @@ inline bool all_one(Vec x) {
 #endif
 }
 
+// Whether a comparison holds in any lane.
+inline bool any(IntVec lanes) {
+#if defined(__AVX512F__)
+    return _mm512_test_epi32_mask(reinterpret_cast<__m512i>(lanes), reinterpret_cast<__m512i>(lanes)) != 0;
+#else
+    int32_t some = 0;
+    for (int lane = 0; lane < kLanes; ++lane) some |= lanes[lane];
+    return some != 0;
+#endif
+}
+
 inline Vec lane_numbers() {
     Vec v;
     FLASHTILE_UNROLL
