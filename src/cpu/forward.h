@@ -30,7 +30,7 @@ class Forward {
         float* m;     // running maximum, or what pipeline() takes for it, in Head::softmax_unit
         float* l;     // running sum of e^(s - m)
         float* most;  // of a block's l, where m is not the running maximum; else infinite
-        bool again;   // to be walked again
+        bool again;   // to be walked a second time
     };
 
 public:
@@ -172,9 +172,9 @@ private:
             process_block(panel, j, greater(j, from), lesser(j + Bc, to));
     }
 
-    // P reaches as far as fp32, and so does l: it need not be 1 at a row's maximum. What a block adds to l may come to
-    // this before a running maximum is needed, which leaves O as much room again.
-    static constexpr float kMostSum = 0x1p64f;
+    // P and l reach as far as fp32: they need not be 1 at a row's maximum, and scores of ordinary data never bring them
+    // near this. Where large V then carry O past fp32's end, overflowed() sees it.
+    static constexpr float kMostSum = 0x1p96f;
 
     // process_block over all blocks where scores need no more than the band, in a pipeline: while the tile unit
     // computes O of the block before and S of the block after, the vector units compute P of this block. The first
@@ -223,10 +223,14 @@ private:
                (load(panel.most + half * kLanes) == broadcast(__builtin_inff()));
     }
 
-    // The block [from, to) once more, with its maxima where l is too large; then S of the next one, which ends at
-    // `after`, once more.
+    // The block [from, to) once more, with its maxima for the queries whose l was above theirs; then S of the next one,
+    // which ends at `after`, once more.
     [[gnu::noinline]] void repeat(Panel& panel, int64_t from, int64_t to, int64_t after, const IntVec (&above)[2],
                                   Vec (&sum)[2], Vec (&alpha)[2]) requires(kTiles) {
+        for (int half = 0; half < 2; ++half) {
+            float* most = panel.most + half * kLanes;
+            store(most, above[half] ? broadcast(__builtin_inff()) : load(most));
+        }
         scores(panel, from, to);
         finish_scores(panel, from, to);
         raise_maximum(panel, to - from, above, alpha);
@@ -256,18 +260,17 @@ private:
         }
     }
 
-    // Whether large V times P above 1 left fp32's range in O: such queries are to be walked again with their running
-    // maximum.
+    // Whether large V times P above 1 left fp32's range in O: such queries, and no others, are to be walked again with
+    // their running maximum.
     bool overflowed(Panel& panel) requires(kTiles) {
         Vec zero[2] = {};  // or NaN
         for (int64_t n = 0; n < dv_ * kPanel; n += kPanel)
             for (int half = 0; half < 2; ++half) zero[half] += load(panel.o + n + half * kLanes) * 0.0f;
         IntVec over[2];
         for (int half = 0; half < 2; ++half) {
-            float* most = panel.most + half * kLanes;
-            const Vec l = load(panel.l + half * kLanes), infinity = broadcast(__builtin_inff());
-            over[half] = (zero[half] != zero[half]) & (l < infinity) & (load(most) < infinity);
-            store(most, over[half] ? infinity : load(most));
+            const Vec infinity = broadcast(__builtin_inff());
+            over[half] = (zero[half] != zero[half]) & (load(panel.l + half * kLanes) < infinity);
+            store(panel.most + half * kLanes, over[half] ? infinity : broadcast(kMostSum));
         }
         return any(over[0] | over[1]);
     }
@@ -494,7 +497,7 @@ private:
     // Lines 12 to 15: O = O / l, the only division; LSE = m + log l. A query that saw no key has l = 0.
     void finish(Panel& panel) {
         if constexpr (kTiles) {
-            panel.again = pipelined_ && overflowed(panel);
+            panel.again = pipelined_ && !panel.again && overflowed(panel);
             if (panel.again) return;
         }
         alignas(64) float factor[kPanel];
