@@ -1,6 +1,6 @@
 // tile_softmax.h: P = e^(S - m) of one block in small parts, for the vector units to work on while the tile unit
-// multiplies: forward.h calls step() after each product of tiles. There they do one operation on floats a cycle and two
-// on integers, so what counts is how few of the former a probability takes.
+// multiplies: forward.h calls step() after each product of tiles. Sixteen operations of the vector units fit beside
+// one, so what counts is how few a probability takes.
 #pragma once
 
 #include "cpu/tile_product.h"
@@ -15,7 +15,7 @@ template <class V>
     return x;
 }
 
-// 2^x, as vector.h's but for the interval, [0, 1): vscalefps rounds x down by itself. Relative error 1.9e-7, exactly 1
+// 2^x, as vector.h's but for the interval, [0, 1): vscalefps rounds x down by itself. Relative error 1.5e-7, exactly 1
 // at 0, 0 at -inf, infinite where it is too large, NaN at NaN.
 struct TileExponential {
     [[gnu::always_inline]] Vec operator()(Vec x) const {
