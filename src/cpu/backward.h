@@ -64,8 +64,8 @@ public:
         const int64_t at = (h * state.panels + head.first_unit(kPanel)) * kPanel + i0;
         for (int64_t lane = 0; lane < count; ++lane)
             if (state.lse[at + lane] == __builtin_inff()) {
-                clear_lane(q, words_of<Math>(d_), lane);
-                clear_lane(dout, words_of<Math>(dv_), lane);
+                clear_lane(q, packed_panel_size<Math>(d_), lane);
+                clear_lane(dout, packed_panel_size<Math>(dv_), lane);
             }
         return {i0, count, q, dout, state.lse + at, state.D + at};
     }
@@ -167,7 +167,8 @@ private:
     // S^T or dP^T of `keys` rows; tiles write up to a multiple of 16.
     static void products(const Scalar* rows, int64_t row, const Scalar* panel, int64_t keys, int64_t cols, float* c) {
         if constexpr (Math::kTiles) {
-            tile_product<false>(rows, Math::row_tiles(row), panel, kPanel, keys, steps_of<Math>(cols), c, kPanel);
+            tile_product<false, Math::kScores>(rows, Math::row_tiles(row), panel, kPanel, keys, steps_of<Math>(cols), c,
+                                               kPanel);
         } else {
             dot_products<Math>(rows, row, panel, keys, words_of<Math>(cols), [=](int64_t j, Vec x0, Vec x1) {
                 store(c + j * kPanel, x0);
@@ -176,8 +177,8 @@ private:
         }
     }
 
-    static void clear_lane(Scalar* panel, int64_t rows, int64_t lane) {
-        for (int64_t r = 0; r < rows; ++r) panel[r * kPanel + lane] = 0;
+    static void clear_lane(Scalar* panel, int64_t size, int64_t lane) {
+        for (int64_t n = lane; n < size; n += kPanel) panel[n] = 0;
     }
 
     int64_t d_, dv_;
@@ -228,18 +229,18 @@ inline void finish_queries(const Problem& p, const Head& head, const cpu::Backwa
                     end - i < kPanel ? end - i : kPanel);
 }
 
-template <class Math>
+// Br: queries of a block, a multiple of kBackwardQueries.
+template <class Math, int64_t Br>
 class BackwardKeys {
     using Scalar = typename Math::Scalar;
     using Tile = GradientTile<Math>;
     static constexpr int64_t Bc = kBackwardKeys;
-    static constexpr int64_t Br = kBackwardQueries;
     static constexpr int64_t kPanels = Br / kPanel;
     // Rows of P^T and dS^T over the block's queries are padded past a power of two, so that a column of them spreads
     // over the cache's sets. Where these are in pairs, fp32 has room for one panel.
     static constexpr bool kPairs = Math::kPack > 1;
-    static constexpr int64_t kRow = Br / Math::kPack + kLanes;
-    static constexpr int64_t kPanelPairs = Bc / 2 * kPanel;
+    static constexpr int64_t kRow = Br / Math::kPack * Math::kParts + kLanes;
+    static constexpr int64_t kPanelPairs = Bc / 2 * Math::kParts * kPanel;
     static constexpr int64_t kStride = kPairs ? int64_t{kPanel} : kRow;
 
 public:
@@ -254,10 +255,10 @@ public:
           dv_(problem.head_dim_v),
           d_wide_(round_up(d_, kPanel)),
           dv_wide_(round_up(dv_, kPanel)) {
-        q_panel_ = arena_.take<Scalar>(kPanels * words_of<Math>(d_) * kPanel);
-        do_panel_ = arena_.take<Scalar>(kPanels * words_of<Math>(dv_) * kPanel);
-        q_rows_ = arena_.take<Scalar>(Br / Math::kPack * (d_wide_ + kLanes));
-        do_rows_ = arena_.take<Scalar>(Br / Math::kPack * (dv_wide_ + kLanes));
+        q_panel_ = arena_.take<Scalar>(kPanels * packed_panel_size<Math>(d_));
+        do_panel_ = arena_.take<Scalar>(kPanels * packed_panel_size<Math>(dv_));
+        q_rows_ = arena_.take<Scalar>(Br / Math::kPack * Math::kParts * (d_wide_ + kLanes));
+        do_rows_ = arena_.take<Scalar>(Br / Math::kPack * Math::kParts * (dv_wide_ + kLanes));
         k_columns_ = arena_.take<Scalar>(steps_of<Math>(keys_) * column_step<Math>(d_));
         p_ = arena_.take<float>(Bc * kStride);
         ds_ = arena_.take<float>(Bc * kStride);
@@ -333,8 +334,8 @@ private:
         const int64_t first = i0 + n * kPanel, end = lesser(first + kPanel, i1);
         if (query_rows_.data == q_rows_) copy_query_rows(head.q, head, h, i0, first, end, d_, d_wide_, q_rows_);
         if (dout_rows_.data == do_rows_) copy_query_rows(head.dout, head, h, i0, first, end, dv_, dv_wide_, do_rows_);
-        Scalar* q = q_panel_ + n * words_of<Math>(d_) * kPanel;
-        Scalar* dout = do_panel_ + n * words_of<Math>(dv_) * kPanel;
+        Scalar* q = q_panel_ + n * packed_panel_size<Math>(d_);
+        Scalar* dout = do_panel_ + n * packed_panel_size<Math>(dv_);
         queries_[n] = tile_.load_queries(head, state_, h, first, q, dout);
         loaded_ = n + 1;
         // Whatever panel comes next. Only one: lines of rows that lie a power of two apart share few sets of a cache.
@@ -402,7 +403,7 @@ private:
             }
     }
 
-    // Rows of queries as the B panel of a product over them: row i / kPack at data + i / kPack * step.
+    // Rows of queries as the B panel of a product over them: row i / kPack at data + i / kPack * kParts * step.
     struct QueryRows {
         const Scalar* data;
         int64_t step;
@@ -426,8 +427,8 @@ private:
                          int64_t cols, int64_t wide, Scalar* buffer) const {
         const auto present = [&](int64_t i) { return i < i1 && sees_keys(head, h, i); };
         const int64_t step = wide + kLanes;
-        Scalar* row = buffer + (i0 - first) / Math::kPack * step;
-        for (int64_t n = 0; n < kPanel / Math::kPack; ++n, row += step) {
+        Scalar* row = buffer + (i0 - first) / Math::kPack * Math::kParts * step;
+        for (int64_t n = 0; n < kPanel / Math::kPack; ++n, row += Math::kParts * step) {
             if constexpr (Math::kPack == 1) {
                 if (present(i0 + n)) {
                     load_row(x.dtype, x.at(i0 + n), cols, row);
@@ -439,9 +440,10 @@ private:
                 const auto source = [&](int64_t r) {
                     return present(r) ? reinterpret_cast<const uint16_t*>(x.at(r)) : nullptr;
                 };
-                Math::interleave(source(i), source(i + Math::kPartner), cols, row);
+                interleave<Math>(source(i), source(i + Math::kPartner), cols, row, step);
             }
-            for (int64_t c = cols; c < wide; ++c) row[c] = 0;
+            for (int64_t part = 0; part < Math::kParts; ++part)
+                for (int64_t c = cols; c < wide; ++c) row[part * step + c] = 0;
         }
     }
 
@@ -470,13 +472,13 @@ private:
             for (int key = 0; key < 2; ++key) {
                 const float* p = p_ + (j + key) * kPanel;
                 for (int half = 0; half < 2; ++half) ds[key][half] = load(ds_ + (j + key) * kPanel + half * kLanes);
-                const int64_t at = (j + key) * kRow + n * kPanel / 2;
+                const int64_t at = (j + key) * kRow + n * kPanel / 2 * Math::kParts;
                 Math::store_row(p_rows_ + at, load(p), load(p + kLanes));
                 Math::store_row(ds_rows_ + at, ds[key][0], ds[key][1]);
             }
             for (int half = 0; half < 2; ++half)
-                Math::store_pair(ds_pairs_ + n * kPanelPairs + j / 2 * kPanel + half * kLanes, ds[0][half],
-                                 ds[1][half]);
+                Math::store_pair(ds_pairs_ + n * kPanelPairs + j / 2 * Math::kParts * kPanel + half * kLanes,
+                                 ds[0][half], ds[1][half]);
         }
     }
 
@@ -487,8 +489,8 @@ private:
         for (int64_t c = 0; c < wide; c += kPanel) {
             float* slab = acc + c;
             if constexpr (Math::kTiles) {
-                tile_product<true>(a.data, Math::row_tiles(a.row), b.data + c, b.step, keys, steps_of<Math>(rows), slab,
-                                   wide);
+                tile_product<true, Math::kSums>(a.data, Math::row_tiles(a.row), b.data + c, b.step, keys,
+                                                steps_of<Math>(rows), slab, wide);
             } else {
                 product<Math>(
                     a.data, a.row, a.step, b.data + c, b.step, keys, rows / Math::kPack,
@@ -515,8 +517,8 @@ private:
             k.data += (j0 - first_key + from) / Math::kStep * k.step;
         }
         if constexpr (Math::kTiles) {
-            tile_product<true>(k.data, Math::column_tiles(d_), ds_pairs(n, from), kPanel, d_, steps_of<Math>(to - from),
-                               dq, kPanel);
+            tile_product<true, Math::kSums>(k.data, Math::column_tiles(d_), ds_pairs(n, from), kPanel, d_,
+                                            steps_of<Math>(to - from), dq, kPanel);
         } else {
             const Scalar* ds;
             if constexpr (kPairs)
@@ -533,7 +535,7 @@ private:
         }
     }
     const Scalar* ds_pairs(int64_t n, int64_t from) const requires(kPairs) {
-        return ds_pairs_ + n * kPanelPairs + from / 2 * kPanel;
+        return ds_pairs_ + n * kPanelPairs + from / 2 * Math::kParts * kPanel;
     }
 
     // Keys past seqused get zero gradients like any key that no query sees.

@@ -17,8 +17,8 @@ class BackwardBias {
 public:
     BackwardBias(const Problem& problem, const Operands& operands, const cpu::BackwardState& state, std::byte* scratch)
         : problem_(problem), operands_(operands), state_(state), arena_(scratch), tile_(problem, arena_, Bc) {
-        q_ = arena_.take<Scalar>(words_of<Math>(problem.head_dim) * kPanel);
-        dout_ = arena_.take<Scalar>(words_of<Math>(problem.head_dim_v) * kPanel);
+        q_ = arena_.take<Scalar>(packed_panel_size<Math>(problem.head_dim));
+        dout_ = arena_.take<Scalar>(packed_panel_size<Math>(problem.head_dim_v));
         p_ = arena_.take<float>(Bc * kPanel);
         ds_ = arena_.take<float>(Bc * kPanel);
         sum_ = arena_.take<float>(Bc * kPanel);

@@ -120,12 +120,14 @@ bool bf16_pairs_win() {
 }
 #endif
 
-// The sets for bf16 alone have nothing to give to other types, which need not ask for the tiles' permission.
+// The sets for 16-bit types have nothing to give to fp32, which need not ask for the tiles' permission, nor pairs of
+// bf16 to fp16.
 bool preferred(flashtile_isa isa, DType dtype) {
-    if (isa != FLASHTILE_ISA_AVX512_BF16 && isa != FLASHTILE_ISA_AMX) return true;
+    if (isa == FLASHTILE_ISA_AMX) return dtype != DType::fp32;
+    if (isa != FLASHTILE_ISA_AVX512_BF16) return true;
     if (dtype != DType::bf16) return false;
 #if defined(__x86_64__)
-    if (isa == FLASHTILE_ISA_AVX512_BF16 && has_avx512_bf16()) {
+    if (has_avx512_bf16()) {
         static const bool pairs_win = bf16_pairs_win();
         return pairs_win;
     }

@@ -18,16 +18,19 @@ class Forward {
     using Scalar = typename Math::Scalar;
     static constexpr bool kTiles = Math::kTiles;
     static constexpr int64_t Bc = kForwardKeys;
+    static constexpr int64_t kRow = Math::kParts * kPanel;  // scalars from row to row of Q^T and of P^T in pairs
     static constexpr int64_t kLinesAStep = 16;  // of rows of Q and O: all of a panel's while it meets one block of keys
 
     // m, l and O of one panel, and its Q^T.
     struct Panel {
         int64_t i0;
         int64_t count;
-        Scalar* q;  // Q^T [d / kPack][kPanel]
-        float* o;   // O^T [dv][kPanel], not yet divided by l
-        float* m;   // running maximum, in Head::softmax_unit
-        float* l;   // running sum of e^(s - m)
+        Scalar* q;    // Q^T [d / kPack][kRow]
+        float* o;     // O^T [dv][kPanel], not yet divided by l
+        float* m;     // running maximum, or what pipeline() takes for it, in Head::softmax_unit
+        float* l;     // running sum of e^(s - m)
+        float* most;  // of a block's l, where m is not the running maximum; else infinite
+        bool again;   // to be walked a second time
     };
 
 public:
@@ -36,6 +39,7 @@ public:
           d_(problem.head_dim),
           dv_(problem.head_dim_v),
           late_v_(head.bias || head.mask),
+          pipelined_(kTiles && !head.modified() && !head.drops),
           together_(keys_together(problem)),
           arena_(scratch),
           blocks_(arena_, together_, Bc, !kTiles, d_, dv_) {
@@ -59,12 +63,31 @@ public:
     }
 
     void run(int64_t first, int64_t end) {
-        const Head& head = head_;
         const int64_t panels = (end - first + kPanel - 1) / kPanel;
         Panel panel[kMaxPanels];
-        for (int64_t n = 0; n < panels; ++n)
+        for (int64_t n = 0; n < panels; ++n) {
             panel[n] = take_panel(first + n * kPanel, lesser(end - first - n * kPanel, kPanel));
+            if constexpr (kTiles)
+                for (int half = 0; half < 2; ++half) store(panel[n].most + half * kLanes, broadcast(kMostSum));
+        }
+        walk(panel, panels, first, end);
+        int64_t again = 0;
+        for (int64_t n = 0; n < panels; ++n)
+            if (panel[n].again) panel[again++] = panel[n];
+        if (again > 0) walk(panel, again, first, end);
+    }
 
+private:
+    static constexpr int64_t kFewPanels = 8, kMaxPanels = kTiles ? 64 : 32;
+    static constexpr int64_t kMostElements = (kTiles ? 1024 : 512) * 256;
+    static constexpr int64_t kBytesTogether = 1 << 20;
+
+    static int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
+    static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
+
+    // These panels of the rows [first, end), over all keys that any of the rows sees.
+    void walk(Panel* panel, int64_t panels, int64_t first, int64_t end) {
+        const Head& head = head_;
         const int64_t j_end = head.band.end_key(end - 1, head.seqlen_k);
         const int64_t j_first = head.band.first_key(first);
         if (j_first >= j_end)
@@ -94,14 +117,6 @@ public:
         }
     }
 
-private:
-    static constexpr int64_t kFewPanels = 8, kMaxPanels = 32;
-    static constexpr int64_t kMostElements = 512 * 256;
-    static constexpr int64_t kBytesTogether = 1 << 20;
-
-    static int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
-    static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
-
     // Keys that are copied before panels walk them. Tiles are multiplied so fast that a panel's O has to stay in the
     // level-1 cache over many blocks of keys; these then fill about half of a level-2 cache.
     static int64_t keys_together(const Problem& problem) {
@@ -118,8 +133,8 @@ private:
     void lay_out() {
         const int64_t widest = greater(greater(d_, dv_), Bc);
         s_ = arena_.take<float>((Bc + kLanes) * kPanel);
-        if constexpr (Math::kPack > 1) p_ = arena_.take<Scalar>(Bc / Math::kPack * kPanel);
-        if constexpr (kTiles) p_before_ = arena_.take<Scalar>(Bc / Math::kPack * kPanel);
+        if constexpr (Math::kPack > 1) p_ = arena_.take<Scalar>(Bc / Math::kPack * kRow);
+        if constexpr (kTiles) p_before_ = arena_.take<Scalar>(Bc / Math::kPack * kRow);
         tile_ = arena_.take<float>((widest + kLanes) * kPanel);
         rows_ = arena_.take<float>(kLanes * round_up(widest, kLanes));
         visible_ = arena_.take<uint8_t>(Bc);
@@ -129,10 +144,11 @@ private:
         Panel panel{};
         panel.i0 = i0;
         panel.count = count;
-        panel.q = arena_.take<Scalar>(words_of<Math>(d_) * kPanel);
+        panel.q = arena_.take<Scalar>(packed_panel_size<Math>(d_));
         panel.o = arena_.take<float>(rows_of_o() * kPanel);
         panel.m = arena_.take<float>(kPanel);
         panel.l = arena_.take<float>(kPanel);
+        if constexpr (kTiles) panel.most = arena_.take<float>(kPanel);
         return panel;
     }
 
@@ -151,53 +167,49 @@ private:
         process_block(panel, j0, from, to);
     }
     void process_blocks(Panel& panel, int64_t j0, int64_t from, int64_t to) requires(kTiles) {
-        if (!head_.modified() && !head_.drops)
-            return Math::narrow(d_, dv_) ? pipeline<true>(panel, j0, from, to) : pipeline<false>(panel, j0, from, to);
+        if (pipelined_) return pipeline(panel, j0, from, to);
         for (int64_t j = j0 + (from - j0) / Bc * Bc; j < to; j += Bc)
             process_block(panel, j, greater(j, from), lesser(j + Bc, to));
     }
 
+    // P and l reach as far as fp32: they need not be 1 at a row's maximum, and scores of ordinary data never bring them
+    // near this. Where large V then carry O past fp32's end, overflowed() sees it.
+    static constexpr float kMostSum = 0x1p96f;
+
     // process_block over all blocks where scores need no more than the band, in a pipeline: while the tile unit
-    // computes O of the block before and S of the block after, the vector units compute P of this block.
-    template <bool kNarrow>
+    // computes O of the block before and S of the block after, the vector units compute P of this block. The first
+    // block that shows a query a key gives its m; where a later block's l is more than `most`, that block is done again
+    // with its own maximum. What becomes of one query does not depend on those beside it.
     void pipeline(Panel& panel, int64_t j0, int64_t from, int64_t to) requires(kTiles) {
         from -= (from - j0) % Math::kStep;
         const auto block_end = [&](int64_t j) { return lesser(j0 + ((j - j0) / Bc + 1) * Bc, to); };
         const float factor = head_.softmax_factor();
-        constexpr int64_t kOften = kNarrow ? 2 : 1;
-        const int64_t o_steps = kOften * ((dv_ + kPanel - 1) / kPanel) * (Bc / Math::kStep);
-        const int64_t s_steps = kOften * steps_of<Math>(d_) * (Bc / kPanel);
+        const int64_t o_steps = products_of(Math::kSums) * (rows_of_o() / kLanes) * (Bc / Math::kStep);
+        const int64_t s_steps = products_of(Math::kScores) * steps_of<Math>(d_) * (Bc / kLanes);
         typename Math::Softmax exponentials;
-        Vec block_max[2];
-        scores<kNarrow>(panel, from, block_end(from), block_max, exponentials);
+        scores(panel, from, block_end(from), exponentials);
         for (int64_t before = from, j = from, next; j < to; before = j, j = next) {
             next = block_end(j);
-            const int64_t keys = next - j, whole = round_up(keys, Math::kStep);
-            if (!head_.band.covers(panel.i0, panel.i0 + panel.count, j, next)) {
-                modify_scores(head_, {s_, panel.i0, panel.count, j, next}, nullptr, nullptr, tile_, rows_);
-                take_maximum(keys, block_max);
-            }
-            for (int64_t n = keys * kPanel; n < whole * kPanel; n += kLanes)
-                store(s_ + n, broadcast(-__builtin_inff()));
-            Vec m[2], alpha[2];
-            for (int half = 0; half < 2; ++half) {
-                const Vec old = load(panel.m + half * kLanes);
-                m[half] = max(block_max[half] * factor, old);
-                alpha[half] = exp2(old - m[half]);
-                store(panel.m + half * kLanes, m[half]);
-            }
-            exponentials.start(s_, p_, whole, factor, m, (j > from ? o_steps : 0) + (next < to ? s_steps : 0));
-            if (j > from) add_products<kNarrow>(panel, before, j, p_before_, exponentials);
-            if (next < to) scores<kNarrow>(panel, next, block_end(next), block_max, exponentials);
+            const int64_t after = next < to ? block_end(next) : next;
+            finish_scores(panel, j, next);
+            Vec alpha[2] = {broadcast(1.0f), broadcast(1.0f)}, sum[2];
+            const IntVec due[2] = {wants_maximum(panel, 0), wants_maximum(panel, 1)};
+            if (any(due[0] | due[1])) raise_maximum(panel, next - j, due, alpha);
+            exponentials.start(s_, p_, round_up(next - j, Math::kStep), factor, panel.m,
+                               (j > from ? o_steps : 0) + (next < to ? s_steps : 0));
+            if (j > from) add_products(panel, before, j, p_before_, exponentials);
+            if (next < to) scores(panel, next, after, exponentials);
+            exponentials.finish(sum);
+            const IntVec above[2] = {sum[0] > load(panel.most), sum[1] > load(panel.most + kLanes)};
+            if (any(above[0] | above[1])) repeat(panel, j, next, after, above, sum, alpha);
             for (int half = 0; half < 2; ++half) {
                 float* l = panel.l + half * kLanes;
-                const Vec sum = exponentials.finish(half);
-                store(l, load(l) * alpha[half] + sum);
+                store(l, load(l) * alpha[half] + sum[half]);
             }
             rescale(panel, alpha);
             if (next >= to) {
-                exponentials.start(nullptr, nullptr, 0, factor, m, 1);
-                add_products<kNarrow>(panel, j, next, p_, exponentials);
+                exponentials.start(nullptr, nullptr, 0, factor, panel.m, 1);
+                add_products(panel, j, next, p_, exponentials);
             }
             Scalar* const done = p_before_;
             p_before_ = p_;
@@ -205,35 +217,92 @@ private:
         }
     }
 
-    // S^T = K Q^T of keys [from, to) with its maxima, written where `other` has read.
-    template <bool kNarrow, class Softmax>
-    void scores(const Panel& panel, int64_t from, int64_t to, Vec (&block_max)[2], Softmax& other) requires(kTiles) {
+    // Where m has to be known before exponentials are taken: nothing was seen yet, or m is the running maximum.
+    IntVec wants_maximum(const Panel& panel, int half) requires(kTiles) {
+        return (load(panel.m + half * kLanes) == broadcast(head_.least_maximum())) |
+               (load(panel.most + half * kLanes) == broadcast(__builtin_inff()));
+    }
+
+    // The block [from, to) once more, with its maxima for the queries whose l was above theirs; then S of the next one,
+    // which ends at `after`, once more.
+    [[gnu::noinline]] void repeat(Panel& panel, int64_t from, int64_t to, int64_t after, const IntVec (&above)[2],
+                                  Vec (&sum)[2], Vec (&alpha)[2]) requires(kTiles) {
+        for (int half = 0; half < 2; ++half) {
+            float* most = panel.most + half * kLanes;
+            store(most, above[half] ? broadcast(__builtin_inff()) : load(most));
+        }
+        scores(panel, from, to);
+        finish_scores(panel, from, to);
+        raise_maximum(panel, to - from, above, alpha);
+        typename Math::Softmax exponentials;
+        exponentials.start(s_, p_, round_up(to - from, Math::kStep), head_.softmax_factor(), panel.m, 1);
+        exponentials.finish(sum);
+        if (to < after) scores(panel, to, after);
+    }
+
+    // What the band hides of a block of S, and what is missing to whole steps.
+    void finish_scores(Panel& panel, int64_t from, int64_t to) requires(kTiles) {
+        if (!head_.band.covers(panel.i0, panel.i0 + panel.count, from, to))
+            modify_scores(head_, {s_, panel.i0, panel.count, from, to}, nullptr, nullptr, tile_, rows_);
+        for (int64_t n = (to - from) * kPanel; n < round_up(to - from, Math::kStep) * kPanel; n += kLanes)
+            store(s_ + n, broadcast(-__builtin_inff()));
+    }
+
+    // m_new = max(m, rowmax(S)) for the queries that are `due`; alpha is multiplied by e^(m - m_new).
+    void raise_maximum(Panel& panel, int64_t keys, const IntVec (&due)[2], Vec (&alpha)[2]) requires(kTiles) {
+        Vec block_max[2];
+        take_maximum(keys, block_max);
+        for (int half = 0; half < 2; ++half) {
+            const Vec old = load(panel.m + half * kLanes);
+            const Vec m = due[half] ? max(block_max[half] * head_.softmax_factor(), old) : old;
+            alpha[half] *= exp2(old - m);
+            store(panel.m + half * kLanes, m);
+        }
+    }
+
+    // Whether large V times P above 1 left fp32's range in O: such queries, and no others, are to be walked again with
+    // their running maximum.
+    bool overflowed(Panel& panel) requires(kTiles) {
+        Vec zero[2] = {};  // or NaN
+        for (int64_t n = 0; n < dv_ * kPanel; n += kPanel)
+            for (int half = 0; half < 2; ++half) zero[half] += load(panel.o + n + half * kLanes) * 0.0f;
+        IntVec over[2];
+        for (int half = 0; half < 2; ++half) {
+            const Vec infinity = broadcast(__builtin_inff());
+            over[half] = (zero[half] != zero[half]) & (load(panel.l + half * kLanes) < infinity);
+            store(panel.most + half * kLanes, over[half] ? infinity : broadcast(kMostSum));
+        }
+        return any(over[0] | over[1]);
+    }
+
+    // S^T = K Q^T of keys [from, to), written where `other` has read.
+    template <class Softmax>
+    [[gnu::always_inline]] void scores(const Panel& panel, int64_t from, int64_t to, Softmax& other) requires(kTiles) {
         const Operand2d<Math> k = blocks_.k(from);
-        Vec most[2] = {broadcast(-__builtin_inff()), broadcast(-__builtin_inff())};
-        const auto maximum = [&](int64_t first, int64_t end) {
-            for (int64_t j = first; j < end; ++j)
-                for (int half = 0; half < 2; ++half)
-                    most[half] = max(load(s_ + j * kPanel + half * kLanes), most[half]);
+        const auto along = [&](auto half) __attribute__((always_inline)) {
+            other.step(half);
         };
-        int64_t seen = 0;
-        tile_product<false, kNarrow>(
-            k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from, steps_of<Math>(d_), s_, kPanel,
-            [&] { other.step(); }, [&](int64_t end) { other.pass(end); },
-            [&](int64_t first) {
-                maximum(seen, first);  // not of the rows just stored, which are on their way
-                seen = first;
-                look_ahead();
-            });
-        maximum(seen, to - from);
-        block_max[0] = most[0];
-        block_max[1] = most[1];
+        const auto before_store = [&](int64_t end) __attribute__((always_inline)) {
+            other.pass(end);
+        };
+        const auto after_store = [&](int64_t) __attribute__((always_inline)) {
+            look_ahead();
+        };
+        if constexpr (Math::kParts == 1)
+            if (steps_of<Math>(d_) == 2)
+                return tile_product_of_two_steps(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from, s_, kPanel,
+                                                 along, before_store, after_store);
+        tile_product<false, Math::kScores>(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from,
+                                           steps_of<Math>(d_), s_, kPanel, along, before_store, after_store);
     }
 
     // O^T += V^T P^T
-    template <bool kNarrow, class Softmax>
-    void add_products(Panel& panel, int64_t from, int64_t to, const Scalar* p, Softmax& other) requires(kTiles) {
-        tile_product<true, kNarrow>(blocks_.v(from).data, Math::column_tiles(dv_), p, kPanel, dv_,
-                                    steps_of<Math>(to - from), panel.o, kPanel, [&] { other.step(); });
+    template <class Softmax>
+    [[gnu::always_inline]] void add_products(Panel& panel, int64_t from, int64_t to, const Scalar* p,
+                                             Softmax& other) requires(kTiles) {
+        tile_product<true, Math::kSums>(
+            blocks_.v(from).data, Math::column_tiles(dv_), p, kPanel, dv_, steps_of<Math>(to - from), panel.o,
+            kPanel, [&](auto half) __attribute__((always_inline)) { other.step(half); });
     }
 
     void rescale(Panel& panel, const Vec (&alpha)[2]) {
@@ -282,10 +351,18 @@ private:
                 block_max[half] = max(load(s_ + j * kPanel + half * kLanes), block_max[half]);
     }
 
+    // S^T = K Q^T alone.
+    [[gnu::noinline]] void scores(const Panel& panel, int64_t from, int64_t to) requires(kTiles) {
+        const Operand2d<Math> k = blocks_.k(from);
+        tile_product<false, Math::kScores>(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from,
+                                           steps_of<Math>(d_), s_, kPanel, Nothing{}, Nothing{},
+                                           [&](int64_t) { look_ahead(); });
+    }
+
     // S^T = K Q^T, with the maximum of each query.
     void scores(const Panel& panel, int64_t from, int64_t to, Vec (&block_max)[2]) requires(kTiles) {
-        typename Math::Softmax none;
-        scores<false>(panel, from, to, block_max, none);
+        scores(panel, from, to);
+        take_maximum(to - from, block_max);
     }
 
     // The same, with the maximum taken on the way out.
@@ -346,7 +423,7 @@ private:
                         store(s_ + j * kPanel + half * kLanes, p);
                     } else {
                         const Vec next = probability(j + 1, half);
-                        Math::store_pair(p_ + j / 2 * kPanel + half * kLanes, p, next);
+                        Math::store_pair(p_ + j / 2 * kRow + half * kLanes, p, next);
                         if (head_.drops) {
                             store(s_ + j * kPanel + half * kLanes, p);
                             store(s_ + (j + 1) * kPanel + half * kLanes, next);
@@ -362,8 +439,8 @@ private:
         if constexpr (kTiles) {
             // what is missing to a whole step
             const int64_t whole = round_up(keys, Math::kPack);
-            memset(p_ + whole / Math::kPack * kPanel, 0,
-                   static_cast<size_t>((round_up(keys, Math::kStep) - whole) / Math::kPack * kPanel) * sizeof(Scalar));
+            memset(p_ + whole / Math::kPack * kRow, 0,
+                   static_cast<size_t>((round_up(keys, Math::kStep) - whole) / Math::kPack * kRow) * sizeof(Scalar));
         }
         if (head_.drops) drop(tile);
         for (int half = 0; half < 2; ++half) {
@@ -386,7 +463,7 @@ private:
                     store(s_ + j * kPanel + half * kLanes, kept(j, half));
                 } else {
                     const Vec even = kept(j, half);
-                    Math::store_pair(p_ + j / 2 * kPanel + half * kLanes, even, kept(j + 1, half));
+                    Math::store_pair(p_ + j / 2 * kRow + half * kLanes, even, kept(j + 1, half));
                 }
             }
     }
@@ -394,7 +471,8 @@ private:
     // O^T = alpha O^T + V^T P^T
     void accumulate(Panel& panel, int64_t keys, const Operand2d<Math>& v, const Vec (&alpha)[2]) requires(kTiles) {
         rescale(panel, alpha);
-        tile_product<true>(v.data, Math::column_tiles(dv_), p_, kPanel, dv_, steps_of<Math>(keys), panel.o, kPanel);
+        tile_product<true, Math::kSums>(v.data, Math::column_tiles(dv_), p_, kPanel, dv_, steps_of<Math>(keys), panel.o,
+                                        kPanel);
     }
 
     // The same, with alpha in the loads of O.
@@ -418,6 +496,10 @@ private:
 
     // Lines 12 to 15: O = O / l, the only division; LSE = m + log l. A query that saw no key has l = 0.
     void finish(Panel& panel) {
+        if constexpr (kTiles) {
+            panel.again = pipelined_ && !panel.again && overflowed(panel);
+            if (panel.again) return;
+        }
         alignas(64) float factor[kPanel];
         const float kept = head_.drops ? head_.dropout.scale() : 1.0f;
         for (int64_t n = 0; n < kPanel; ++n) factor[n] = panel.l[n] == 0.0f ? 0.0f : kept / panel.l[n];
@@ -434,7 +516,8 @@ private:
 
     const Head& head_;
     int64_t d_, dv_;
-    bool late_v_;  // V waits for the scores: a mask or bias may hide keys
+    bool late_v_;     // V waits for the scores: a mask or bias may hide keys
+    bool pipelined_;  // scores need no more than the band
     int64_t together_;
     Arena arena_;
     KeyBlocks<Math> blocks_;

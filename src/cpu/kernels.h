@@ -18,7 +18,7 @@ struct Block {
 };
 
 // What the passes of a backward share. Queries of a sequence start at a panel of their own, so a head has `panels`
-// panels and `query_blocks` blocks of Br queries over all sequences.
+// panels and at most `query_blocks` blocks of Br queries over all sequences.
 struct BackwardState {
     float* lse;  // (heads, panels * panel), in softmax's units; +inf where a query sees no key or there is none
     float* D;    // likewise: rowsum(dO * O) - dlse
@@ -36,7 +36,7 @@ struct Kernels {
     flashtile_isa isa;
     std::int64_t panel;        // queries side by side in two vectors
     std::int64_t key_block;    // Bc of the backward
-    std::int64_t query_block;  // Br of the backward
+    std::int64_t query_block;  // the least Br of the backward
     std::int64_t dq_rows;      // that come together
 
     std::int64_t (*forward_rows)(const Problem&, const Operands&);  // at most, of a block of queries

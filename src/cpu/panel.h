@@ -2,12 +2,13 @@
 //   transposed panel  [col][kPanel]: kPanel rows side by side, one lane a row (Q^T, dO^T, a tile of bias or mask)
 //   rows operand      A(r, s) over the columns of row r: K for S, V for dP
 //   columns operand   A(r, s) over the rows of column r: V for O, K for dQ
-// In fp32 K and V are read where they lie; 16-bit types are widened once a block, or kept in pairs for Bf16Math.
+// In fp32 K and V are read where they lie; 16-bit types are widened once a block, or kept in pairs for Bf16Math and
+// tiles, fp16 in two parts.
 #pragma once
 
 #include "cpu/head.h"
 #include "cpu/product.h"
-#if defined(__AMX_BF16__)
+#if defined(FLASHTILE_TILES)
 #include "cpu/tile_softmax.h"
 #endif
 
@@ -83,7 +84,8 @@ struct Operand2d {
     int64_t step;
 };
 
-// Steps of a reduction over `n`, and scalars of a row whose columns are the reduction.
+// Steps of a reduction over `n`, and words (a Scalar each, or one of each part) of a row whose columns are the
+// reduction.
 template <class Math>
 inline int64_t steps_of(int64_t n) {
     return (n + Math::kStep - 1) / Math::kStep;
@@ -93,12 +95,18 @@ inline int64_t words_of(int64_t cols) {
     return steps_of<Math>(cols) * (Math::kStep / Math::kPack);
 }
 
+// Scalars of a panel packed for a product over its columns.
+template <class Math>
+inline int64_t packed_panel_size(int64_t cols) {
+    return words_of<Math>(cols) * Math::kParts * kPanel;
+}
+
 // Scalars from one copied row to the next: a little more than the row, so that a column of a block spreads over the
 // sets of a cache. Rows further apart than two of these are copied even where their type needs no change: the rows of
 // one head among many often lie a power of two apart, and a column of them would fight over one set.
 template <class Math>
 inline int64_t row_step(int64_t cols) {
-    return round_up((cols + Math::kPack - 1) / Math::kPack, kLanes) + kLanes;
+    return round_up((cols + Math::kPack - 1) / Math::kPack, kLanes) * Math::kParts + kLanes;
 }
 inline bool lies_close(const Rows& x, int64_t cols) {
     return x.stride_row <= 2 * cols;
@@ -111,6 +119,8 @@ inline void copy_rows(const Rows& x, int64_t first, int64_t end, int64_t cols, t
         typename Math::Scalar* row = buffer + (r - first) * row_step<Math>(cols);
         if constexpr (Math::kPack == 1) {
             load_row(x.dtype, x.at(r), cols, row);
+        } else if constexpr (Math::kParts > 1) {
+            Math::split_row(reinterpret_cast<const uint16_t*>(x.at(r)), cols, row);
         } else {
             // the partner of a last odd column, and whatever else is missing to a whole step
             for (int64_t word = cols / 2; word < words_of<Math>(cols); ++word) row[word] = 0;
@@ -158,9 +168,9 @@ inline void copy_columns(const Rows& x, int64_t first, int64_t end, int64_t cols
         for (int64_t r = first; r < end; r += Math::kStep) {
             uint32_t* to = buffer + (r - first) / Math::kStep * step;
             if constexpr (Math::kTiles)
-                pack_tiles([&](int64_t n) { return source(r + n); }, cols, to);
+                pack_tiles<Math>([&](int64_t n) { return source(r + n); }, cols, to);
             else
-                Math::interleave(source(r), source(r + 1), cols, to);
+                interleave<Math>(source(r), source(r + 1), cols, to, 0);
         }
     }
 }
@@ -205,7 +215,7 @@ inline void load_packed_panel(const Rows& rows, int64_t first_row, int64_t count
                 transpose(tile);
                 for (int64_t n = 0; n < kLanes && w0 + n < words_of<Math>(cols); ++n) {
                     const IntVec pairs = reinterpret_cast<IntVec>(tile[n]) ^ sign;
-                    memcpy(packed + (w0 + n) * kPanel + half, &pairs, sizeof pairs);
+                    Math::store_words(packed + (w0 + n) * Math::kParts * kPanel + half, kPanel, pairs);
                 }
             }
         }

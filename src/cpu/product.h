@@ -27,8 +27,9 @@ struct Fp32Math {
     using Scalar = float;
     using Operand = Vec;
     static constexpr bool kTiles = false;
-    static constexpr int kPack = 1;  // elements of the reduction in one Scalar
-    static constexpr int kStep = 1;  // and in one step: operands are padded with zeros to whole steps
+    static constexpr int kPack = 1;   // elements of the reduction in one Scalar
+    static constexpr int kStep = 1;   // and in one step: operands are padded with zeros to whole steps
+    static constexpr int kParts = 1;  // Scalars that hold one word of operands
 
     static Operand load_panel(const Scalar* b) { return load(b); }
     static Operand spread(const Scalar* a) { return broadcast(*a); }
@@ -40,21 +41,25 @@ struct Fp32Math {
 struct Bf16Pairs {
     using Scalar = uint32_t;  // two bf16, the first of them in the low half
     static constexpr int kPack = 2;
+    static constexpr int kParts = 1;
 
-    // dst[col] = the pair (even[col], odd[col]); a null row reads as zero.
-    static void interleave(const uint16_t* even, const uint16_t* odd, int64_t cols, Scalar* dst) {
-        const auto sixteen = [](const uint16_t* row, int64_t col) {
-            if (row == nullptr) return _mm512_setzero_si512();
-            return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + col)));
-        };
-        int64_t col = 0;
-        for (; col + 16 <= cols; col += 16)
-            _mm512_storeu_si512(dst + col,
-                                _mm512_or_si512(sixteen(even, col), _mm512_slli_epi32(sixteen(odd, col), 16)));
-        for (; col < cols; ++col)
-            dst[col] = (even != nullptr ? even[col] : 0u) | static_cast<uint32_t>(odd != nullptr ? odd[col] : 0u) << 16;
-    }
+    // Words of an operand; `low`: where those of the low parts go, if they have such.
+    static void store_words(Scalar* dst, int64_t /*low*/, IntVec words) { memcpy(dst, &words, sizeof words); }
 };
+
+// dst[col] = the word (even[col], odd[col]), with low parts at dst[low + col]; a null row reads as zero, and so do
+// columns that are missing to a whole vector.
+template <class Math>
+inline void interleave(const uint16_t* even, const uint16_t* odd, int64_t cols, uint32_t* dst, int64_t low) {
+    for (int64_t c = 0; c < cols; c += kLanes) {
+        const auto present = static_cast<__mmask16>(cols - c >= kLanes ? 0xFFFF : (1 << (cols - c)) - 1);
+        const auto sixteen = [&](const uint16_t* row) {
+            if (row == nullptr) return IntVec{};
+            return reinterpret_cast<IntVec>(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(present, row + c)));
+        };
+        Math::store_words(dst + c, low, sixteen(even) | sixteen(odd) << 16);
+    }
+}
 #endif
 
 #if defined(__AVX512BF16__)
@@ -148,6 +153,7 @@ template <int R, class Math, int kChain, class Init, class Done>
 constexpr int64_t kForwardKeys = 128;
 constexpr int64_t kBackwardKeys = 128;
 constexpr int64_t kBackwardQueries = 128;
+constexpr int64_t kManyBackwardQueries = 256;  // on tiles, of longer sequences: see tile_choice.h
 
 // All rows: init(r, v) gives where row r, vector v starts from; done(r, c0, c1) takes the finished row. Each row's sums
 // run over s in order whatever tile it falls in, so a row's bits do not depend on its neighbours. between() runs after

@@ -1,6 +1,5 @@
-// tile_choice.h: what the tile unit's speed beside the vector units' decides, in one table of measured rows
-// (docs/performance.md, AMX): from how many keys on tiles win over avx512, and how a head's width wants them
-// multiplied.
+// tile_choice.h: what the tile unit's speed beside the vector units' decides, as measured (docs/performance.md, AMX):
+// from how many keys on tiles win over avx512, and how many queries share a copy of keys in backward.
 #pragma once
 
 #include "core/problem.h"
@@ -11,13 +10,11 @@ inline namespace FLASHTILE_TARGET {
 struct TileChoice {
     int64_t widest;       // head dimension that the row is for
     int64_t fewest_keys;  // where tiles begin to win: fewer are padded to more than avx512 has to do
-    bool narrow;          // exponentials after every second product, not fourth; K and V by tileloadd, not tileloaddt1
+    int64_t fewest_fp16;  // likewise in fp16, which takes them three or four products (guessed)
 };
 
 // One core, forward, time over avx512's: d64 8 keys 1.22, 16 keys 0.90; d128 8 keys 1.01, 16 keys 0.70.
-// narrow, time over the other way's: d64 exponentials 1.03, 0.88, 0.91 and loads 0.96, 0.94, 0.97 (n 512, 2048, 8192);
-// d128 exponentials 0.97, 1.02, 1.08 and loads 1.11, 1.13, 1.22.
-constexpr TileChoice kTileChoices[] = {{64, 16, true}, {INT64_MAX, 9, false}};
+constexpr TileChoice kTileChoices[] = {{64, 16, 32}, {INT64_MAX, 9, 32}};
 
 inline const TileChoice& tile_choice(int64_t d, int64_t dv) {
     const TileChoice* row = kTileChoices;
@@ -28,7 +25,14 @@ inline const TileChoice& tile_choice(int64_t d, int64_t dv) {
 // Whether a problem runs on tiles. `batch_invariant` takes no size into account, since a row's bits may then not depend
 // on it.
 inline bool tiles_win(const Problem& p) {
-    return p.batch_invariant || p.seqlen_k >= tile_choice(p.head_dim, p.head_dim_v).fewest_keys;
+    const TileChoice& row = tile_choice(p.head_dim, p.head_dim_v);
+    return p.batch_invariant || p.seqlen_k >= (p.dtype == DType::fp16 ? row.fewest_fp16 : row.fewest_keys);
+}
+
+// Whether a block of the backward takes 256 queries instead of 128; no bit depends on it. One core, time over 128's: n
+// 512 d64 1.13, d128 0.94 (both noisy); n 2048 and 8192 0.88 to 0.90.
+inline bool many_backward_queries(const Problem& p) {
+    return p.seqlen_q >= 1024;
 }
 
 }  // namespace FLASHTILE_TARGET

@@ -1,5 +1,6 @@
 // tile_softmax.h: P = e^(S - m) of one block in small parts, for the vector units to work on while the tile unit
-// multiplies: forward.h calls step() between the instructions of its products.
+// multiplies: forward.h calls step() after each product of tiles. Sixteen operations of the vector units fit beside
+// one, so what counts is how few a probability takes.
 #pragma once
 
 #include "cpu/tile_product.h"
@@ -7,72 +8,111 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
+// A constant that stays in its register: one that the compiler knows it makes anew in every unit of work.
+template <class V>
+[[gnu::always_inline]] inline V kept(V x) {
+    asm("" : "+v"(x));
+    return x;
+}
+
+// 2^x, as vector.h's but for the interval, [0, 1): vscalefps rounds x down by itself. Relative error 1.5e-7, exactly 1
+// at 0, 0 at -inf, infinite where it is too large, NaN at NaN.
+struct TileExponential {
+    [[gnu::always_inline]] Vec operator()(Vec x) const {
+        const Vec f = _mm512_reduce_ps(x, 1);  // x - floor(x), 0 at infinities
+        Vec p = c[kDegree];
+        FLASHTILE_UNROLL
+        for (int n = kDegree; n-- > 0;) p = p * f + c[n];
+        return _mm512_scalef_ps(p, x);
+    }
+
+    static constexpr int kDegree = 5;
+    Vec c[kDegree + 1] = {kept(broadcast(1.0f)),
+                          kept(broadcast(0.6931510675154104f)),
+                          kept(broadcast(0.24016565110269236f)),
+                          kept(broadcast(0.05579930072801425f)),
+                          kept(broadcast(0.009014884570459408f)),
+                          kept(broadcast(0.00186895633690767f))};
+};
+
+template <class Math>
 class TileSoftmax {
 public:
-    // `keys` rows of S^T, a multiple of kUnit, become P = 2^(factor * s - m) in pairs at `p`. `steps`: about how often
-    // step() will be called.
-    void start(const float* s, uint32_t* p, int64_t keys, float factor, const Vec (&m)[2], int64_t steps) {
+    // `keys` rows of S^T, a multiple of kGroup, become P = 2^(factor * s - m) in pairs at `p`. `steps`: about how often
+    // step() will be called for each half of the queries.
+    [[gnu::always_inline]] void start(const float* s, uint32_t* p, int64_t keys, float factor, const float* m,
+                                      int64_t steps) {
         s_ = s;
         p_ = p;
-        factor_ = factor;
-        for (int half = 0; half < 2; ++half) {
-            m_[half] = m[half];
-            sum_[half] = left_out_[half] = Vec{};
-        }
-        next_ = 0;
-        end_ = keys / kUnit * 2;
-        steps_ = steps;
-        owed_ = 0;
+        factor_ = broadcast(factor);
+        end_ = keys;
+        steps_ = steps * kUnit;
+        m0_ = load(m);
+        m1_ = load(m + kLanes);
+        sum0_ = sum1_ = total0_ = total1_ = Vec{};
+        next0_ = next1_ = 0;
+        owed0_ = owed1_ = 0;
     }
 
     // As much as keeps all steps alike.
-    void step() {
-        for (owed_ += end_; owed_ >= steps_; owed_ -= steps_)
-            if (next_ < end_) unit();
+    template <int kHalf>
+    [[gnu::always_inline]] void step(Half<kHalf>) {
+        int64_t& owed = kHalf == 0 ? owed0_ : owed1_;
+        const int64_t& next = kHalf == 0 ? next0_ : next1_;
+        for (owed += end_; owed >= steps_ && next < end_; owed -= steps_) unit<kHalf>();
     }
 
     // All rows before `key` have been read: they may be written to.
-    void pass(int64_t key) {
-        while (next_ < end_ && next_ / 2 * kUnit < key) unit();
+    [[gnu::always_inline]] void pass(int64_t key) {
+        if (key > end_) key = end_;
+        while (next0_ < key) unit<0>();
+        while (next1_ < key) unit<1>();
     }
 
-    // What is left; returns rowsum(P).
-    Vec finish(int half) {
-        while (next_ < end_) unit();
-        return sum_[half] + left_out_[half];
+    // What is left, and rowsum(P).
+    [[gnu::always_inline]] void finish(Vec (&sum)[2]) {
+        pass(end_);
+        sum[0] = total0_;
+        sum[1] = total1_;
     }
-
-    static constexpr int64_t kUnit = 8;  // keys, of one vector of queries
 
 private:
-    // l is a sum of up to millions of terms that may all be alike and then round the same way: eight at a time, and
-    // these with what each addition leaves out (Fast2Sum).
+    static constexpr int64_t kRow = Math::kParts * kPanel;  // words from one pair of keys to the next
+    static constexpr int64_t kUnit = 4;                     // keys, of one vector of queries
+    static constexpr int64_t kGroup = Math::kStep;          // keys
+
+    // l is a sum of up to millions of terms that may all be alike and then round the same way: units, groups of these
+    // and blocks are summed each by themselves. Units and groups start at multiples of their size.
+    template <int kHalf>
     [[gnu::always_inline]] void unit() {
-        const int64_t j = next_ / 2 * kUnit;
-        const int half = next_ % 2;
-        const float* s = s_ + j * kPanel + half * kLanes;
-        uint32_t* p = p_ + j / 2 * kPanel + half * kLanes;
-        const Vec m = m_[half];
+        int64_t& next = kHalf == 0 ? next0_ : next1_;
+        Vec& sum = kHalf == 0 ? sum0_ : sum1_;
+        const Vec m = kHalf == 0 ? m0_ : m1_;
+        const float* s = s_ + next * kPanel + kHalf * kLanes;
+        uint32_t* p = p_ + next * (kRow / 2) + kHalf * kLanes;
         Vec l{};
         FLASHTILE_UNROLL
         for (int64_t n = 0; n < kUnit; n += 2) {
-            const Vec even = exp2(load(s + n * kPanel) * factor_ - m);
-            const Vec odd = exp2(load(s + (n + 1) * kPanel) * factor_ - m);
-            l += even;
-            l += odd;
-            TileMath::store_pair(p + n / 2 * kPanel, even, odd);
+            const Vec even = exponential_(load(s + n * kPanel) * factor_ - m);
+            const Vec odd = exponential_(load(s + (n + 1) * kPanel) * factor_ - m);
+            l = n == 0 ? even + odd : l + (even + odd);
+            Math::store_pair(p + n / 2 * kRow, even, odd, words_);
         }
-        const Vec before = sum_[half];
-        sum_[half] = before + l;
-        left_out_[half] += l - (sum_[half] - before);
-        ++next_;
+        sum += l;
+        next += kUnit;
+        if (next % kGroup == 0) {
+            Vec& total = kHalf == 0 ? total0_ : total1_;
+            total += sum;
+            sum = Vec{};
+        }
     }
 
+    TileExponential exponential_;
+    typename Math::Words words_{kept(typename Math::Words{}.rounding), kept(typename Math::Words{}.upper_bytes)};
     const float* s_ = nullptr;
     uint32_t* p_ = nullptr;
-    float factor_ = 0.0f;
-    Vec m_[2], sum_[2], left_out_[2];
-    int64_t next_ = 0, end_ = 0, steps_ = 1, owed_ = 0;
+    Vec factor_, m0_, m1_, sum0_, sum1_, total0_, total1_;
+    int64_t next0_ = 0, next1_ = 0, end_ = 0, steps_ = 1, owed0_ = 0, owed1_ = 0;
 };
 
 }  // namespace FLASHTILE_TARGET

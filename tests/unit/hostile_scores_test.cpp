@@ -104,6 +104,30 @@ TEST_P(HostileScores, SlowGrowthOverManyBlocks) {
     });
 }
 
+// Near the end of the range, and a late score that outweighs all others: no sum on the way may be larger than the
+// result.
+TEST_P(HostileScores, LargeValuesUnderALateScore) {
+    each_type([](dtype type) {
+        const double large = type == fp16 ? 32768.0 : std::ldexp(1.0, 100);
+        for (const std::int64_t d : {64, 128}) {
+            constexpr std::int64_t keys = 1500;
+            Scores s(type, where(), keys, d);
+            for (std::int64_t i = 0; i < kQueries; i += 2) s.data.q.set(s.at(i, 0), 8.0);
+            for (std::int64_t i = 0; i < kQueries; i += 4) s.data.q.set(s.at(i, 1), 8.0);
+            s.data.k.set(s.at(701, 0), 48.0);    // for every second query: e^48, 2^69
+            s.data.k.set(s.at(1401, 1), 128.0);  // for every fourth
+            for (std::int64_t j = 0; j < keys; ++j)
+                s.data.v.set(s.at(j, 3), large / (j == 701 ? 1 : j == 1401 ? 2 : 4));
+            s.data.forward(s.data.options(which()));
+            for (std::int64_t i = 0; i < kQueries; ++i) {
+                const double mean = ((keys - 2) / 4.0 + 1.5) / keys;
+                const double expected = i % 4 == 0 ? 0.5 : i % 2 == 0 ? 1.0 : mean;
+                EXPECT_NEAR(s.data.out.get(s.at(i, 3)) / large, expected, rounding(type)) << "query " << i;
+            }
+        }
+    });
+}
+
 TEST_P(HostileScores, RowsOfMinusInfinity) {
     each_type([](dtype type) {
         constexpr std::int64_t keys = 700;

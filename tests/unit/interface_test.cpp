@@ -53,6 +53,14 @@ TEST(Interface, IsasComeInOrder) {
         EXPECT_TRUE(flashtile_isa_available(flashtile_isa_chosen(type)));
 }
 
+TEST(Interface, TilesServeTheSixteenBitTypes) {
+    if (!available(isa::amx)) GTEST_SKIP() << "this machine cannot run amx";
+    if (std::getenv("FLASHTILE_ISA") != nullptr) GTEST_SKIP() << "FLASHTILE_ISA leaves no choice";
+    EXPECT_EQ(flashtile_isa_chosen(FLASHTILE_BF16), FLASHTILE_ISA_AMX);
+    EXPECT_EQ(flashtile_isa_chosen(FLASHTILE_FP16), FLASHTILE_ISA_AMX);
+    EXPECT_NE(flashtile_isa_chosen(FLASHTILE_FP32), FLASHTILE_ISA_AMX);
+}
+
 TEST(Interface, OptionsMayBeNull) {
     Call call(small());
     ASSERT_EQ(flashtile_forward(nullptr, &call.inputs, &call.outputs), FLASHTILE_OK) << flashtile_last_error();

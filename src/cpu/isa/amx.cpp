@@ -1,4 +1,4 @@
-// amx.cpp: AVX-512 with the tile unit of AMX: the forward of bf16 problems multiplies tiles, the rest is as avx512.
+// amx.cpp: AVX-512 with the tile unit of AMX: bf16 and fp16 problems multiply tiles, the rest is as avx512.
 // (Not as avx512_bf16: where there are tiles, vdpbf16ps has been slower than an fp32 FMA.)
 #include "cpu/isa/bind.h"
 

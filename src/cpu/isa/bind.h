@@ -4,6 +4,7 @@
 #include "cpu/backward.h"
 #include "cpu/backward_bias.h"
 #include "cpu/forward.h"
+#include "cpu/tile_choice.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
@@ -20,8 +21,9 @@ inline auto with_vectors([[maybe_unused]] DType dtype, F f) {
 // Which arithmetic a problem gets: tiles where this unit has them.
 template <class F>
 inline auto with_math(const Problem& p, F f) {
-#if defined(__AMX_BF16__)
+#if defined(FLASHTILE_TILES)
     if (p.dtype == DType::bf16 && tiles_win(p)) return f(TileMath{});
+    if (p.dtype == DType::fp16 && tiles_win(p)) return f(SplitTileMath{});
 #endif
     return with_vectors(p.dtype, f);
 }
@@ -43,14 +45,25 @@ inline void forward(const Problem& p, const Operands& x, const cpu::Block& block
     });
 }
 
+// Which way of computing dk and dv a problem gets.
+template <class F>
+inline auto with_backward_keys(const Problem& p, F f) {
+    return with_math(p, [&]<class Math>(Math) {
+        if constexpr (Math::kTiles && Math::kParts == 1)
+            if (many_backward_queries(p))
+                return f.template operator()<Math, BackwardKeys<Math, kManyBackwardQueries>>();
+        return f.template operator()<Math, BackwardKeys<Math, kBackwardQueries>>();
+    });
+}
+
 inline int64_t query_row_floats(const Problem& p) {
     const int64_t widest = p.head_dim > p.head_dim_v ? p.head_dim : p.head_dim_v;
     return kLanes * round_up(widest, kLanes);
 }
 
 inline std::size_t backward_scratch(const Problem& p, int64_t task_keys) {
-    return with_math(p, [&]<class Math>(Math) {
-        const std::size_t keys = BackwardKeys<Math>::scratch_bytes(p, task_keys);
+    return with_backward_keys(p, [&]<class Math, class Keys>() {
+        const std::size_t keys = Keys::scratch_bytes(p, task_keys);
         const std::size_t bias = BackwardBias<Math>::scratch_bytes(p);
         const std::size_t rows = static_cast<std::size_t>(query_row_floats(p)) * sizeof(float);
         const std::size_t most = keys > bias ? keys : bias;
@@ -66,9 +79,9 @@ inline void backward_prepare(const Problem& p, const Operands& x, const cpu::Bac
 
 inline void backward_keys(const Problem& p, const Operands& x, const cpu::BackwardState& state, const cpu::Block& block,
                           std::byte* scratch) {
-    with_math(p, [&]<class Math>(Math) {
+    with_backward_keys(p, [&]<class Math, class Keys>() {
         const typename Math::Session session;
-        BackwardKeys<Math>(p, x, state, scratch).run(block.b, block.h, block.first, block.end);
+        Keys(p, x, state, scratch).run(block.b, block.h, block.first, block.end);
     });
 }
 
@@ -104,7 +117,7 @@ inline void probe(DType dtype) {
 }
 
 // Tiles come whole.
-#if defined(__AMX_BF16__)
+#if defined(FLASHTILE_TILES)
 constexpr int64_t kDqRows = kTileRows;
 #else
 constexpr int64_t kDqRows = 1;

@@ -16,6 +16,11 @@
 #define FLASHTILE_UNROLL _Pragma("GCC unroll 32")
 #endif
 
+// The unit is compiled for tiles; clang 14 has another name for it than g++ and later clangs.
+#if defined(__AMX_BF16__) || defined(__AMXBF16__)
+#define FLASHTILE_TILES
+#endif
+
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
@@ -68,6 +73,17 @@ inline bool all_one(Vec x) {
     bool all = true;
     for (int lane = 0; lane < kLanes; ++lane) all &= x[lane] == 1.0f;
     return all;
+#endif
+}
+
+// Whether a comparison holds in any lane.
+inline bool any(IntVec lanes) {
+#if defined(__AVX512F__)
+    return _mm512_test_epi32_mask(reinterpret_cast<__m512i>(lanes), reinterpret_cast<__m512i>(lanes)) != 0;
+#else
+    int32_t some = 0;
+    for (int lane = 0; lane < kLanes; ++lane) some |= lanes[lane];
+    return some != 0;
 #endif
 }
 
