@@ -16,17 +16,18 @@ template <class V>
 }
 
 // 2^x, as vector.h's but for the interval, [0, 1): vscalefps rounds x down by itself. Relative error 1.5e-7, exactly 1
-// at 0, 0 at -inf, infinite where it is too large, NaN at NaN.
+// at 0, 0 under 2^-126 (vector.h says why), infinite where it is too large, NaN at NaN.
 struct TileExponential {
     [[gnu::always_inline]] Vec operator()(Vec x) const {
         const Vec f = _mm512_reduce_ps(x, 1);  // x - floor(x), 0 at infinities
         Vec p = c[kDegree];
         FLASHTILE_UNROLL
         for (int n = kDegree; n-- > 0;) p = p * f + c[n];
-        return _mm512_scalef_ps(p, x);
+        return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), p, x);
     }
 
     static constexpr int kDegree = 5;
+    Vec least = kept(broadcast(-126.0f));
     Vec c[kDegree + 1] = {kept(broadcast(1.0f)),
                           kept(broadcast(0.6931510675154104f)),
                           kept(broadcast(0.24016565110269236f)),
