@@ -13,8 +13,8 @@ struct TileChoice {
     int64_t fewest_fp16;  // likewise in fp16, which takes them three or four products (guessed)
 };
 
-// One core, forward, time over avx512's: d64 8 keys 1.22, 16 keys 0.90; d128 8 keys 1.01, 16 keys 0.70. fp16: d64 48 keys
-// 1.12, 64 keys 0.97; d128 40 keys 1.12, 48 keys 0.98.
+// One core, forward, time over avx512's: d64 8 keys 1.22, 16 keys 0.90; d128 8 keys 1.01, 16 keys 0.70. fp16: d64 48
+// keys 1.12, 64 keys 0.97; d128 40 keys 1.12, 48 keys 0.98.
 constexpr TileChoice kTileChoices[] = {{64, 16, 64}, {INT64_MAX, 9, 48}};
 
 inline const TileChoice& tile_choice(int64_t d, int64_t dv) {
