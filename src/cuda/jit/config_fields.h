@@ -9,9 +9,9 @@ namespace flashtile::gpu {
 // Calls visit(name, value) for every field; values may be set where the config may.
 template <class Config, class Visit>
 constexpr void visit_fields(Config&& config, Visit&& visit) {
-    auto& [kernel, element, head_dim, head_dim_v, value_slices, group_rows, Br, Bc, warps, stages, warps_s, warps_dkv, warps_dq,
-           blocks_per_sm, vector_bytes, lse, band, window, packed, seqused, scale_first, softcap, alibi, bias, mask,
-           dropout, deterministic, lazy_rescale] = config;
+    auto& [kernel, element, head_dim, head_dim_v, value_slices, group_rows, Br, Bc, warps, stages, warps_s, warps_dkv,
+           warps_dq, blocks_per_sm, vector_bytes, lse, band, window, packed, seqused, scale_first, softcap, alibi, bias,
+           mask, dropout, deterministic, lazy_rescale] = config;
     visit("kernel", kernel);
     visit("element", element);
     visit("head_dim", head_dim);
