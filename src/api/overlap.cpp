@@ -75,10 +75,44 @@ bool empty(const flashtile_tensor& t) {
     return std::any_of(t.shape, t.shape + t.rank, [](std::int64_t n) { return n == 0; });
 }
 
+// Bytes from the first element to past the last one. (Strides are not negative, and validate.cpp has seen that it
+// fits.)
+std::uintptr_t extent(const flashtile_tensor& t) {
+    std::int64_t last = 0;
+    for (int n = 0; n < t.rank; ++n)
+        if (t.shape[n] > 1) last += t.stride[n] * (t.shape[n] - 1);
+    return static_cast<std::uintptr_t>((last + 1) * size_of(static_cast<DType>(t.dtype)));
+}
+
+// What almost all views are: each stride reaches past all that the smaller ones do.
+bool nested(const flashtile_tensor& t) {
+    struct Dimension {
+        std::int64_t stride, shape;
+    };
+    std::array<Dimension, FLASHTILE_MAX_RANK> outward;
+    int count = 0;
+    for (int n = 0; n < t.rank; ++n) {
+        if (t.shape[n] == 1) continue;
+        int at = count++;
+        for (; at > 0 && outward[static_cast<std::size_t>(at - 1)].stride > t.stride[n]; --at)
+            outward[static_cast<std::size_t>(at)] = outward[static_cast<std::size_t>(at - 1)];
+        outward[static_cast<std::size_t>(at)] = {t.stride[n], t.shape[n]};
+    }
+    std::int64_t reach = 1;
+    for (int n = 0; n < count; ++n) {
+        const Dimension& dimension = outward[static_cast<std::size_t>(n)];
+        if (dimension.stride < reach) return false;
+        reach += dimension.stride * (dimension.shape - 1);
+    }
+    return true;
+}
+
 }  // namespace
 
 bool overlap(const flashtile_tensor& a, const flashtile_tensor& b) {
     if (empty(a) || empty(b)) return false;
+    const auto at_a = reinterpret_cast<std::uintptr_t>(a.data), at_b = reinterpret_cast<std::uintptr_t>(b.data);
+    if (at_a < at_b ? at_b - at_a >= extent(a) : at_a - at_b >= extent(b)) return false;  // as almost always
     const Runs run_a = runs(a), run_b = runs(b);
     const Wide size_a = size_of(static_cast<DType>(a.dtype)), size_b = size_of(static_cast<DType>(b.dtype));
     Search search;
@@ -92,7 +126,7 @@ bool overlap(const flashtile_tensor& a, const flashtile_tensor& b) {
 }
 
 bool overlaps_itself(const flashtile_tensor& a) {
-    if (empty(a)) return false;
+    if (empty(a) || nested(a)) return false;
     const Runs run = runs(a);
     const Wide size = size_of(static_cast<DType>(a.dtype));
     // Two indices differ first in some dimension: fix it to differ by at least 1, those before it to be equal.

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <initializer_list>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -103,11 +105,11 @@ public:
             fail(name_ + ".data", text(tensor_->data), "a multiple of its element's " + text(size) + " bytes");
     }
 
-    void check_shape(const std::vector<std::int64_t>& expected, const char* meaning) const {
-        bool same = tensor_->rank == static_cast<int>(expected.size());
-        for (int n = 0; same && n < tensor_->rank; ++n)
-            same = tensor_->shape[n] == expected[static_cast<std::size_t>(n)];
-        if (same) return;
+    void check_shape(std::initializer_list<std::int64_t> expected, const char* meaning) const {
+        check_shape(std::span(expected.begin(), expected.size()), meaning);
+    }
+    void check_shape(std::span<const std::int64_t> expected, const char* meaning) const {
+        if (std::ranges::equal(std::span(tensor_->shape, static_cast<std::size_t>(tensor_->rank)), expected)) return;
         std::string allowed = std::string(meaning) + " = (";
         for (std::size_t n = 0; n < expected.size(); ++n) allowed += (n != 0 ? ", " : "") + text(expected[n]);
         fail(name_ + ".shape", shape_text(*tensor_), allowed + ")");
@@ -187,6 +189,11 @@ bool is_float(DType dtype) {
 class Validator {
 public:
     Call call;
+
+    Validator() {
+        inputs_.reserve(kMostInputs);
+        outputs_.reserve(kMostOutputs);
+    }
 
     void options(const flashtile_options* given) {
         const flashtile_options defaults = FLASHTILE_OPTIONS_INIT;
@@ -393,7 +400,7 @@ public:
             dbias.check_form();
             dbias.check_device({q_, "q"});
             dbias.check_dtype(static_cast<DType>(bias_->dtype), ", that of bias");
-            dbias.check_shape({bias_->shape, bias_->shape + bias_->rank}, "bias's shape");
+            dbias.check_shape(std::span(bias_->shape, static_cast<std::size_t>(bias_->rank)), "bias's shape");
             dbias.check_innermost();
             x.dbias = broadcast_operand(dbias);
             x.dbias.stride_col = 1;
@@ -421,6 +428,8 @@ public:
     }
 
 private:
+    static constexpr std::size_t kMostInputs = 13, kMostOutputs = 4;
+
     bool on_cpu() const { return call.execution.device_type == FLASHTILE_CPU; }
 
     // Values in device memory are checked only where that is asked for: it synchronises.
@@ -512,17 +521,19 @@ private:
         if (seqlen_k > kMaxDropoutLength) fail("seqlen_k", text(seqlen_k), "at most 2^32 with dropout");
     }
 
-    std::vector<std::int64_t> shape(std::int64_t rows, std::int64_t total, std::int64_t heads, std::int64_t d) const {
+    // (batch, rows, heads, d), of which a packed batch lacks the first.
+    using Rows = std::array<std::int64_t, 4>;
+    Rows shape(std::int64_t rows, std::int64_t total, std::int64_t heads, std::int64_t d) const {
         const Problem& p = call.problem;
-        if (p.packed) return {total, heads, d};
-        return {p.batch, rows, heads, d};
+        return {p.batch, p.packed ? total : rows, heads, d};
     }
-    std::vector<std::int64_t> out_shape() const {
+    Rows out_shape() const {
         const Problem& p = call.problem;
         return shape(p.seqlen_q, p.total_q, p.heads, p.head_dim_v);
     }
 
-    Operand rows_like(const Checked& t, const std::vector<std::int64_t>& expected) const {
+    Operand rows_like(const Checked& t, const Rows& shape) const {
+        const std::span<const std::int64_t> expected = std::span(shape).subspan(call.problem.packed ? 1 : 0);
         t.require();
         t.check_form();
         t.check_device({q_, "q"});
