@@ -167,8 +167,7 @@ struct ForwardSm80 {
                                                Softmax<MT, config.scale_first>& softmax, Fragments<MT, OT>& o) const {
         const Place place{warp_i0, j0};
         const float factor = params.scale_log2;
-        if constexpr (config.scale_first || config.mask)
-            ScoreModifier<config>::make(params, seq).template apply<false>(s, params, seq, place, bias_and_mask, s);
+        ScoreModifier<config>::make(params, seq).template apply<false>(s, params, seq, place, bias_and_mask, s);
         if (!band_covers<config>(seq, warp_i0, warp_i1, j0, j0 + config.Bc)) apply_band<config>(s, seq, place);
 
         SeenColumns<MT, NT> seen;

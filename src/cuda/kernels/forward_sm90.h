@@ -206,9 +206,8 @@ struct ForwardSm90 : QueryPipeline<config> {
     // Options work on all scores.
     __device__ __forceinline__ void modify(const Tile& tile, const Place& place,
                                            BiasAndMask<config, 1, NT>& bias_and_mask, Scores& s) const {
-        if constexpr (config.scale_first || config.mask)
-            ScoreModifier<config>::make(params, tile.seq)
-                .template apply<false>(s, params, tile.seq, place, bias_and_mask, s);
+        ScoreModifier<config>::make(params, tile.seq)
+            .template apply<false>(s, params, tile.seq, place, bias_and_mask, s);
     }
 
     // The block that the diagonal of a causal mask crosses: each warp sees other columns of it.
@@ -234,8 +233,8 @@ struct ForwardSm90 : QueryPipeline<config> {
         const Place place = place_of(tile, consumer, n);
         modify(tile, place, bias_and_mask, s);
         // after a block in which every row saw a key, only a band's left side hides any
-        constexpr bool kMayHide = !kAnchored || config.window;
-        if (kMayHide &&
+        constexpr bool kBandMayHide = !kAnchored || config.window;
+        if (kBandMayHide &&
             !band_covers<config>(tile.seq, place.i0, smaller(place.i0 + 16, tile.i1), place.j0, place.j0 + config.Bc))
             apply_band<config>(s, tile.seq, place);
         bool sound = true;

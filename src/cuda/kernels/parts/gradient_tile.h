@@ -124,9 +124,7 @@ struct GradientTile {
                                                                            k + column0 * kPitchQ);
         if constexpr (!kAhead) bias_and_mask.load(params, seq, place);
         typename ScoreGrid::Accumulators derivative;
-        if constexpr (config.scale_first || config.mask)
-            Modifier::make(params, seq)
-                .template apply<config.softcap>(s, params, seq, place, bias_and_mask, derivative);
+        Modifier::make(params, seq).template apply<config.softcap>(s, params, seq, place, bias_and_mask, derivative);
         const bool covered =
             band_covers<config>(seq, place.i0, smaller(place.i0 + MT * 16, seq.seqlen_q), place.j0, place.j0 + NT * 8);
         if (!covered) apply_band<config>(s, seq, place);

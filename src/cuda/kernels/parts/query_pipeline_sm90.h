@@ -5,7 +5,6 @@
 
 #include "cuda/kernels/parts/dropout.h"
 #include "cuda/kernels/parts/ring.h"
-#include "cuda/kernels/parts/scores.h"
 #include "cuda/kernels/parts/sequence_order.h"
 #include "cuda/kernels/parts/ticket_schedule.h"
 #include "cuda/kernels/parts/tile_copy.h"
@@ -40,7 +39,7 @@ struct QueryPipeline {
     static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
     // P in fp32 reaches so far that maxima of later blocks need not be looked for: Softmax::exponentiate_anchored.
     static constexpr bool kSkipsMaximum = config.lazy_rescale && !config.scale_first;
-    static constexpr bool kMayHide = ScoreModifier<config>::kMayHide;
+    static constexpr bool kMayHide = config.has_bias_or_mask();
     static constexpr bool kRedoes = kSkipsMaximum || kMayHide;
 
     __device__ __forceinline__ unsigned slot() const { return slots + q_ring.stage * 16; }

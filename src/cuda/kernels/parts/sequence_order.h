@@ -56,7 +56,7 @@ struct SequenceOrder {
 private:
     __device__ __forceinline__ uint4 at(int n) const { return ptx::load_shared(table + n * 16); }
     __device__ static __forceinline__ unsigned tiles_of(const Sequence& its) {
-        return static_cast<unsigned>((Index{its.seqlen_q} * config.group_rows + config.Br - 1) / config.Br);
+        return static_cast<unsigned>(query_blocks<config>(its.seqlen_q));
     }
 };
 

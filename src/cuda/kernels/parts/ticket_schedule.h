@@ -17,9 +17,10 @@ struct TicketSchedule {
     __device__ __forceinline__ TicketSchedule(const KernelParams& p, const SequenceOrder<config>& sequences)
         : params(p),
           order(sequences),
-          tiles(static_cast<unsigned>(tile_heads<config>(p) * (order.fits()    ? Index{order.tiles()}
-                                                               : config.packed ? unit(p.batch)
-                                                                               : p.batch * query_blocks<config>(p)))),
+          tiles(static_cast<unsigned>(tile_heads<config>(p) * (order.fits() ? Index{order.tiles()}
+                                                               : config.packed
+                                                                   ? unit(p.batch)
+                                                                   : p.batch * query_blocks<config>(p.seqlen_q)))),
           ahead(draw()) {}
 
     __device__ __forceinline__ bool next(TileNumber& tile) {
@@ -49,7 +50,7 @@ private:
             return true;
         }
         if constexpr (!config.packed) {
-            const unsigned blocks = static_cast<unsigned>(query_blocks<config>(params));
+            const unsigned blocks = static_cast<unsigned>(query_blocks<config>(params.seqlen_q));
             tile = {n / blocks, blocks - 1 - n % blocks};
             return true;
         }

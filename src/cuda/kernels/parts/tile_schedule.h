@@ -16,10 +16,10 @@ template <KernelConfig config>
 __device__ __forceinline__ int tile_heads(const KernelParams& p) {
     return config.group_rows == 1 ? p.heads : p.kv_heads;
 }
-// The rows of a head, or of a group's heads together, and the tiles that they make.
+// The tiles of so many queries of a head, or of a group's heads together.
 template <KernelConfig config>
-__device__ __forceinline__ Index query_blocks(const KernelParams& p) {
-    return (p.seqlen_q * config.group_rows + config.Br - 1) / config.Br;
+__device__ __forceinline__ Index query_blocks(Index seqlen_q) {
+    return (seqlen_q * config.group_rows + config.Br - 1) / config.Br;
 }
 
 // A block of rows, and the blocks of keys that they see, walked from the last one back. A row is a query of a head; or,
@@ -70,7 +70,7 @@ struct TileSchedule {
     unsigned turn = 0;
 
     __device__ __forceinline__ explicit TileSchedule(const KernelParams& p)
-        : query_blocks(static_cast<unsigned>(flashtile::query_blocks<config>(p))),
+        : query_blocks(static_cast<unsigned>(flashtile::query_blocks<config>(p.seqlen_q))),
           heads(static_cast<unsigned>(tile_heads<config>(p)) * static_cast<unsigned>(p.batch)),
           pairs((query_blocks + 1) / 2),
           rounds(0),
