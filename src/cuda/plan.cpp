@@ -27,6 +27,7 @@ constexpr std::int64_t kWidestBackward = 256;
 constexpr std::int64_t kShort = 2048, kLong = 4096;  // queries and keys at which sm90's tiles change
 constexpr std::int64_t kFew = 64;                    // queries of a head that fill at most half of a tile on sm90
 constexpr std::int64_t kMostOfGroup = 64;            // heads that share a tile: a consumer's rows are whole queries
+constexpr float kMostCap = 1e30f;                    // softcap in units of scale
 constexpr std::int64_t kMostUnits = std::int64_t{1} << 40;  // no size of the workspace overflows
 
 Element element_of(DType dtype) {
@@ -73,7 +74,8 @@ KernelConfig common(const Problem& p, const Access& access) {
                                                                : BiasElement::same;
     c.mask = p.mask;
     c.dropout = p.dropout_threshold != 0;
-    c.scale_first = c.softcap || c.alibi || c.bias != BiasElement::none || !(p.scale > 0.0f);
+    // softcap / scale is a factor in fp32
+    c.scale_first = c.alibi || c.bias != BiasElement::none || !(p.scale > 0.0f) || !(p.softcap / p.scale < kMostCap);
     return c;
 }
 
@@ -270,6 +272,7 @@ Access access_of(const Problem& p, const Operands& x) {
     for (const Operand* t : {&x.k, &x.v, &x.dk, &x.dv}) see(*t, p.rows_k(), p.kv_heads);
     access.vector_bytes = alignment_of(all);
     access.tensor_maps = can_map(p, x);
+    access.bias_map = can_map_bias(p, x);
     access.lse = static_cast<bool>(x.lse);
     access.seqused = static_cast<bool>(x.seqused_k);
     access.dbias = static_cast<bool>(x.dbias);
@@ -297,16 +300,19 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
     const std::string_view why_not = why_not_forward_sm90(c, p, access, device);
     if (why_not.empty()) {
         c.kernel = Kernel::forward_sm90;
+        c.bias_mapped = c.bias == BiasElement::same && access.bias_map && !c.dropout;
         const bool uneven = c.band || c.lengths_differ();
         const auto table = [&]() -> std::span<const Tile> {
             if (c.has_bias_or_mask()) {
                 if (c.dropout) return sm90::kForwardBiasOrMaskDropout;
                 const bool alone = c.softcap + c.alibi + c.mask + (c.bias != BiasElement::none) == 1;
-                if (c.bias == BiasElement::fp32 || !alone) return sm90::kForwardBiasAndMore;
+                if (c.bias == BiasElement::fp32 || !alone || (c.bias_mapped && c.lengths_differ()))
+                    return sm90::kForwardBiasAndMore;
+                if (c.bias_mapped) return sm90::kForwardBiasMapped;
                 return c.mask ? std::span<const Tile>(sm90::kForwardMask) : sm90::kForwardBias;
             }
             if (c.dropout) return sm90::kForwardDropout;
-            if (p.seqlen_q < (c.band ? kLong : kShort) || c.lengths_differ() || c.softcap) return sm90::kForwardShort;
+            if (p.seqlen_q < (c.band ? kLong : kShort) || c.lengths_differ()) return sm90::kForwardShort;
             return p.seqlen_k >= kLong && !uneven ? std::span<const Tile>(sm90::kForwardLong) : sm90::kForward;
         }();
         const int widest = std::max(c.head_dim, c.head_dim_v);
@@ -314,8 +320,8 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
         shared.group_rows = group_rows(c, p);
         const auto kernel = find(shared, table, widest, device);
         ForwardPlan plan{measured_or(kernel ? *kernel : choose(c, table, widest, device), p, device, choices)};
-        // Persistent, one thread block a multiprocessor, where tiles are unequal or short; long equal ones gain
-        // nothing.
+        // Persistent, as many thread blocks as there is room for at a time, where tiles are unequal or short; long
+        // equal ones gain nothing.
         const int Br = plan.forward.config.Br, rows = plan.forward.config.group_rows;
         const std::int64_t tiles = rows > 1 ? checked_blocks(blocks_of(p.seqlen_q * rows, Br) * p.kv_heads * p.batch)
                                    // a packed sequence may leave a part of a tile over
@@ -323,7 +329,8 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
                                               : query_blocks(p, Br);
         if (tiles > 0 && c.lengths_differ()) plan.workspace = sizeof(std::uint32_t);
         const bool persistent = uneven || p.seqlen_k < kLong;
-        plan.forward.blocks = persistent ? std::min<std::int64_t>(tiles, device.multiprocessors) : tiles;
+        const std::int64_t at_a_time = std::int64_t{device.multiprocessors} * plan.forward.config.blocks_per_sm;
+        plan.forward.blocks = persistent ? std::min(tiles, at_a_time) : tiles;
         return plan;
     }
     const int most = fp32 ? sm80::kMostValueColumnsFp32 : sm80::kMostValueColumns;
@@ -336,7 +343,7 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
     }
     const auto table = [&]() -> std::span<const Tile> {
         if (fp32) return sm80::kForwardFp32;
-        if (c.scale_first || c.mask || c.dropout) return sm80::kForwardWithOptions;
+        if (c.scale_first || c.softcap || c.mask || c.dropout) return sm80::kForwardWithOptions;
         if (c.lengths_differ() || p.batch_invariant) return sm80::kForwardPacked;
         return sm80::kForward;
     }();
@@ -431,13 +438,16 @@ PlannedKernel plan_dropout_mask(const Problem& p, const DeviceFacts& device) {
 
 std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device) {
     std::vector<KernelConfig> configs;
+    Access unmapped = access;  // as a bias's rows may be aligned or not
+    unmapped.bias_map = false;
     for (const std::int64_t seqlen_q : {std::int64_t{1}, kFew + 1, kShort, kLong})
-        for (const std::int64_t seqlen_k : {std::int64_t{1}, kLong}) {
-            problem.seqlen_q = seqlen_q;
-            problem.seqlen_k = seqlen_k;
-            const KernelConfig config = plan_forward(problem, access, device).forward.config;
-            if (std::ranges::find(configs, config) == configs.end()) configs.push_back(config);
-        }
+        for (const std::int64_t seqlen_k : {std::int64_t{1}, kLong})
+            for (const Access& each : {access, unmapped}) {
+                problem.seqlen_q = seqlen_q;
+                problem.seqlen_k = seqlen_k;
+                const KernelConfig config = plan_forward(problem, each, device).forward.config;
+                if (std::ranges::find(configs, config) == configs.end()) configs.push_back(config);
+            }
     if (problem.head_dim > kWidestBackward || problem.head_dim_v > kWidestBackward) return configs;
     const BackwardPlan backward = plan_backward(problem, access, device);
     for (const PlannedKernel* kernel : {&backward.prepare, &backward.backward, &backward.finish})

@@ -20,6 +20,7 @@ namespace flashtile::gpu {
 struct Access {
     int vector_bytes = 16;    // of loads and stores: what all rows are aligned to
     bool tensor_maps = true;  // Hopper's copy engine can read q, k and v
+    bool bias_map = true;     // and the bias
     bool lse = true;          // forward writes LSE
     bool seqused = false;
     bool dbias = false;

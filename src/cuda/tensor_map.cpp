@@ -113,6 +113,11 @@ TensorMap map_of_groups(const Operand& x, const Problem& p, const KernelConfig& 
                    {p.batch, x.stride_batch, 1}});
 }
 
+// Of so many heads or sequences, those with a bias of their own: all, or all share one.
+std::int64_t own_biases(std::int64_t count, std::int64_t stride) {
+    return stride == 0 ? 1 : count;
+}
+
 }  // namespace
 
 bool can_map(const Problem& p, const Operands& x) {
@@ -123,6 +128,13 @@ bool can_map(const Problem& p, const Operands& x) {
            can_map(x.v, p.rows_k(), p.kv_heads, p.runs(), size) &&
            (!x.out || can_map(x.out, p.rows_q(), p.heads, p.runs(), size)) &&
            (!x.dout || can_map(x.dout, p.rows_q(), p.heads, p.runs(), size));
+}
+
+bool can_map_bias(const Problem& p, const Operands& x) {
+    return x.bias && p.bias == p.dtype && x.bias.stride_col == 1 && x.bias_rows == p.seqlen_q &&
+           x.bias_cols == p.seqlen_k &&
+           can_map(x.bias, p.seqlen_q, own_biases(x.bias_heads, x.bias.stride_head),
+                   own_biases(x.bias_batch, x.bias.stride_batch), size_of(p.dtype));
 }
 
 void set_maps(KernelParams& params, const KernelConfig& config, const Problem& p, const Operands& x) {
@@ -152,6 +164,11 @@ void set_maps(KernelParams& params, const KernelConfig& config, const Problem& p
         if (config.group_rows > 1) return map_of_groups(t, p, config, columns, kConsumerRows);
         return map_of_rows(t, p.dtype, columns, 0, p.rows_q(), p.heads, p.runs(), kConsumerRows);
     };
+    if (config.bias_mapped)
+        params.bias_map = map_of(x.bias, p.dtype, 0, p.seqlen_k,
+                                 {{p.seqlen_q, x.bias.stride_row, config.Br},
+                                  {own_biases(x.bias_heads, x.bias.stride_head), x.bias.stride_head, 1},
+                                  {own_biases(x.bias_batch, x.bias.stride_batch), x.bias.stride_batch, 1}});
     params.q_map = queries(x.q, p.head_dim);
     params.k_map = keys(x.k, p.head_dim);
     params.v_map = keys(x.v, p.head_dim_v);

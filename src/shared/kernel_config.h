@@ -54,10 +54,11 @@ struct KernelConfig {
     bool window = false;       // a band with a left side, too
     bool packed = false;       // cumulative lengths
     bool seqused = false;      // keys shortened per sequence
-    bool scale_first = false;  // scores are scaled before their maximum is taken: softcap, ALiBi, bias, or a scale <= 0
+    bool scale_first = false;  // scores are scaled before their maximum is taken: ALiBi, bias, or a scale <= 0
     bool softcap = false;
     bool alibi = false;
     BiasElement bias = BiasElement::none;
+    bool bias_mapped = false;  // Hopper's forward: the copy engine brings it by blocks
     bool mask = false;
     bool dropout = false;
     bool deterministic = false;  // dQ is added to in turns

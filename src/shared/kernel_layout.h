@@ -76,19 +76,25 @@ constexpr int order_bytes(const KernelConfig& c) {
     return c.lengths_differ() ? (kMostOrdered + 1) * 16 : 0;
 }
 
+// Hopper's forward where the copy engine brings the bias: of one block of keys. It is read at the start of a step, and
+// the next one has the rest of the step to come.
+constexpr int bias_bytes(const KernelConfig& c) {
+    return c.bias_mapped ? c.Br * chunk_columns(c.Bc) * 2 : 0;
+}
+
 // The stages of Q, of K and V, barriers; and what aligning the start to 1024 bytes may take.
 constexpr int forward_sm90_staged_bytes(const KernelConfig& c) {
     const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
-    return 2 * (query_stages(c) * c.Br * d + c.stages * c.Bc * (d + dv)) + kMostBarriers + dropout_bytes(c) +
-           order_bytes(c) + 1024;
+    return 2 * (query_stages(c) * c.Br * d + c.stages * c.Bc * (d + dv)) + bias_bytes(c) + kMostBarriers +
+           dropout_bytes(c) + order_bytes(c) + 1024;
 }
 
 // Hopper's forward: O has a place of its own, from which the copy engine stores it, whole or in two parts, where there
 // is room. 64 columns leave about as fast without, and where all tiles are equal 7% faster; heads that share a tile
 // need it.
 constexpr int output_parts(const KernelConfig& c) {
-    constexpr int kSharedMemory = 227 * 1024;  // of a block on sm_90
-    const int left = kSharedMemory - forward_sm90_staged_bytes(c), whole = c.Br * chunk_columns(c.head_dim_v) * 2;
+    const int of_block = 228 * 1024 / c.blocks_per_sm - 1024;  // on sm_90; the system takes 1024 bytes a block
+    const int left = of_block - forward_sm90_staged_bytes(c), whole = c.Br * chunk_columns(c.head_dim_v) * 2;
     if (!c.band && c.head_dim_v <= kChunk && c.group_rows == 1) return 0;
     if (whole <= left) return 1;
     return chunk_columns(c.head_dim_v) % (2 * kChunk) == 0 && whole / 2 <= left ? 2 : 0;

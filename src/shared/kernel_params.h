@@ -32,9 +32,10 @@ struct alignas(64) TensorMap {
 struct KernelParams {
     // (columns, rows, heads, batch); the kernels of Hopper
     TensorMap q_map, k_map, v_map, dout_map;
-    TensorMap out_map;  // boxes of 64 rows
-    int first_key;      // row 0 of k_map and v_map
-    int first_query;    // row 0 of q_map and dout_map
+    TensorMap out_map;   // boxes of 64 rows
+    TensorMap bias_map;  // (keys, queries, heads, batch), of which the latter may be 1
+    int first_key;       // row 0 of k_map and v_map
+    int first_query;     // row 0 of q_map and dout_map
 
     DeviceTensor q, k, v, out, lse, slopes, bias, mask;
     DeviceTensor dout, dq, dk, dv, dlse, dbias;

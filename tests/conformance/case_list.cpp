@@ -2,6 +2,7 @@
 #include "conformance/case_list.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace flashtile::conformance {
 namespace {
@@ -23,6 +24,7 @@ public:
         empty_rows();
         hiding_bias();
         large_bias();
+        bias_blocks();
         packed_edges();
         nothing_to_do();
         magnitudes();
@@ -300,6 +302,42 @@ private:
                 c.bias = {.present = true, .spans = {true, true, true, !rows}};
                 c.bias_values = BiasValues::large;
                 c.magnitude_qk = 1e-9;
+            }
+    }
+
+    // Several blocks of queries and keys, and rows of the bias that start at multiples of 16 bytes, as Hopper's copy
+    // engine brings them where the tensors are aligned.
+    void bias_blocks() {
+        const std::vector<std::function<void(Case&)>> changes = {
+            [](Case&) {},
+            [](Case& c) { c.causal = true; },
+            [](Case& c) {
+                c.bias.spans = {false, true, true, true}, c.window = {100, 30};
+            },
+            [](Case& c) {
+                c.bias = {.present = true, .spans = {false, false, true, true}, .expanded = true};
+            },
+            [](Case& c) {
+                c.bias.spans = {true, false, true, true}, c.slopes = Slopes::per_head, c.softcap = 2.0f;
+            },
+            [](Case& c) { c.mask.present = true, c.bias_values = BiasValues::infinity_hides; },
+            [](Case& c) {
+                c.lengths_q = {134, 1}, c.lengths_k = {200, 7}, c.bias_values = BiasValues::large;
+            },
+            [](Case& c) {
+                c.used_k = {150, 0};
+            },
+        };
+        std::size_t n = 0;
+        for (const std::int64_t head_dim : {64, 128, 256})
+            for (const auto& change : changes) {
+                Case& c = add("bias_blocks/" + std::to_string(n++));
+                size(c, 134, 200, 2, head_dim);
+                c.batch = 2;
+                c.kv_heads = 1;
+                c.type = n % 2 == 0 ? fp16 : bf16;
+                c.bias.present = true;
+                change(c);
             }
     }
 

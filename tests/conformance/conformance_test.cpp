@@ -68,6 +68,9 @@ TEST_P(Conformance, HidingBias) {
 TEST_P(Conformance, LargeBias) {
     run("large_bias/");
 }
+TEST_P(Conformance, BiasBlocks) {
+    run("bias_blocks/");
+}
 TEST_P(Conformance, Packed) {
     run("packed/");
 }

@@ -19,9 +19,9 @@ template <KernelConfig config>
 struct ForwardSm90 : QueryPipeline<config> {
     using Base = QueryPipeline<config>;
     using Base::Base, Base::kConsumers, Base::kColumns, Base::kColumnsV, Base::NT, Base::OT, Base::kBytesQ;
+    using Base::bias_ring, Base::slot, Base::release_query, Base::drop;
     using Base::kBytesK, Base::kBytesV, Base::kPartsO, Base::kSkipsMaximum, Base::kMayHide, Base::kRedoes;
-    using Base::params, Base::q, Base::k, Base::v, Base::out, Base::q_ring, Base::k_ring, Base::v_ring, Base::slot;
-    using Base::release_query, Base::drop;
+    using Base::params, Base::q, Base::k, Base::v, Base::bias, Base::out, Base::q_ring, Base::k_ring, Base::v_ring;
     using typename Base::M, typename Base::Scalar, typename Base::Tile;
     using Accumulators = Fragments<1, OT>;
     using Scores = Fragments<1, NT>;
@@ -29,7 +29,7 @@ struct ForwardSm90 : QueryPipeline<config> {
     static constexpr unsigned kOwnBarrier = 8;
 
     __device__ __forceinline__ void consume(int consumer) {
-        if (consumer == kConsumers - 1) pass_turn(consumer);  // the first turn is the first one's
+        if (kConsumers > 1 && consumer == kConsumers - 1) pass_turn(consumer);  // the first turn is the first one's
         while (true) {
             q_ring.wait_full();
             const TileSlot now = TileSlot::read(slot());
@@ -59,7 +59,7 @@ struct ForwardSm90 : QueryPipeline<config> {
         Softmax<1, config.scale_first> softmax;
         float factor[2] = {0.0f, 0.0f};
         // Short tiles of few columns lose more by keeping in step than turns gain.
-        const bool turns = kColumns > 64 || tile.blocks >= 12;
+        const bool turns = kConsumers > 1 && (kColumns > 64 || tile.blocks >= 12);
         bool sound = true;
         o.clear();
         softmax.start();
@@ -205,15 +205,24 @@ struct ForwardSm90 : QueryPipeline<config> {
 
     // Options work on all scores.
     __device__ __forceinline__ void modify(const Tile& tile, const Place& place,
-                                           BiasAndMask<config, 1, NT>& bias_and_mask, Scores& s) const {
+                                           BiasAndMask<config, 1, NT>& bias_and_mask, Scores& s) {
+        if constexpr (config.bias_mapped) {
+            bias_ring.wait_full();
+            bias_and_mask.bias_tile = bias;
+            bias_and_mask.bias_row = place.i0 - tile.i0;
+        }
         ScoreModifier<config>::make(params, tile.seq)
             .template apply<false>(s, params, tile.seq, place, bias_and_mask, s);
+        if constexpr (config.bias_mapped) {
+            bias_ring.release_by_warp();
+            bias_ring.advance();
+        }
     }
 
     // The block that the diagonal of a causal mask crosses: each warp sees other columns of it.
     __device__ __forceinline__ void exponentiate_first(const Tile& tile, int consumer, Scores& s,
                                                        BiasAndMask<config, 1, NT>& bias_and_mask,
-                                                       Softmax<1, config.scale_first>& softmax) const {
+                                                       Softmax<1, config.scale_first>& softmax) {
         const Place place = place_of(tile, consumer, 0);
         modify(tile, place, bias_and_mask, s);
         const int all =
@@ -229,7 +238,7 @@ struct ForwardSm90 : QueryPipeline<config> {
     template <bool kAnchored>
     __device__ __forceinline__ bool exponentiate(const Tile& tile, int consumer, int n, Scores& s,
                                                  BiasAndMask<config, 1, NT>& bias_and_mask,
-                                                 Softmax<1, config.scale_first>& softmax) const {
+                                                 Softmax<1, config.scale_first>& softmax) {
         const Place place = place_of(tile, consumer, n);
         modify(tile, place, bias_and_mask, s);
         // after a block in which every row saw a key, only a band's left side hides any

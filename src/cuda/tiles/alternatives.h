@@ -37,14 +37,23 @@ inline constexpr Tile kForward[] = {
 };
 
 inline constexpr Tile kForwardSm90[] = {
-    {64, 128, 80, 12, 4, 1, kFewerKeys},         {64, 128, 128, 12, 2, 1, kFewerStages},
-    {64, 128, 128, 12, 4, 1, "two consumers"},   {64, 192, 64, 16, 4, 1, kFewerKeys},
-    {64, 192, 80, 16, 4, 1, kFewerKeys},         {64, 192, 128, 16, 3, 1, "three consumers"},
-    {128, 128, 64, 12, 4, 1, kFewerKeys},        {128, 128, 80, 12, 3, 1, kFewerKeys},
-    {128, 128, 128, 12, 2, 1, "two consumers"},  {128, 192, 64, 16, 3, 1, kFewerKeys},
-    {128, 192, 80, 16, 2, 1, "three consumers"}, {128, 192, 80, 16, 3, 1, kMoreStages},
-    {192, 128, 64, 12, 2, 1, kFewerKeys},        {192, 128, 64, 12, 3, 1, kMoreStages},
-    {192, 128, 80, 12, 2, 1, "two consumers"},   {256, 128, 64, 12, 2, 1, kFewerKeys},
+    {64, 64, 64, 8, 3, 3, "three blocks a multiprocessor"},
+    {64, 128, 80, 12, 4, 1, kFewerKeys},
+    {64, 128, 128, 12, 2, 1, kFewerStages},
+    {64, 128, 128, 12, 4, 1, "two consumers"},
+    {64, 192, 64, 16, 4, 1, kFewerKeys},
+    {64, 192, 80, 16, 4, 1, kFewerKeys},
+    {64, 192, 128, 16, 3, 1, "three consumers"},
+    {128, 128, 64, 12, 4, 1, kFewerKeys},
+    {128, 128, 80, 12, 3, 1, kFewerKeys},
+    {128, 128, 128, 12, 2, 1, "two consumers"},
+    {128, 192, 64, 16, 3, 1, kFewerKeys},
+    {128, 192, 80, 16, 2, 1, "three consumers"},
+    {128, 192, 80, 16, 3, 1, kMoreStages},
+    {192, 128, 64, 12, 2, 1, kFewerKeys},
+    {192, 128, 64, 12, 3, 1, kMoreStages},
+    {192, 128, 80, 12, 2, 1, "two consumers"},
+    {256, 128, 64, 12, 2, 1, kFewerKeys},
     {256, 128, 80, 12, 2, 1, "two consumers"},
 };
 

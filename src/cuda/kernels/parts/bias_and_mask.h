@@ -1,10 +1,13 @@
 // bias_and_mask.h: the additive bias and the boolean mask of one warp's scores, in registers as they lie in memory, so
-// that they can be asked for before the product that computes the scores and be there after it.
+// that they can be asked for before the product that computes the scores and be there after it; or, of a bias that the
+// copy engine brings, in shared memory.
 #pragma once
 
 #include "cuda/kernels/parts/place.h"
 #include "cuda/kernels/parts/quad_transpose.h"
 #include "cuda/kernels/parts/sequence.h"
+#include "cuda/kernels/parts/swizzled_tile.h"
+#include "cuda/kernels/ptx/ldmatrix.h"
 
 namespace flashtile {
 
@@ -127,6 +130,7 @@ struct BiasAndMask {
     __device__ __forceinline__ void apply(Fragments<MT, NT>& s, const Sequence& seq, const Place& place) {
         if constexpr (kBias) bias.deal_out();
         if constexpr (config.mask) mask.deal_out();
+        if constexpr (config.bias_mapped) add_shared_bias(s);
         each_score<MT, NT>([&](int m, int n, int e) {
             float& x = s.c[m][n][e];
             if constexpr (kBias) x += bias_at(m, e / 2, n, e % 2);
@@ -139,8 +143,30 @@ struct BiasAndMask {
             });
     }
 
+    // Where config.bias_mapped: of the tile of Br rows that the copy engine brought, this warp's.
+    unsigned bias_tile;
+    int bias_row;
+
 private:
-    static constexpr bool kBias = config.bias != BiasElement::none;
+    static constexpr bool kBias = config.bias != BiasElement::none && !config.bias_mapped;
+
+    // A square of 16 columns at a time, which ldmatrix leaves as the accumulators lie.
+    __device__ __forceinline__ void add_shared_bias(Fragments<MT, NT>& s) const {
+        static_assert(MT == 1, "");
+        const int lane = static_cast<int>(lane_id());
+        const unsigned own = place_in_tile<config.Br>(bias_tile, bias_row + lane % 16, lane / 16 * 8);
+#pragma unroll
+        for (int n = 0; n < NT; n += 2) {
+            unsigned square[4];
+            ptx::ldmatrix(square, (own ^ n % 8 * 16) + n / 8 * config.Br * 128);
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                const float2 pair = Math<config.element>::unpack(square[k]);
+                s.c[0][n + k / 2][k % 2 * 2] += pair.x;
+                s.c[0][n + k / 2][k % 2 * 2 + 1] += pair.y;
+            }
+        }
+    }
 
     __device__ __forceinline__ float bias_at(int m, int half, int n, int e) const {
         if constexpr (sizeof(BiasType) == 4) {

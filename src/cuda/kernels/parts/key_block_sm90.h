@@ -8,6 +8,7 @@
 #include "cuda/kernels/parts/sequence_edges.h"
 #include "cuda/kernels/parts/swizzled_store.h"
 #include "cuda/kernels/parts/tile_copy.h"
+#include "cuda/kernels/parts/wgmma_product.h"
 
 namespace flashtile {
 

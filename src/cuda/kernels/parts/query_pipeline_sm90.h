@@ -30,12 +30,15 @@ struct QueryPipeline {
     static constexpr int kDrawers = !config.dropout ? 0 : (kDrawersApart ? 4 : 3);
     // Registers a thread, by warpgroup: the launch gives all the same, a multiple of 8, and they are dealt out anew. A
     // producer wants more where lengths have to be looked up, and where drawers share its warpgroup.
-    static constexpr int kAllRegisters = 65536 / (config.warps * 32) / 8 * 8 * (config.warps / 4);
+    static constexpr int kAllRegisters =
+        65536 / (config.warps * 32 * config.blocks_per_sm) / 8 * 8 * (config.warps / 4);
     static constexpr int kDrawerRegisters = 56;
     static constexpr bool kBusyProducer = config.dropout ? !kDrawersApart : config.lengths_differ();
-    static constexpr int kProducerRegisters = kConsumers > 2 ? 32 : (kBusyProducer ? 56 : 40);
+    static constexpr int kProducerRegisters = kConsumers > 2
+                                                  ? 32
+                                                  : (kBusyProducer ? (config.blocks_per_sm > 2 ? 48 : 56) : 40);
     static constexpr int kConsumerRegisters =
-        (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers;
+        (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers / 8 * 8;
     static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
     // P in fp32 reaches so far that maxima of later blocks need not be looked for: Softmax::exponentiate_anchored.
     static constexpr bool kSkipsMaximum = config.lazy_rescale && !config.scale_first;
@@ -45,12 +48,13 @@ struct QueryPipeline {
     __device__ __forceinline__ unsigned slot() const { return slots + q_ring.stage * 16; }
 
     const KernelParams& params;
-    unsigned q, k, v, out;  // shared addresses
-    unsigned slots;         // likewise, one a stage of Q
-    unsigned kept;          // likewise, of dropout's stages
-    unsigned order;         // likewise, of sequences whose lengths lie in device memory
+    unsigned q, k, v, bias, out;  // shared addresses
+    unsigned slots;               // likewise, one a stage of Q
+    unsigned kept;                // likewise, of dropout's stages
+    unsigned order;               // likewise, of sequences whose lengths lie in device memory
     Ring<kQueryStages> q_ring;
     Ring<config.stages> k_ring, v_ring;
+    Ring<1> bias_ring;
     Ring<kDropoutStages> kept_ring;
     using Kept = KeptBits<NT>;
 
@@ -59,11 +63,13 @@ struct QueryPipeline {
           q(memory),
           k(q + kQueryStages * kBytesQ),
           v(k + config.stages * kBytesK),
-          out(v + config.stages * kBytesV) {
+          bias(v + config.stages * kBytesV),
+          out(bias + bias_bytes(config)) {
         unsigned barriers = out + kBytesO;
         barriers = q_ring.place(barriers);
         barriers = k_ring.place(barriers);
         barriers = v_ring.place(barriers);
+        if constexpr (config.bias_mapped) barriers = bias_ring.place(barriers);
         slots = config.dropout ? kept_ring.place(barriers) : barriers;
         kept = slots + kQueryStages * 16;
         order = kept + dropout_bytes(config);
@@ -76,6 +82,7 @@ struct QueryPipeline {
         q_ring.init((kConsumers * 4 + kDrawers) * kArrivalsOfWarp);
         k_ring.init(kConsumers);
         v_ring.init(kConsumers);
+        if constexpr (config.bias_mapped) bias_ring.init(kConsumers * 4 * kArrivalsOfWarp);
         if constexpr (config.dropout) kept_ring.init(kConsumers * 4 * kArrivalsOfWarp, kDrawers * kArrivalsOfWarp);
         ptx::fence_mbarrier_init();
     }
@@ -104,7 +111,8 @@ struct QueryPipeline {
         }
     }
 
-    // K of the tile's first block, Q, then K of each next block before V of the one before it, as they are used.
+    // K of the tile's first block, Q, then K of each next block before V of the one before it, as they are used. The
+    // bias goes last: its place becomes free when the scores of the block before are there.
     // Returns the tile whose place this one's Q took.
     __device__ __forceinline__ TileSlot send(TileNumber number, bool careful) {
         const bool empty = number.head >= TileSlot::kBlank;
@@ -124,6 +132,16 @@ struct QueryPipeline {
         };
         const auto load_k = [&](int n) { load(k_ring, k, kBytesK, params.k_map, kColumns, n); };
         const auto load_v = [&](int n) { load(v_ring, v, kBytesV, params.v_map, kColumnsV, n); };
+        const auto load_bias = [&](int n) {
+            if constexpr (!config.bias_mapped) return;
+            bias_ring.wait_empty();
+            ptx::mbarrier_arrive_expect(bias_ring.full_barrier(), bias_bytes(config));
+            for (int c = 0; c < config.Bc; c += kChunk)
+                ptx::tma_load(bias + c * config.Br * 2, &params.bias_map, bias_ring.full_barrier(), tile.key_of(n) + c,
+                              tile.i0, params.bias.stride_head != 0 ? static_cast<int>(tile.seq.h) : 0,
+                              params.bias.stride_batch != 0 ? static_cast<int>(tile.seq.b) : 0);
+            bias_ring.advance();
+        };
         if (blocks > 0) load_k(0);
         q_ring.wait_empty();
         const TileSlot before = TileSlot::read(slot());
@@ -136,9 +154,11 @@ struct QueryPipeline {
                                  first_q + tile.i0, tile.map_head(params), b);
         }
         q_ring.advance();
+        if (blocks > 0) load_bias(0);
         for (int n = 1; n < blocks; ++n) {
             load_k(n);
             load_v(n - 1);
+            load_bias(n);
         }
         if (blocks > 0) load_v(blocks - 1);
         return before;

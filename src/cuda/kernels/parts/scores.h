@@ -1,5 +1,5 @@
 // scores.h: from q.k to the score that softmax sees, on one warp's accumulators: scale, softcap, ALiBi, bias, boolean
-// mask, then the band and the sequence's end (docs/semantics.md). Scores are in natural units here.
+// mask, then the band and the sequence's end (docs/semantics.md).
 #pragma once
 
 #include "cuda/kernels/parts/bias_and_mask.h"
@@ -65,19 +65,21 @@ struct ScoreModifier {
     }
 
 private:
-    // s = c tanh(scale s / c). Most scores are well below c, and a warp all of whose scores are does without tanhf and
-    // its branches, between which there is nothing to do but wait; unless rows must not share a decision.
+    // s = c tanh(scale s / c), over scale where scores stay in its units. Most scores are well below c, and a warp all
+    // of whose scores are does without tanhf and its branches, between which there is nothing to do but wait; unless
+    // rows must not share a decision.
     template <bool kDerivative, int MT, int NT>
     __device__ static __forceinline__ void soften(Fragments<MT, NT>& s, float scale, float c,
                                                   Fragments<MT, NT>& derivative) {
         constexpr int kTerms = sizeof(kTanh) / sizeof(float);
-        constexpr float kMost = 1e4f;  // of x / s, whose eighth power is a factor
-        const float inverse = 1.0f / c, per_score = scale * inverse;
+        constexpr float kMost = 1e4f;                          // of x / s, whose eighth power is a factor
+        const float unit = config.scale_first ? scale : 1.0f;  // of q.k in the units of the result
+        const float limit = config.scale_first ? c : c / scale, per_score = scale / c;
         float farthest = 0.0f;
         each_score<MT, NT>([&](int m, int n, int e) { farthest = fmaxf(farthest, fabsf(s.c[m][n][e])); });
         if (config.lazy_rescale &&
             __all_sync(~0u, farthest * fabsf(per_score) <= kNearZero && fabsf(per_score) < kMost)) {
-            float factors[kTerms], power = scale;
+            float factors[kTerms], power = unit;
 #pragma unroll
             for (int k = 0; k < kTerms; ++k) factors[k] = kTanh[k] * (power *= per_score * per_score);
             each_score<MT, NT>([&](int m, int n, int e) {
@@ -86,16 +88,18 @@ private:
                 float y = factors[kTerms - 1];
 #pragma unroll
                 for (int k = kTerms - 2; k >= 0; --k) y = fmaf(y, square, factors[k]);
-                x *= fmaf(y, square, scale);
+                x *= fmaf(y, square, unit);
             });
         } else {
-            each_score<MT, NT>([&](int m, int n, int e) { s.c[m][n][e] = c * tanhf(s.c[m][n][e] * per_score); });
+            each_score<MT, NT>([&](int m, int n, int e) { s.c[m][n][e] = limit * tanhf(s.c[m][n][e] * per_score); });
         }
-        if constexpr (kDerivative)
+        if constexpr (kDerivative) {
+            const float inverse = 1.0f / limit;
             each_score<MT, NT>([&](int m, int n, int e) {
                 const float t = s.c[m][n][e] * inverse;
                 derivative.c[m][n][e] = 1.0f - t * t;
             });
+        }
     }
 };
 

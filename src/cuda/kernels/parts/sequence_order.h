@@ -20,27 +20,25 @@ struct SequenceOrder {
     // All threads; a barrier must follow.
     __device__ __forceinline__ void find(const KernelParams& p) const {
         const auto sequence = [&](int b) { return Sequence::make<config>(p, b, 0); };
-        const auto keys_of = [&](int b) { return sequence(b).seqlen_k; };
         for (int b = static_cast<int>(threadIdx.x); b < batch; b += config.warps * 32) {
-            const int keys = keys_of(b);
+            const Sequence own = sequence(b);
             unsigned rank = 0, before = 0;
             for (int other = 0; other < batch; ++other) {
                 const Sequence its = sequence(other);
-                const bool first = its.seqlen_k > keys || (its.seqlen_k == keys && other < b);
+                const bool first = its.seqlen_k > own.seqlen_k || (its.seqlen_k == own.seqlen_k && other < b);
                 rank += first ? 1 : 0;
                 before += first ? tiles_of(its) : 0;
             }
             ptx::store_shared(table + rank * 16, make_uint4(before, static_cast<unsigned>(b), 0, 0));
             if (rank + 1 == static_cast<unsigned>(batch))
-                ptx::store_shared(table + batch * 16, make_uint4(before + tiles_of(sequence(b)), 0, 0, 0));
+                ptx::store_shared(table + batch * 16, make_uint4(before + tiles_of(own), 0, 0, 0));
         }
     }
 
     // Of a head, in all sequences.
     __device__ __forceinline__ unsigned tiles() const { return at(batch).x; }
 
-    // Tile n of all heads' tiles, head by head in a sequence, of a head from the last to the first, which in a causal
-    // problem has least to do.
+    // Tile n of all heads' tiles, head by head in a sequence.
     __device__ __forceinline__ TileNumber tile(unsigned n, unsigned heads) const {
         const unsigned wanted = n / heads;
         int own = 0, end = batch;
@@ -49,8 +47,7 @@ struct SequenceOrder {
             (at(middle).x <= wanted ? own : end) = middle;
         }
         const uint4 sequence = at(own);
-        const unsigned count = at(own + 1).x - sequence.x, within = n - sequence.x * heads;
-        return {sequence.y * heads + within / count, count - 1 - within % count};
+        return last_to_first(sequence.y * heads, n - sequence.x * heads, at(own + 1).x - sequence.x);
     }
 
 private:

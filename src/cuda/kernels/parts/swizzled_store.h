@@ -4,15 +4,10 @@
 #pragma once
 
 #include "cuda/kernels/parts/scores.h"
-#include "cuda/kernels/parts/wgmma_product.h"
+#include "cuda/kernels/parts/swizzled_tile.h"
 #include "cuda/kernels/ptx/shared_memory.h"
 
 namespace flashtile {
-
-template <int kTileRows>
-__device__ __forceinline__ unsigned place_in_tile(unsigned tile, int row, int column) {
-    return tile + column / kChunk * kTileRows * 128 + swizzled(row * 128 + column % kChunk * 2);
-}
 
 // This warp's 16 rows to rows [row, row + 16) of the tile, which no other warp touches: pair(n, half) has this lane's
 // two columns of the n-th eight. A step of 8 columns flips bits of the swizzled address.

@@ -51,7 +51,7 @@ private:
         }
         if constexpr (!config.packed) {
             const unsigned blocks = static_cast<unsigned>(query_blocks<config>(params.seqlen_q));
-            tile = {n / blocks, blocks - 1 - n % blocks};
+            tile = last_to_first(0, n, blocks);
             return true;
         }
         // The sequence whose tiles, of all heads, n is among.
@@ -63,8 +63,8 @@ private:
         }
         const Index first = unit(b), blocks = unit(b + 1) - first;
         if (blocks <= 0 || wanted < first || wanted >= first + blocks) return false;
-        const unsigned within = n - static_cast<unsigned>(first) * heads, count = static_cast<unsigned>(blocks);
-        tile = {static_cast<unsigned>(b) * heads + within / count, count - 1 - within % count};
+        tile = last_to_first(static_cast<unsigned>(b) * heads, n - static_cast<unsigned>(first) * heads,
+                             static_cast<unsigned>(blocks));
         return true;
     }
 };

@@ -22,6 +22,12 @@ __device__ __forceinline__ Index query_blocks(Index seqlen_q) {
     return (seqlen_q * config.group_rows + config.Br - 1) / config.Br;
 }
 
+// Of heads from first_head on, with `tiles` tiles each, the n-th: head by head, each from its last tile to its first,
+// which in a causal problem has least to do.
+__device__ __forceinline__ TileNumber last_to_first(unsigned first_head, unsigned n, unsigned tiles) {
+    return {first_head + n / tiles, tiles - 1 - n % tiles};
+}
+
 // A block of rows, and the blocks of keys that they see, walked from the last one back. A row is a query of a head; or,
 // where heads of a group share the tile, row n is query n / group_rows of the group's head n % group_rows.
 template <KernelConfig config>
@@ -33,8 +39,9 @@ struct QueryTile {
     __device__ __forceinline__ QueryTile(const KernelParams& p, TileNumber number)
         : QueryTile(p, number.head, static_cast<int>(number.block)) {}
     __device__ __forceinline__ QueryTile(const KernelParams& p, unsigned head, int block)
-        : seq(Sequence::make<config>(p, head / tile_heads<config>(p),
-                                     (head % tile_heads<config>(p)) * heads_of_tile(p))),
+        : seq(Sequence::make<config>(
+              p, batch_first(p) ? head % p.batch : head / tile_heads<config>(p),
+              (batch_first(p) ? head / p.batch : head % tile_heads<config>(p)) * heads_of_tile(p))),
           i0(block * config.Br),
           i1(smaller(i0 + config.Br, seq.seqlen_q * config.group_rows)) {
         const int first = seq.first_key<config>(query_of<config>(i0));
@@ -50,6 +57,10 @@ struct QueryTile {
     }
 
 private:
+    // A bias that all sequences share is brought once for all of them, if its head's tiles are at hand together.
+    __device__ static __forceinline__ bool batch_first(const KernelParams& p) {
+        return config.bias_mapped && !config.lengths_differ() && p.bias.stride_batch == 0;
+    }
     __device__ static __forceinline__ unsigned heads_of_tile(const KernelParams& p) {
         return config.group_rows == 1 ? 1 : static_cast<unsigned>(p.group);
     }

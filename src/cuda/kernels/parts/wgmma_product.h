@@ -78,9 +78,4 @@ __device__ __forceinline__ void start_transposed(Fragments<1, NT>& c, unsigned a
     }
 }
 
-// Where the swizzle puts byte `offset` of a chunk.
-__device__ __forceinline__ unsigned swizzled(unsigned offset) {
-    return offset ^ (offset >> 3 & 0x70);
-}
-
 }  // namespace flashtile
