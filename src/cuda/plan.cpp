@@ -19,8 +19,6 @@
 namespace flashtile::gpu {
 namespace {
 
-// What the system takes of a multiprocessor's shared memory for each block beside what the block may opt in to.
-constexpr int kReservedSharedMemory = 1024;
 constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostRows = std::numeric_limits<std::int32_t>::max() - 1024;
 constexpr std::int64_t kWidestBackward = 256;

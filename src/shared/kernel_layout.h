@@ -89,11 +89,14 @@ constexpr int forward_sm90_staged_bytes(const KernelConfig& c) {
            dropout_bytes(c) + order_bytes(c) + 1024;
 }
 
+// What the system takes of a multiprocessor's shared memory for each block beside what the block may opt in to.
+constexpr int kReservedSharedMemory = 1024;
+
 // Hopper's forward: O has a place of its own, from which the copy engine stores it, whole or in two parts, where there
 // is room. 64 columns leave about as fast without, and where all tiles are equal 7% faster; heads that share a tile
 // need it.
 constexpr int output_parts(const KernelConfig& c) {
-    const int of_block = 228 * 1024 / c.blocks_per_sm - 1024;  // on sm_90; the system takes 1024 bytes a block
+    const int of_block = 228 * 1024 / c.blocks_per_sm - kReservedSharedMemory;  // on sm_90
     const int left = of_block - forward_sm90_staged_bytes(c), whole = c.Br * chunk_columns(c.head_dim_v) * 2;
     if (!c.band && c.head_dim_v <= kChunk && c.group_rows == 1) return 0;
     if (whole <= left) return 1;

@@ -136,10 +136,9 @@ struct QueryPipeline {
             if constexpr (!config.bias_mapped) return;
             bias_ring.wait_empty();
             ptx::mbarrier_arrive_expect(bias_ring.full_barrier(), bias_bytes(config));
-            for (int c = 0; c < config.Bc; c += kChunk)
-                ptx::tma_load(bias + c * config.Br * 2, &params.bias_map, bias_ring.full_barrier(), tile.key_of(n) + c,
-                              tile.i0, params.bias.stride_head != 0 ? static_cast<int>(tile.seq.h) : 0,
-                              params.bias.stride_batch != 0 ? static_cast<int>(tile.seq.b) : 0);
+            copy_tile(bias, params.bias_map, bias_ring.full_barrier(), config.Bc, config.Br, tile.i0,
+                      params.bias.stride_head != 0 ? static_cast<int>(tile.seq.h) : 0,
+                      params.bias.stride_batch != 0 ? static_cast<int>(tile.seq.b) : 0, tile.key_of(n));
             bias_ring.advance();
         };
         if (blocks > 0) load_k(0);

@@ -11,8 +11,8 @@ namespace flashtile {
 
 // One thread. The bytes are counted at the barrier.
 __device__ __forceinline__ void copy_tile(unsigned to, const TensorMap& map, unsigned barrier, int columns, int rows,
-                                          int row, int head, int b) {
-    for (int c = 0; c < columns; c += kChunk) ptx::tma_load(to + c * rows * 2, &map, barrier, c, row, head, b);
+                                          int row, int head, int b, int column = 0) {
+    for (int c = 0; c < columns; c += kChunk) ptx::tma_load(to + c * rows * 2, &map, barrier, column + c, row, head, b);
 }
 
 // The same of Br rows of queries, of head `head` or of the group of heads that shares key head `head`.
