@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/kernels/parts/logarithm.h"
+#include "cuda/kernels/parts/row_pair.h"
 #include "cuda/kernels/parts/scores.h"
 #include "cuda/kernels/ptx/exp2.h"
 
@@ -13,19 +14,18 @@ namespace flashtile {
 // its digits in the rounding of factor m, while S - m is exact.
 template <int MT, bool kNatural>
 struct Softmax {
-    float m[MT][2];
+    RowPair m[MT];
     float l[MT][2];
     float alpha[MT][2];  // where `grows`
     bool grows;          // any row of the warp has a new maximum
 
     __device__ __forceinline__ void start() {
 #pragma unroll
-        for (int n = 0; n < MT; ++n)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                m[n][half] = kNatural ? kHiddenScore * 0.999999f : kLeastMaximum;
-                l[n][half] = 0.0f;
-            }
+        for (int n = 0; n < MT; ++n) {
+            constexpr float kLeast = kNatural ? kHiddenScore * 0.999999f : kLeastMaximum;
+            m[n].set(kLeast, kLeast);
+            l[n][0] = l[n][1] = 0.0f;
+        }
     }
 
     // m_new = max(m, rowmax(factor S)), and alpha = 2^(m - m_new) by which l has been multiplied and O must be.
@@ -63,7 +63,7 @@ struct Softmax {
                 // a whole number where it may be: then alpha is exact
                 const float next = fmaxf(m[n][half], kLazy && !kNatural ? ceilf(highest[n][half]) : highest[n][half]);
                 alpha[n][half] = ptx::exp2(kNatural ? (m[n][half] - next) * kLog2e : m[n][half] - next);
-                m[n][half] = next;
+                m[n].set(half, next);
                 l[n][half] *= alpha[n][half];
             }
     }
@@ -145,7 +145,7 @@ struct Softmax {
                 highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 2));
                 const float shift = ceilf(ptx::log2(highest));  // a whole number, by which m moves exactly
                 alpha[n][half] = ptx::exp2(-shift);
-                m[n][half] += shift;
+                m[n].set(half, m[n][half] + shift);
                 l[n][half] *= alpha[n][half];
                 each_of_row(s, n, half, [&](float& p) { p *= alpha[n][half]; });
             }
