@@ -100,6 +100,7 @@ public:
         params.ws_turn = workspace.at<unsigned>(plan.turn);
         const bool hopper = plan.backward.config.kernel == Kernel::backward_sm90;
         if (hopper) set_maps(params, plan.backward.config, p, x);
+        params.row_flip = hopper ? 1 : 0;
         for (const PlannedKernel* kernel : {&plan.prepare, &plan.backward, &plan.finish, &plan.bias})
             launch(*kernel, params, gpu, stream_of(execution));
         return hopper ? "cuda backward_sm90" : "cuda backward_sm80";

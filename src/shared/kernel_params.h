@@ -67,6 +67,9 @@ struct KernelParams {
     // Backward's workspace. Rows are counted in units of unit_rows (the main kernel's Br), every sequence starting at a
     // unit of its own: row i of sequence b, head h lies at (h * units + first unit of b) * unit_rows + i.
     int unit_rows;
+    // Row i's LSE and D lie at i ^ row_flip. Hopper's kernel loads two neighbours' at once, to an even and an odd register,
+    // as their scores lie; with places changed no instruction reads two registers of one bank.
+    int row_flip;
     float* ws_lse;  // log2 units; +inf where a row sees no key or does not exist
     float* ws_lse_natural;
     float* ws_D;

@@ -47,9 +47,10 @@ __device__ __forceinline__ void backward_prepare(const KernelParams& p) {
             }
         }
         if (lane_id() == 0) {
-            p.ws_lse[unit * config.Br + row] = lse;
-            p.ws_lse_natural[unit * config.Br + row] = natural;
-            p.ws_D[unit * config.Br + row] = D;
+            const Index at = unit * config.Br + (row ^ p.row_flip);
+            p.ws_lse[at] = lse;
+            p.ws_lse_natural[at] = natural;
+            p.ws_D[at] = D;
         }
     }
 }

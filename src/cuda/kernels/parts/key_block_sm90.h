@@ -153,10 +153,10 @@ struct KeyBlock {
         const unsigned row = lse + q_ring.stage * kBytesRow + Place::column(0, 0) * 4;
 #pragma unroll
         for (int t = 0; t < NT; ++t) {
-            const float2 row_lse = ptx::load_shared_pair(row + t * 32);
+            const float2 row_lse = ptx::load_shared_pair(row + t * 32);  // the second's first: KernelParams::row_flip
 #pragma unroll
             for (int e = 0; e < 4; ++e)
-                s.c[0][t][e] = ptx::exp2(fmaf(s.c[0][t][e], params.scale_log2, e % 2 == 0 ? -row_lse.x : -row_lse.y));
+                s.c[0][t][e] = ptx::exp2(fmaf(s.c[0][t][e], params.scale_log2, e % 2 == 0 ? -row_lse.y : -row_lse.x));
         }
     }
 
@@ -171,8 +171,8 @@ struct KeyBlock {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const float2 now = probability(t, half);
-                dp.c[0][t][2 * half] = now.x * (dp.c[0][t][2 * half] - row_D.x);
-                dp.c[0][t][2 * half + 1] = now.y * (dp.c[0][t][2 * half + 1] - row_D.y);
+                dp.c[0][t][2 * half] = now.x * (dp.c[0][t][2 * half] - row_D.y);
+                dp.c[0][t][2 * half + 1] = now.y * (dp.c[0][t][2 * half + 1] - row_D.x);
             }
         }
     }
