@@ -74,6 +74,7 @@ public:
         KernelParams params = params_of(p, x);
         const bool hopper = plan.forward.config.kernel == Kernel::forward_sm90;
         if (hopper) set_maps(params, plan.forward.config, p, x);
+        params.rounds = plan.rounds;
         std::optional<Workspace> workspace;
         if (plan.workspace > 0) {
             workspace.emplace(execution, plan.workspace);

@@ -321,14 +321,17 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
         // Persistent, as many thread blocks as there is room for at a time, where tiles are unequal or short; long
         // equal ones gain nothing.
         const int Br = plan.forward.config.Br, rows = plan.forward.config.group_rows;
-        const std::int64_t tiles = rows > 1 ? checked_blocks(blocks_of(p.seqlen_q * rows, Br) * p.kv_heads * p.batch)
-                                   // a packed sequence may leave a part of a tile over
-                                   : c.packed ? checked_blocks(p.heads * p.units(Br))
-                                              : query_blocks(p, Br);
+        const std::int64_t of_head = blocks_of(p.seqlen_q * rows, Br);
+        const std::int64_t heads = (rows > 1 ? p.kv_heads : p.heads) * p.batch;
+        // a packed sequence may leave a part of a tile over
+        const std::int64_t tiles = checked_blocks(c.packed ? p.heads * p.units(Br) : of_head * heads);
         if (tiles > 0 && c.lengths_differ()) plan.workspace = sizeof(std::uint32_t);
         const bool persistent = uneven || p.seqlen_k < kLong;
         const std::int64_t at_a_time = std::int64_t{device.multiprocessors} * plan.forward.config.blocks_per_sm;
         plan.forward.blocks = persistent ? std::min(tiles, at_a_time) : tiles;
+        if (!c.packed)
+            plan.rounds = tile_rounds(static_cast<unsigned>(of_head), static_cast<unsigned>(heads),
+                                      static_cast<unsigned>(plan.forward.blocks), c.band);
         return plan;
     }
     const int most = fp32 ? sm80::kMostValueColumnsFp32 : sm80::kMostValueColumns;

@@ -13,6 +13,7 @@
 #include "cuda/device_facts.h"
 #include "cuda/tiles/tile.h"
 #include "shared/kernel_config.h"
+#include "shared/tile_rounds.h"
 
 namespace flashtile::gpu {
 
@@ -46,6 +47,7 @@ struct PlannedKernel {
 
 struct ForwardPlan {
     PlannedKernel forward;
+    TileRounds rounds{};        // of the kernel for Hopper
     std::size_t workspace = 0;  // bytes: of tiles that are dealt out as they are asked for, how many have been
 };
 

@@ -49,7 +49,7 @@ constexpr int kChunk = 64;
 constexpr int chunk_columns(int columns) {
     return round_up(columns, kChunk);
 }
-constexpr int kMostBarriers = 256;  // bytes of them, and of what is handed on beside them
+constexpr int kMostBarriers = 384;  // bytes of them, and of what is handed on beside them
 
 // Hopper's forward: the next tile's Q has a place of its own where there is one.
 constexpr int query_stages(const KernelConfig& c) {

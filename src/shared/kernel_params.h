@@ -1,9 +1,9 @@
 // kernel_params.h: what a CUDA kernel gets at launch, the same struct for every kernel: where the operands lie, sizes,
-// and constants in log2 units. Filled by src/cuda/launch.cpp. Included by the host compiler and by NVRTC; includes
-// nothing but mask.h (for Index).
+// and constants in log2 units. Filled by src/cuda/launch.cpp. Included by the host compiler and by NVRTC.
 #pragma once
 
 #include "shared/mask.h"
+#include "shared/tile_rounds.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
@@ -61,14 +61,15 @@ struct KernelParams {
     const unsigned long long* seed_ptr;  // where not null, read instead
     const unsigned long long* offset_ptr;
 
+    TileRounds rounds;  // Hopper's forward
     // Forward's workspace, where lengths differ.
     unsigned* ws_ticket;  // how many tiles have been taken
 
     // Backward's workspace. Rows are counted in units of unit_rows (the main kernel's Br), every sequence starting at a
     // unit of its own: row i of sequence b, head h lies at (h * units + first unit of b) * unit_rows + i.
     int unit_rows;
-    // Row i's LSE and D lie at i ^ row_flip. Hopper's kernel loads two neighbours' at once, to an even and an odd register,
-    // as their scores lie; with places changed no instruction reads two registers of one bank.
+    // Row i's LSE and D lie at i ^ row_flip. Hopper's kernel loads two neighbours' at once, to an even and an odd
+    // register, as their scores lie; with places changed no instruction reads two registers of one bank.
     int row_flip;
     float* ws_lse;  // log2 units; +inf where a row sees no key or does not exist
     float* ws_lse_natural;

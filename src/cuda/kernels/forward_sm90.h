@@ -19,12 +19,19 @@ template <KernelConfig config>
 struct ForwardSm90 : QueryPipeline<config> {
     using Base = QueryPipeline<config>;
     using Base::Base, Base::kConsumers, Base::kColumns, Base::kColumnsV, Base::NT, Base::OT, Base::kBytesQ;
-    using Base::bias_ring, Base::slot, Base::release_query, Base::drop;
+    using Base::bias_ring, Base::slot, Base::tile_at_hand, Base::release_query, Base::drop;
     using Base::kBytesK, Base::kBytesV, Base::kPartsO, Base::kSkipsMaximum, Base::kMayHide, Base::kRedoes;
     using Base::params, Base::q, Base::k, Base::v, Base::bias, Base::out, Base::q_ring, Base::k_ring, Base::v_ring;
     using typename Base::M, typename Base::Scalar, typename Base::Tile;
     using Accumulators = Fragments<1, OT>;
     using Scores = Fragments<1, NT>;
+    using LeftP = typename M::template Left<1, NT>;
+    // Whether there are registers for the P of two blocks, beside S, O and what else there is, of which options take
+    // more. (Wider heads wait for their products anyway.)
+    static constexpr bool kTwoOfP = !config.softcap && !kMayHide && kColumns <= 128 && kColumnsV <= 128 &&
+                                    NT * 4 + OT * 4 + 2 * NT * 2 + 40 <= Base::kConsumerRegisters;
+    // Groups of 8 kGroup columns that a warp may leave out of the block on the diagonal.
+    static constexpr int kGroupShift = NT % 8 == 0 ? 6 : 4, kGroup = (1 << kGroupShift) / 8;
     // The first of the consumers' own barriers, past those of their turns.
     static constexpr unsigned kOwnBarrier = 8;
 
@@ -34,10 +41,10 @@ struct ForwardSm90 : QueryPipeline<config> {
             q_ring.wait_full();
             const TileSlot now = TileSlot::read(slot());
             if (now.number.head == TileSlot::kEnd) break;
-            if (kRedoes && now.number.head != TileSlot::kBlank && !now.careful)
-                attend<kRedoes>(now.number, consumer);
-            else if (now.number.head != TileSlot::kBlank)
-                attend<false>(now.number, consumer);
+            if (kRedoes && now.is_tile() && !now.careful)
+                attend<kRedoes>(consumer);
+            else if (now.is_tile())
+                attend<false>(consumer);
             else
                 release_query();
         }
@@ -48,20 +55,19 @@ struct ForwardSm90 : QueryPipeline<config> {
     // not searched for a greater one, if P = 2^(S - m) may exceed 1; and V of keys that a mask or a bias hides is
     // multiplied by P = 0 like any other. The second time nothing is taken for granted.
     template <bool kFirst>
-    __device__ __forceinline__ void attend(TileNumber number, int consumer) {
+    __device__ __forceinline__ void attend(int consumer) {
         constexpr bool kSkips = kFirst && kSkipsMaximum, kSpares = !kFirst && kMayHide, kAgain = !kFirst && kRedoes;
-        const Tile tile(params, number);
+        const Tile tile = tile_at_hand();
         const unsigned own_q = q + q_ring.stage * kBytesQ + consumer * 64 * 128;
         const bool elected = threadIdx.x % 128 == 0;
         Accumulators o;
         Scores s;
-        typename M::template Left<1, NT> p;
+        LeftP p;
         Softmax<1, config.scale_first> softmax;
         float factor[2] = {0.0f, 0.0f};
         // Short tiles of few columns lose more by keeping in step than turns gain.
         const bool turns = kConsumers > 1 && (kColumns > 64 || tile.blocks >= 12);
         bool sound = true;
-        o.clear();
         softmax.start();
         // Of the block at hand and, where registers are left, of the next one: a step is hardly longer than they are on
         // their way.
@@ -75,29 +81,39 @@ struct ForwardSm90 : QueryPipeline<config> {
                 bias_and_mask.load(params, tile.seq, place_of(tile, consumer, n));
             }
         };
-        // S of block n beside O += P V of block n - 1, then P of block n under the latter.
-        const auto step = [&]<bool kAnchored>(int n) {
+        // S of block n beside O += P V of block n - 1, with `before` for P, then P of block n under the latter. Where
+        // that has registers of its own, it is packed under its exponentials; else P V must be done.
+        const auto step = [&]<bool kAnchored, bool kApart>(int n, LeftP& before, LeftP& now) {
             bring(n);
             k_ring.wait_full();
-            v_ring.wait_full();
-            if constexpr (config.lengths_differ())
-                if (n == 1) clear_hidden_values<config>(tile_at_hand(), consumer, 0, v + v_ring.stage * kBytesV);
             if (turns) wait_turn(consumer);
             start(s, own_q);
-            accumulate<kSpares>(o, p, consumer);
+            v_ring.wait_full();  // while S is computed
+            if constexpr (config.lengths_differ())
+                if (n == 1) clear_hidden_values<config>(tile_at_hand(), consumer, 0, v + v_ring.stage * kBytesV);
+            accumulate<kSpares>(o, before, consumer);
             if (turns) pass_turn(consumer);
             ptx::wgmma_wait<kSpares ? 0 : 1>();
             pin(s);
             if (elected) k_ring.release();
             k_ring.advance();
-            sound = exponentiate<kAnchored>(tile, consumer, n, s, bias_and_mask, softmax) && sound;
+            ready<kAnchored>(tile, consumer, n, s, bias_and_mask, softmax);
+            const auto sum = softmax.exponentiate(s, params.scale_log2);
+            if constexpr (kApart) now = M::left_of(s);
+            if constexpr (kAnchored) {
+                softmax.find_growth(sum);
+                if (softmax.grows) {
+                    sound = softmax.lower(s, sum) && sound;
+                    if constexpr (kApart) now = M::left_of(s);
+                }
+            }
             ptx::wgmma_wait<0>();
             pin(o);
             if (elected) v_ring.release();
             v_ring.advance();
             softmax.rescale(o);
-            p = M::left_of(s);
-            if constexpr (config.dropout) drop(consumer, p);
+            if constexpr (!kApart) now = M::left_of(s);
+            if constexpr (config.dropout) drop(consumer, now);
         };
         if (tile.blocks > 0) {
             if constexpr (config.packed) clear_queries<config>(tile, consumer, own_q);
@@ -105,22 +121,34 @@ struct ForwardSm90 : QueryPipeline<config> {
             bring(0);
             k_ring.wait_full();
             start(s, own_q);
+            o.clear();  // while S is computed
             ptx::wgmma_wait<0>();
             pin(s);
             if (elected) k_ring.release();
             k_ring.advance();
-            if constexpr (config.band)
+            if constexpr (config.band) {
                 exponentiate_first(tile, consumer, s, bias_and_mask, softmax);
-            else
-                exponentiate<false>(tile, consumer, 0, s, bias_and_mask, softmax);
+            } else {
+                ready<false>(tile, consumer, 0, s, bias_and_mask, softmax);
+                softmax.exponentiate(s, params.scale_log2);
+            }
             p = M::left_of(s);
             if constexpr (config.dropout) drop(consumer, p);
             int n = 1;
 #pragma unroll 1
-            for (; n < tile.blocks && !(kSkips && softmax.anchored()); ++n) step.template operator()<false>(n);
+            for (; n < tile.blocks && !(kSkips && all_of(consumer, softmax.anchored())); ++n)
+                step.template operator()<false, false>(n, p, p);
             if constexpr (kSkips) {
+                if constexpr (kTwoOfP) {
+                    LeftP other;
 #pragma unroll 1
-                for (; n < tile.blocks; ++n) step.template operator()<true>(n);
+                    for (; n + 1 < tile.blocks; n += 2) {
+                        step.template operator()<true, true>(n, p, other);
+                        step.template operator()<true, true>(n + 1, other, p);
+                    }
+                }
+#pragma unroll 1
+                for (; n < tile.blocks; ++n) step.template operator()<true, false>(n, p, p);
                 if (!__all_sync(~0u, sound)) TileSlot::ask_again(slot());
             }
             const Tile done = end_of(tile);
@@ -142,17 +170,15 @@ struct ForwardSm90 : QueryPipeline<config> {
             store<kAgain>(done, consumer, factor, o);
         } else {
             release_query();
+            o.clear();
             finish_rows(tile, consumer, softmax, factor);
             store<kAgain>(tile, consumer, factor, o);
         }
     }
 
-    // The tile once more, where lengths that lie in memory would otherwise stay in registers. Until its Q is released.
-    __device__ __forceinline__ Tile tile_at_hand() const {
-        return Tile(params, TileSlot::read(slot()).number);
-    }
+    // The tile once more, where lengths would otherwise stay in registers. Until its Q is released.
     __device__ __forceinline__ Tile end_of(const Tile& tile) const {
-        if constexpr (config.lengths_differ()) return tile_at_hand();
+        if constexpr (config.lengths_differ() || kMayHide) return tile_at_hand();
         return tile;
     }
 
@@ -187,6 +213,12 @@ struct ForwardSm90 : QueryPipeline<config> {
         ptx::wgmma_fence();
         start_output<config.element, config.Bc, NT>(o, p, v + v_ring.stage * kBytesV);
         ptx::wgmma_commit();
+    }
+
+    // The four warps of a product must come to the same instruction: with different registers for P its result was
+    // wrong. (Voting tells the compiler that a warp's lanes agree, which it cannot know of the barrier.)
+    __device__ static __forceinline__ bool all_of(int consumer, bool mine) {
+        return __all_sync(~0u, ptx::named_barrier_all(kOwnBarrier + consumer, 128, mine));
     }
 
     __device__ static __forceinline__ bool finite(const Accumulators& o) {
@@ -228,17 +260,18 @@ struct ForwardSm90 : QueryPipeline<config> {
         const int all =
             config.window ? 0 : tile.seq.template end_key<config>(query_end<config>(place.i0 + 1)) - place.j0;
         const int any = tile.seq.template end_key<config>(query_end<config>(place.i0 + 16)) - place.j0;
-        const int first_group = __shfl_sync(~0u, all >> 4, 0), seen = __shfl_sync(~0u, (any + 15) >> 4, 0);
-        apply_band<config>(s, tile.seq, place, first_group, seen);
-        softmax.template find_maximum<config.lazy_rescale>(s, params.scale_log2, seen);
-        softmax.exponentiate_seen(s, params.scale_log2, seen);
+        const int first_group = __shfl_sync(~0u, all >> kGroupShift, 0);
+        const int seen = __shfl_sync(~0u, (any + 8 * kGroup - 1) >> kGroupShift, 0);
+        apply_band<config, kGroup>(s, tile.seq, place, first_group, seen);
+        softmax.template find_maximum<config.lazy_rescale, kGroup>(s, params.scale_log2, seen);
+        softmax.template exponentiate_seen<kGroup>(s, params.scale_log2, seen);
     }
 
-    // Line 9: options and masks, then P = 2^(S - m). False if it overflowed.
+    // What comes before P = 2^(S - m) of line 9: options and masks, then, where it is looked for, the maximum.
     template <bool kAnchored>
-    __device__ __forceinline__ bool exponentiate(const Tile& tile, int consumer, int n, Scores& s,
-                                                 BiasAndMask<config, 1, NT>& bias_and_mask,
-                                                 Softmax<1, config.scale_first>& softmax) {
+    __device__ __forceinline__ void ready(const Tile& tile, int consumer, int n, Scores& s,
+                                          BiasAndMask<config, 1, NT>& bias_and_mask,
+                                          Softmax<1, config.scale_first>& softmax) {
         const Place place = place_of(tile, consumer, n);
         modify(tile, place, bias_and_mask, s);
         // after a block in which every row saw a key, only a band's left side hides any
@@ -246,17 +279,11 @@ struct ForwardSm90 : QueryPipeline<config> {
         if (kBandMayHide &&
             !band_covers<config>(tile.seq, place.i0, smaller(place.i0 + 16, tile.i1), place.j0, place.j0 + config.Bc))
             apply_band<config>(s, tile.seq, place);
-        bool sound = true;
-        if constexpr (kAnchored) {
-            sound = softmax.exponentiate_anchored(s, params.scale_log2);
-        } else {
-            softmax.template find_maximum<config.lazy_rescale>(s, params.scale_log2);
-            softmax.exponentiate(s, params.scale_log2);
-        }
-        return sound;
+        if constexpr (!kAnchored) softmax.template find_maximum<config.lazy_rescale>(s, params.scale_log2);
     }
 
     // Lines 13 to 15, under the last product: LSE = m + log l, and what O is multiplied by, 1 / l, the only division.
+    // (l is at least the row's greatest P, which is not small.)
     __device__ __forceinline__ void finish_rows(const Tile& tile, int consumer, Softmax<1, config.scale_first>& softmax,
                                                 float (&factor)[2]) const {
         softmax.finish();
@@ -266,7 +293,7 @@ struct ForwardSm90 : QueryPipeline<config> {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float l = softmax.l[0][half];
-            factor[half] = l == 0.0f ? 0.0f : kept / l;
+            factor[half] = l == 0.0f ? 0.0f : kept * ptx::reciprocal(l);
             const int row = warp_i0 + Place::row(0, 2 * half), of_group = row % config.group_rows;
             if constexpr (config.lse)
                 if (lane_id() % 4 == 0 && row < tile.i1 && (config.group_rows == 1 || of_group < params.group)) {
@@ -326,6 +353,7 @@ __device__ __forceinline__ void forward_sm90(const KernelParams& params) {
     const unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
     Forward forward(params, memory);
     if (threadIdx.x == 0) forward.init_barriers();
+    if (threadIdx.x == Forward::kConsumers * 128) forward.prefetch_maps();
     if constexpr (config.lengths_differ())
         if (forward.sequence_order().fits()) forward.sequence_order().find(params);
     __syncthreads();  // barriers stand, and the order

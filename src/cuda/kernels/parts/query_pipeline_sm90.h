@@ -29,23 +29,28 @@ struct QueryPipeline {
     static constexpr bool kDrawersApart = config.warps == 4 * (kConsumers + 2);
     static constexpr int kDrawers = !config.dropout ? 0 : (kDrawersApart ? 4 : 3);
     // Registers a thread, by warpgroup: the launch gives all the same, a multiple of 8, and they are dealt out anew. A
-    // producer wants more where lengths have to be looked up, and where drawers share its warpgroup.
+    // producer wants more where lengths have to be looked up, where heads share a tile, where it brings a bias, and
+    // where drawers share its warpgroup; three consumers of many columns leave it little.
     static constexpr int kAllRegisters =
         65536 / (config.warps * 32 * config.blocks_per_sm) / 8 * 8 * (config.warps / 4);
     static constexpr int kDrawerRegisters = 56;
-    static constexpr bool kBusyProducer = config.dropout ? !kDrawersApart : config.lengths_differ();
+    static constexpr bool kBusyProducer =
+        config.dropout ? !kDrawersApart : config.lengths_differ() || config.group_rows > 1 || config.bias_mapped;
     static constexpr int kProducerRegisters = kConsumers > 2
-                                                  ? 32
+                                                  ? (NT * 6 + OT * 4 > 124 ? 32 : 56)
                                                   : (kBusyProducer ? (config.blocks_per_sm > 2 ? 48 : 56) : 40);
     static constexpr int kConsumerRegisters =
         (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers / 8 * 8;
     static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
-    // P in fp32 reaches so far that maxima of later blocks need not be looked for: Softmax::exponentiate_anchored.
+    // P in fp32 reaches so far that maxima of later blocks need not be looked for: Softmax::find_growth.
     static constexpr bool kSkipsMaximum = config.lazy_rescale && !config.scale_first;
     static constexpr bool kMayHide = config.has_bias_or_mask();
     static constexpr bool kRedoes = kSkipsMaximum || kMayHide;
 
-    __device__ __forceinline__ unsigned slot() const { return slots + q_ring.stage * 16; }
+    // What consumers are told of a stage of Q: which tile it is, and the tile as the producer found it.
+    static constexpr int kBytesSlot = TileSlot::kBytes + Tile::kBytes;
+    __device__ __forceinline__ unsigned slot() const { return slots + q_ring.stage * kBytesSlot; }
+    __device__ __forceinline__ Tile tile_at_hand() const { return Tile::read(params, slot() + TileSlot::kBytes); }
 
     const KernelParams& params;
     unsigned q, k, v, bias, out;  // shared addresses
@@ -71,14 +76,14 @@ struct QueryPipeline {
         barriers = v_ring.place(barriers);
         if constexpr (config.bias_mapped) barriers = bias_ring.place(barriers);
         slots = config.dropout ? kept_ring.place(barriers) : barriers;
-        kept = slots + kQueryStages * 16;
+        kept = slots + kQueryStages * kBytesSlot;
         order = kept + dropout_bytes(config);
     }
 
     // Each warp says that it is done with a stage of Q, one elected thread of each consumer that its warpgroup is with
     // one of K or V.
     __device__ __forceinline__ void init_barriers() const {
-        for (int n = 0; n < kQueryStages; ++n) TileSlot{}.write(slots + n * 16);
+        for (int n = 0; n < kQueryStages; ++n) TileSlot{}.write(slots + n * kBytesSlot);
         q_ring.init((kConsumers * 4 + kDrawers) * kArrivalsOfWarp);
         k_ring.init(kConsumers);
         v_ring.init(kConsumers);
@@ -87,9 +92,18 @@ struct QueryPipeline {
         ptx::fence_mbarrier_init();
     }
 
+    __device__ __forceinline__ void prefetch_maps() const {
+        for (const TensorMap* map : {&params.k_map, &params.q_map, &params.v_map}) ptx::tma_prefetch_map(map);
+        if constexpr (kPartsO > 0) ptx::tma_prefetch_map(&params.out_map);
+        if constexpr (config.bias_mapped) ptx::tma_prefetch_map(&params.bias_map);
+    }
+
     __device__ __forceinline__ SequenceOrder<config> sequence_order() const { return {order, params.batch}; }
 
-    // One thread: the tiles of the schedule, and once more those that a consumer asks for again.
+    // One thread: the tiles of the schedule, and once more those that a consumer asks for again. Of each K of its first
+    // block, Q, then K of each next block before V of the one before it, as they are used. The next tile is found
+    // before there is a place for the last V, so that nothing waits for that. The bias goes last: its place becomes
+    // free when the scores of the block before are there.
     __device__ __forceinline__ void produce() {
         if constexpr (config.lengths_differ())
             produce(TicketSchedule<config>(params, sequence_order()));
@@ -100,67 +114,87 @@ struct QueryPipeline {
     __device__ __forceinline__ void produce(Schedule schedule) {
         // as many blanks as there are stages, so that the end of every tile is seen
         int blanks = kRedoes ? kQueryStages : 0;
-        TileSlot before{};
-        TileNumber number{};
-        while (number.head != TileSlot::kEnd) {
-            if (before.redo)
-                number = before.number;
-            else if (!schedule.next(number))
-                number.head = blanks-- > 0 ? TileSlot::kBlank : TileSlot::kEnd;
-            before = send(number, before.redo);
+        const auto follow = [&](const TileSlot& before) -> TileSlot {
+            if (before.redo) return {before.number, true, false};
+            TileNumber number;
+            if (!schedule.next(number)) number.head = blanks-- > 0 ? TileSlot::kBlank : TileSlot::kEnd;
+            return {number, false, false};
+        };
+        TileSlot now = follow(TileSlot{});
+        KeyRows pending{};  // a tile's last V
+        while (true) {
+            const Tile tile(params, now.is_tile() ? now.number : TileNumber{0, 0});
+            const int blocks = now.is_tile() ? tile.blocks : 0;
+            KeyRows keys(params, tile);
+            if (pending.head >= 0) load_v(pending);
+            if (blocks > 0) load_k(keys);
+            const TileSlot before = hand_on(now, tile);
+            if (now.number.head == TileSlot::kEnd) return;
+            if (blocks > 0) load_bias(tile, 0);
+            for (int n = 1; n < blocks; ++n) {
+                const KeyRows last = keys;
+                keys.row -= config.Bc;
+                load_k(keys);
+                load_v(last);
+                load_bias(tile, n);
+            }
+            pending = keys;
+            if (blocks == 0) pending.head = -1;
+            now = follow(before);
         }
     }
 
-    // K of the tile's first block, Q, then K of each next block before V of the one before it, as they are used. The
-    // bias goes last: its place becomes free when the scores of the block before are there.
-    // Returns the tile whose place this one's Q took.
-    __device__ __forceinline__ TileSlot send(TileNumber number, bool careful) {
-        const bool empty = number.head >= TileSlot::kBlank;
-        const Tile tile(params, empty ? TileNumber{0, 0} : number);
-        const int blocks = empty ? 0 : tile.blocks;
-        const int kv_head = static_cast<int>(tile.seq.kv_head(params));
-        const int b = static_cast<int>(tile.seq.batch_row);
-        const int first_q = static_cast<int>(tile.seq.first_q) - params.first_query;
-        const int first_k = static_cast<int>(tile.seq.first_k) - params.first_key;
-        // Block n of K or V to the next stage of its ring.
-        const auto load = [&](auto& ring, unsigned stages, int bytes, const TensorMap& map, int columns, int n) {
-            ring.wait_empty();
-            ptx::mbarrier_arrive_expect(ring.full_barrier(), bytes);
-            copy_tile(stages + ring.stage * bytes, map, ring.full_barrier(), columns, config.Bc,
-                      first_k + tile.key_of(n), kv_head, b);
-            ring.advance();
-        };
-        const auto load_k = [&](int n) { load(k_ring, k, kBytesK, params.k_map, kColumns, n); };
-        const auto load_v = [&](int n) { load(v_ring, v, kBytesV, params.v_map, kColumnsV, n); };
-        const auto load_bias = [&](int n) {
-            if constexpr (!config.bias_mapped) return;
-            bias_ring.wait_empty();
-            ptx::mbarrier_arrive_expect(bias_ring.full_barrier(), bias_bytes(config));
-            copy_tile(bias, params.bias_map, bias_ring.full_barrier(), config.Bc, config.Br, tile.i0,
-                      params.bias.stride_head != 0 ? static_cast<int>(tile.seq.h) : 0,
-                      params.bias.stride_batch != 0 ? static_cast<int>(tile.seq.b) : 0, tile.key_of(n));
-            bias_ring.advance();
-        };
-        if (blocks > 0) load_k(0);
+    // Q and what consumers are told of it. Returns the tile whose place it took.
+    __device__ __forceinline__ TileSlot hand_on(const TileSlot& now, const Tile& tile) {
         q_ring.wait_empty();
         const TileSlot before = TileSlot::read(slot());
-        TileSlot{number, careful, false}.write(slot());
-        if (empty) {
-            ptx::mbarrier_arrive(q_ring.full_barrier());
-        } else {
+        now.write(slot());
+        if (now.is_tile()) {
+            tile.write(slot() + TileSlot::kBytes);
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ);
             copy_queries<config>(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns,
-                                 first_q + tile.i0, tile.map_head(params), b);
+                                 static_cast<int>(tile.seq.first_q) - params.first_query + tile.i0,
+                                 tile.map_head(params), static_cast<int>(tile.seq.batch_row));
+        } else {
+            ptx::mbarrier_arrive(q_ring.full_barrier());
         }
         q_ring.advance();
-        if (blocks > 0) load_bias(0);
-        for (int n = 1; n < blocks; ++n) {
-            load_k(n);
-            load_v(n - 1);
-            load_bias(n);
-        }
-        if (blocks > 0) load_v(blocks - 1);
         return before;
+    }
+
+    // Those of a block, as the copy engine counts; at first of a tile's first block.
+    struct KeyRows {
+        int row = 0, head = -1, b = 0;
+
+        __device__ __forceinline__ KeyRows() {}
+        __device__ __forceinline__ KeyRows(const KernelParams& p, const Tile& tile)
+            : row(static_cast<int>(tile.seq.first_k) - p.first_key + tile.key_of(0)),
+              head(static_cast<int>(tile.seq.kv_head(p))),
+              b(static_cast<int>(tile.seq.batch_row)) {}
+    };
+    __device__ __forceinline__ void load_k(const KeyRows& keys) {
+        load(k_ring, k, kBytesK, params.k_map, kColumns, keys);
+    }
+    __device__ __forceinline__ void load_v(const KeyRows& keys) {
+        load(v_ring, v, kBytesV, params.v_map, kColumnsV, keys);
+    }
+    // To the next stage of the ring.
+    __device__ static __forceinline__ void load(Ring<config.stages>& ring, unsigned stages, int bytes,
+                                                const TensorMap& map, int columns, const KeyRows& keys) {
+        ring.wait_empty();
+        ptx::mbarrier_arrive_expect(ring.full_barrier(), bytes);
+        copy_tile(stages + ring.stage * bytes, map, ring.full_barrier(), columns, config.Bc, keys.row, keys.head,
+                  keys.b);
+        ring.advance();
+    }
+    __device__ __forceinline__ void load_bias(const Tile& tile, int n) {
+        if constexpr (!config.bias_mapped) return;
+        bias_ring.wait_empty();
+        ptx::mbarrier_arrive_expect(bias_ring.full_barrier(), bias_bytes(config));
+        copy_tile(bias, params.bias_map, bias_ring.full_barrier(), config.Bc, config.Br, tile.i0,
+                  params.bias.stride_head != 0 ? static_cast<int>(tile.seq.h) : 0,
+                  params.bias.stride_batch != 0 ? static_cast<int>(tile.seq.b) : 0, tile.key_of(n));
+        bias_ring.advance();
     }
 
     // Dropout has warps of its own: Philox takes as long as the softmax, and would be added to it in the consumers,
@@ -170,8 +204,8 @@ struct QueryPipeline {
             q_ring.wait_full();
             const TileSlot now = TileSlot::read(slot());
             if (now.number.head == TileSlot::kEnd) return;
-            if (now.number.head != TileSlot::kBlank) {
-                const Tile tile(params, now.number);
+            if (now.is_tile()) {
+                const Tile tile = tile_at_hand();
                 const Dropout dropout = dropout_of(params, tile.seq);
 #pragma unroll 1
                 for (int n = 0; n < tile.blocks; ++n) {

@@ -1,6 +1,7 @@
-// row_pair.h: a number for each of the two rows that a lane holds of a tile of 16. The two live in registers that follow
-// each other, one even and one odd, so that an instruction which reads one of them in turn with the other finds it in the
-// operand cache: ptxas, left to itself, may give both the same bank, and then half of a softmax's FFMAs wait for it.
+// row_pair.h: a number for each of the two rows that a lane holds of a tile of 16. The two live in registers that
+// follow each other, one even and one odd, so that an instruction which reads one of them in turn with the other finds
+// it in the operand cache: ptxas, left to itself, may give both the same bank, and then half of a softmax's FFMAs wait
+// for it.
 #pragma once
 
 namespace flashtile {

@@ -111,11 +111,11 @@ __device__ __forceinline__ bool band_covers(const Sequence& seq, int i0, int i1,
     return true;
 }
 
-// Hides what lies outside the band or past the last key. Groups of 16 columns outside [first_group, end_group) are left
-// alone.
-template <KernelConfig config, int MT, int NT>
+// Hides what lies outside the band or past the last key. Groups of 8 kGroup columns outside [first_group, end_group)
+// are left alone.
+template <KernelConfig config, int kGroup = 32, int MT, int NT>
 __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence& seq, const Place& place,
-                                           int first_group = 0, int end_group = NT / 2) {
+                                           int first_group = 0, int end_group = 1) {
     // Relative to this lane's first row and column, so that what is compared with is a constant, and one number for all
     // rows, so that few registers hold it.
     const int own_row = place.i0 + Place::row(0, 0);
@@ -131,7 +131,7 @@ __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence&
             const int low = first + further, high = config.band ? smaller(last + further, end) : end;
 #pragma unroll
             for (int n = 0; n < NT; ++n) {
-                if (n / 2 < first_group || n / 2 >= end_group) continue;
+                if (NT > kGroup && (n / kGroup < first_group || n / kGroup >= end_group)) continue;
 #pragma unroll
                 for (int e = 2 * half; e < 2 * half + 2; ++e) {
                     const int column = n * 8 + e % 2;

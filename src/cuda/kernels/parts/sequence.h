@@ -46,17 +46,22 @@ struct Sequence {
     template <KernelConfig config>
     __device__ static __forceinline__ Sequence make(const KernelParams& p, Index b, Index h) {
         const int longest_q = static_cast<int>(p.seqlen_q), longest_k = static_cast<int>(p.seqlen_k);
-        Sequence s{b, h, b, 0, 0, longest_q, longest_k, longest_k, {}};
+        Index first_q = 0, first_k = 0;
+        int seqlen_q = longest_q, rows_k = longest_k;
         if constexpr (config.packed) {
-            s.batch_row = 0;
-            read(p.cu_seqlens_q, b, p.total_q, longest_q, s.first_q, s.seqlen_q);
-            read(p.cu_seqlens_k, b, p.total_k, longest_k, s.first_k, s.seqlen_k);
+            read(p.cu_seqlens_q, b, p.total_q, longest_q, first_q, seqlen_q);
+            read(p.cu_seqlens_k, b, p.total_k, longest_k, first_k, rows_k);
         }
-        s.rows_k = s.seqlen_k;
+        int seqlen_k = rows_k;
         if constexpr (config.seqused)
-            s.seqlen_k = static_cast<int>(greater(0, smaller(Index{s.seqlen_k}, length_at(p.seqused_k, b))));
-        s.band = {p.diagonal + (p.top_left ? 0 : s.seqlen_k - s.seqlen_q), p.window_left, p.window_right};
-        return s;
+            seqlen_k = static_cast<int>(greater(0, smaller(Index{rows_k}, length_at(p.seqused_k, b))));
+        return of_lengths<config>(p, b, h, first_q, first_k, seqlen_q, seqlen_k, rows_k);
+    }
+    template <KernelConfig config>
+    __device__ static __forceinline__ Sequence of_lengths(const KernelParams& p, Index b, Index h, Index first_q,
+                                                          Index first_k, int seqlen_q, int seqlen_k, int rows_k) {
+        const Band band{p.diagonal + (p.top_left ? 0 : seqlen_k - seqlen_q), p.window_left, p.window_right};
+        return {b, h, config.packed ? 0 : b, first_q, first_k, seqlen_q, seqlen_k, rows_k, band};
     }
 
     // Where this sequence's units of `rows` queries start among those of a head, if every sequence starts at a unit of
@@ -65,7 +70,9 @@ struct Sequence {
         return (packed ? first_q : b * p.seqlen_q) / rows + b;
     }
 
-    __device__ __forceinline__ Index kv_head(const KernelParams& p) const { return h / p.group; }
+    __device__ __forceinline__ Index kv_head(const KernelParams& p) const {
+        return static_cast<unsigned>(h) / static_cast<unsigned>(p.group);  // of 64 bits it would take a hundred cycles
+    }
 
     // The keys that queries [i0, i1) may see: [first_key, end_key).
     template <KernelConfig config>

@@ -32,23 +32,34 @@ struct Softmax {
     // The maximum may lag by kSlack: P is then at most 2^kSlack, which every type holds, and most blocks rescale
     // nothing (FlashAttention-4's lazy rescale). With kSlack = 0 a row whose maximum stays is multiplied by exactly 1,
     // so that its bits do not depend on the other rows of the warp.
-    // Columns from 16 `seen` on count as hidden.
-    template <bool kLazy, int NT>
-    __device__ __forceinline__ void find_maximum(const Fragments<MT, NT>& s, float factor, int seen = NT / 2) {
+    // Columns from 8 kGroup `seen` on count as hidden.
+    template <bool kLazy, int kGroup = 32, int NT>
+    __device__ __forceinline__ void find_maximum(const Fragments<MT, NT>& s, float factor, int seen = 1) {
         constexpr float kSlack = !kLazy ? 0.0f : (kNatural ? 8.0f / kLog2e : 8.0f);
         float highest[MT][2];
         bool row_grows = false;
 #pragma unroll
         for (int n = 0; n < MT; ++n)
 #pragma unroll
+            for (int half = 0; half < 2; ++half) highest[n][half] = seen > 0 ? s.c[n][0][2 * half] : -infinity();
+#pragma unroll
+        for (int first = 0; first < NT; first += kGroup) {
+            if (first / kGroup >= seen) continue;
+#pragma unroll
+            for (int n = 0; n < MT; ++n)
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+#pragma unroll
+                    for (int column = first; column < NT && column < first + kGroup; ++column)
+#pragma unroll
+                        for (int e = 2 * half; e < 2 * half + 2; ++e)
+                            highest[n][half] = fmaxf(highest[n][half], s.c[n][column][e]);
+        }
+#pragma unroll
+        for (int n = 0; n < MT; ++n)
+#pragma unroll
             for (int half = 0; half < 2; ++half) {
-                float x = seen > 0 ? s.c[n][0][2 * half] : -infinity();
-#pragma unroll
-                for (int column = 0; column < NT; ++column) {
-                    if (column / 2 >= seen) continue;
-#pragma unroll
-                    for (int e = 2 * half; e < 2 * half + 2; ++e) x = fmaxf(x, s.c[n][column][e]);
-                }
+                float x = highest[n][half];
                 x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
                 x = fmaxf(x, __shfl_xor_sync(~0u, x, 2));
                 highest[n][half] = kNatural ? x : x * factor;
@@ -82,63 +93,71 @@ struct Softmax {
                     for (int e = 2 * half; e < 2 * half + 2; ++e) o.c[n][column][e] *= alpha[n][half];
     }
 
-    // S becomes P = 2^(factor S - m); l = l + rowsum(P).
+    // S becomes P = 2^(factor S - m); l = l + rowsum(P). Returns this lane's share of rowsum(P).
+    struct RowSums {
+        float of[MT][2];
+    };
     template <int NT>
-    __device__ __forceinline__ void exponentiate(Fragments<MT, NT>& s, float factor) {
+    __device__ __forceinline__ RowSums exponentiate(Fragments<MT, NT>& s, float factor) {
+        RowSums sum{};
 #pragma unroll
         for (int n = 0; n < MT; ++n)
 #pragma unroll
-            for (int half = 0; half < 2; ++half) l[n][half] += exponentiate_row(s, factor, n, half);
+            for (int half = 0; half < 2; ++half) {
+                each_of_row(s, n, half, [&](float& p) {
+                    p = ptx::exp2(kNatural ? (p - m[n][half]) * kLog2e : fmaf(p, factor, -m[n][half]));
+                    sum.of[n][half] += p;
+                });
+                l[n][half] += sum.of[n][half];
+            }
+        return sum;
     }
-    // The same where columns from 16 `seen` on are hidden.
-    template <int NT>
+    // The same where columns from 8 kGroup `seen` on are hidden.
+    template <int kGroup, int NT>
     __device__ __forceinline__ void exponentiate_seen(Fragments<1, NT>& s, float factor, int seen) {
 #pragma unroll
-        for (int column = 0; column < NT; column += 2) {
-            if (column / 2 < seen) {
-                auto& group = reinterpret_cast<Fragments<1, 2>&>(s.c[0][column]);
-#pragma unroll
-                for (int half = 0; half < 2; ++half) l[0][half] += exponentiate_row(group, factor, 0, half);
+        for (int first = 0; first < NT; first += kGroup) {
+            constexpr int kTiles = kGroup < NT ? kGroup : NT;
+            if (first / kGroup < seen) {
+                exponentiate(reinterpret_cast<Fragments<1, kTiles>&>(s.c[0][first]), factor);
             } else {
 #pragma unroll
-                for (int e = 0; e < 8; ++e) s.c[0][column + e / 4][e % 4] = 0.0f;
+                for (int e = 0; e < 4 * kTiles; ++e) s.c[0][first + e / 4][e % 4] = 0.0f;
             }
         }
     }
 
-    // True once every row of the warp has a maximum to refer to.
+    // True once this lane's rows have a maximum to refer to.
     __device__ __forceinline__ bool anchored() const {
         bool all = true;
 #pragma unroll
         for (int n = 0; n < MT; ++n)
 #pragma unroll
             for (int half = 0; half < 2; ++half) all = all && m[n][half] > kLeastMaximum;
-        return __all_sync(~0u, all);
+        return all;
     }
 
-    // The same without looking for the maximum: P = 2^(factor S - m) with the m that an earlier block left, which
-    // fp32's range holds. Where a lane's sum then exceeds kMostGrowth, the row's greatest P becomes at most 1 and m
-    // moves up by its logarithm, rounded up; alpha is what l has been multiplied by and O must be, where `grows`. False
-    // if it jumped too far: the tile is to be done again with find_maximum.
-    template <int NT>
-    __device__ __forceinline__ bool exponentiate_anchored(Fragments<MT, NT>& s, float factor) {
-        constexpr float kMostGrowth = 256.0f, kMostJump = 0x1p24f;  // beyond, roundoff of S - m would show in LSE
-        bool sound = true, lane_grows = false;
+    // Where a block is not searched for its maximum, P = 2^(factor S - m) with the m that an earlier block left, which
+    // fp32's range holds. `grows` where a lane's sum exceeds kMostGrowth.
+    __device__ __forceinline__ void find_growth(const RowSums& sum) {
+        bool lane_grows = false;
 #pragma unroll
         for (int n = 0; n < MT; ++n)
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const float sum = exponentiate_row(s, factor, n, half);
-                l[n][half] += sum;
-                lane_grows = lane_grows || !(sum <= kMostGrowth);
-                sound = sound && sum <= kMostJump;  // a NaN is not
-            }
+            for (int half = 0; half < 2; ++half) lane_grows = lane_grows || !(sum.of[n][half] <= kMostGrowth);
         grows = __any_sync(~0u, lane_grows);
-        if (!grows) return true;
+    }
+    // Then each row's greatest P becomes at most 1 and m moves up by its logarithm, rounded up; alpha is what l has
+    // been multiplied by and O must be. False if it jumped too far: the tile is to be done again with find_maximum.
+    template <int NT>
+    __device__ __forceinline__ bool lower(Fragments<MT, NT>& s, const RowSums& sum) {
+        constexpr float kMostJump = 0x1p24f;  // beyond, roundoff of S - m would show in LSE
+        bool sound = true;
 #pragma unroll
         for (int n = 0; n < MT; ++n)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
+                sound = sound && sum.of[n][half] <= kMostJump;  // a NaN is not
                 float highest = 1.0f;
                 each_of_row(s, n, half, [&](float& p) { highest = fmaxf(highest, p); });
                 highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 1));
@@ -171,23 +190,14 @@ struct Softmax {
     }
 
 private:
+    static constexpr float kMostGrowth = 256.0f;
+
     template <int NT, class Body>
     __device__ static __forceinline__ void each_of_row(Fragments<MT, NT>& s, int n, int half, Body body) {
 #pragma unroll
         for (int column = 0; column < NT; ++column)
 #pragma unroll
             for (int e = 2 * half; e < 2 * half + 2; ++e) body(s.c[n][column][e]);
-    }
-
-    // Returns this lane's share of rowsum(P).
-    template <int NT>
-    __device__ __forceinline__ float exponentiate_row(Fragments<MT, NT>& s, float factor, int n, int half) const {
-        float sum = 0.0f;
-        each_of_row(s, n, half, [&](float& p) {
-            p = ptx::exp2(kNatural ? (p - m[n][half]) * kLog2e : fmaf(p, factor, -m[n][half]));
-            sum += p;
-        });
-        return sum;
     }
 };
 

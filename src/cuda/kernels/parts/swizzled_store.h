@@ -6,19 +6,21 @@
 #include "cuda/kernels/parts/scores.h"
 #include "cuda/kernels/parts/swizzled_tile.h"
 #include "cuda/kernels/ptx/shared_memory.h"
+#include "cuda/kernels/ptx/stmatrix.h"
 
 namespace flashtile {
 
 // This warp's 16 rows to rows [row, row + 16) of the tile, which no other warp touches: pair(n, half) has this lane's
-// two columns of the n-th eight. A step of 8 columns flips bits of the swizzled address.
+// two columns of the n-th eight. A step of 16 columns flips bits of the swizzled address.
 template <int kTileRows, int NT, class Pair>
 __device__ __forceinline__ void write_pairs(unsigned tile, int row, Pair pair) {
-    const unsigned own = place_in_tile<kTileRows>(tile, row + Place::row(0, 0), Place::column(0, 0));
+    static_assert(NT % 2 == 0, "");
+    const int lane = static_cast<int>(lane_id());
+    const unsigned own = place_in_tile<kTileRows>(tile, row + lane % 16, lane / 16 * 8);
 #pragma unroll
-    for (int n = 0; n < NT; ++n)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-            ptx::store_shared((own ^ n % 8 * 16) + n / 8 * kTileRows * 128 + half * 8 * 128, pair(n, half));
+    for (int n = 0; n < NT; n += 2)
+        ptx::stmatrix_x4((own ^ n % 8 * 16) + n / 8 * kTileRows * 128,
+                         {pair(n, 0), pair(n, 1), pair(n + 1, 0), pair(n + 1, 1)});
 }
 
 // The accumulators, times `factor` of each row: part `part` of the columns of x, which are kParts times the tile's.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/kernels/parts/sequence.h"
+#include "cuda/kernels/ptx/shared_memory.h"
 
 namespace flashtile {
 
@@ -50,6 +51,33 @@ struct QueryTile {
         // past the end of a sequence that is shorter than others there is nothing to do
         blocks = first < end && (!config.packed || i0 < i1) ? (end - 1) / config.Bc - first_block + 1 : 0;
     }
+
+    // The producer leaves it in shared memory for the others: to divide and to look lengths up takes longer than to
+    // read.
+    static constexpr int kBytes = config.packed ? 48 : 32;
+    __device__ __forceinline__ void write(unsigned address) const {
+        ptx::store_shared(address, make_uint4(i0, first_block, blocks, seq.rows_k));
+        ptx::store_shared(address + 16, make_uint4(low(seq.b), low(seq.h), seq.seqlen_q, seq.seqlen_k));
+        if constexpr (config.packed)
+            ptx::store_shared(address + 32,
+                              make_uint4(low(seq.first_q), high(seq.first_q), low(seq.first_k), high(seq.first_k)));
+    }
+    __device__ static __forceinline__ QueryTile read(const KernelParams& p, unsigned address) {
+        const uint4 place = ptx::load_shared(address), sequence = ptx::load_shared(address + 16);
+        int4 lengths{static_cast<int>(p.seqlen_q), static_cast<int>(p.seqlen_k), static_cast<int>(p.seqlen_k), 0};
+        Index first_q = 0, first_k = 0;
+        if constexpr (config.lengths_differ())
+            lengths = {static_cast<int>(sequence.z), static_cast<int>(sequence.w), static_cast<int>(place.w), 0};
+        if constexpr (config.packed) {
+            const uint4 first = ptx::load_shared(address + 32);
+            first_q = both(first.x, first.y);
+            first_k = both(first.z, first.w);
+        }
+        return {Sequence::of_lengths<config>(p, static_cast<Index>(sequence.x), static_cast<Index>(sequence.y), first_q,
+                                             first_k, lengths.x, lengths.y, lengths.z),
+                static_cast<int>(place.x), static_cast<int>(place.y), static_cast<int>(place.z)};
+    }
+
     __device__ __forceinline__ int key_of(int n) const { return (first_block + blocks - 1 - n) * config.Bc; }
     // Among the heads, or groups of heads, of what is mapped for queries.
     __device__ __forceinline__ int map_head(const KernelParams& p) const {
@@ -57,6 +85,17 @@ struct QueryTile {
     }
 
 private:
+    __device__ __forceinline__ QueryTile(const Sequence& s, int first_row, int first, int count)
+        : seq(s),
+          i0(first_row),
+          i1(smaller(i0 + config.Br, seq.seqlen_q * config.group_rows)),
+          first_block(first),
+          blocks(count) {}
+    __device__ static __forceinline__ unsigned low(Index x) { return static_cast<unsigned>(x); }
+    __device__ static __forceinline__ unsigned high(Index x) { return static_cast<unsigned>(x >> 32); }
+    __device__ static __forceinline__ Index both(unsigned low, unsigned high) {
+        return static_cast<Index>(high) << 32 | low;
+    }
     // A bias that all sequences share is brought once for all of them, if its head's tiles are at hand together.
     __device__ static __forceinline__ bool batch_first(const KernelParams& p) {
         return config.bias_mapped && !config.lengths_differ() && p.bias.stride_batch == 0;
@@ -66,55 +105,33 @@ private:
     }
 };
 
-// Where masks make tiles unequal, most of them are dealt out as pairs, a head's longest with its shortest, next longest
-// with next shortest: pairs are equal, and go head by head, so that K and V of few heads are in the cache at a time.
-// The last one to two rounds of pairs are dealt as single tiles from the longest to the shortest and back again, so
-// that all thread blocks end with about the same. Equal tiles go head by head.
+// The list of a thread block of equal or unequal tiles: KernelParams::rounds says how they are dealt out.
 template <KernelConfig config>
 struct TileSchedule {
-    unsigned query_blocks, heads;
-    unsigned pairs;   // a head; of an odd number of tiles the one in the middle is a pair alone
-    unsigned rounds;  // of pairs
-    // What the rounds leave: all tiles of heads [first_head, heads), and of the head before it those that are neither
-    // among its `taken` longest nor its `taken` shortest.
-    unsigned first_head, taken, rest;
+    const TileRounds& all;
     unsigned turn = 0;
 
-    __device__ __forceinline__ explicit TileSchedule(const KernelParams& p)
-        : query_blocks(static_cast<unsigned>(flashtile::query_blocks<config>(p.seqlen_q))),
-          heads(static_cast<unsigned>(tile_heads<config>(p)) * static_cast<unsigned>(p.batch)),
-          pairs((query_blocks + 1) / 2),
-          rounds(0),
-          first_head(0),
-          taken(0),
-          rest(query_blocks * heads) {
-        if constexpr (config.band) {
-            const unsigned whole_rounds = pairs * heads / gridDim.x;
-            rounds = whole_rounds > 1 ? whole_rounds - 1 : 0;
-            first_head = (rounds * gridDim.x + pairs - 1) / pairs;
-            taken = rounds * gridDim.x % pairs;
-            rest = (heads - first_head) * query_blocks + (taken == 0 ? 0 : query_blocks - 2 * taken);
-        }
-    }
+    __device__ __forceinline__ explicit TileSchedule(const KernelParams& p) : all(p.rounds) {}
 
     // The next of this thread block's tiles; false if there is none.
     __device__ __forceinline__ bool next(TileNumber& tile) {
         while (true) {
             const unsigned now = turn++;
-            if (config.band && now < 2 * rounds) {
-                const unsigned pair = now / 2 * gridDim.x + blockIdx.x, shortest = pair % pairs;
-                tile = {pair / pairs, now % 2 == 0 ? query_blocks - 1 - shortest : shortest};
-                if (now % 2 == 0 || 2 * shortest + 1 != query_blocks) return true;  // or it is alone
+            if (config.band && now < 2 * all.rounds) {
+                const unsigned pair = now / 2 * gridDim.x + blockIdx.x, head = pair / all.pairs;
+                const unsigned shortest = pair - head * all.pairs;
+                tile = {head, now % 2 == 0 ? all.tiles - 1 - shortest : shortest};
+                if (now % 2 == 0 || 2 * shortest + 1 != all.tiles) return true;  // or it is alone
             } else {
-                const unsigned round = now - 2 * rounds;
-                if (round * gridDim.x >= rest) return false;
+                const unsigned round = now - 2 * all.rounds;
+                if (round * gridDim.x >= all.rest) return false;
                 const bool back = config.band && round % 2 != 0;
                 const unsigned n = round * gridDim.x + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-                if (n >= rest) continue;
+                if (n >= all.rest) continue;
                 if constexpr (config.band)
                     tile = longest_first(n);
                 else
-                    tile = {n / query_blocks, n % query_blocks};
+                    tile = {n / all.tiles, n % all.tiles};
                 return true;
             }
         }
@@ -124,14 +141,14 @@ private:
     // The n-th longest of the rest: of the longest and the shortest blocks the whole heads have one each, of those
     // between the head that was begun has one as well.
     __device__ __forceinline__ TileNumber longest_first(unsigned n) const {
-        const unsigned whole = heads - first_head, begun = taken == 0 ? 0 : 1;
-        const unsigned outer = taken * whole, inner = (query_blocks - 2 * taken) * (whole + begun);
-        if (n < outer) return {first_head + n % whole, query_blocks - 1 - n / whole};
+        const unsigned taken = all.taken, whole = all.heads - all.first_head, begun = taken == 0 ? 0 : 1;
+        const unsigned outer = taken * whole, inner = (all.tiles - 2 * taken) * (whole + begun);
+        if (n < outer) return {all.first_head + n % whole, all.tiles - 1 - n / whole};
         n -= outer;
         if (n < inner)
-            return {first_head - begun + n % (whole + begun), query_blocks - 1 - taken - n / (whole + begun)};
+            return {all.first_head - begun + n % (whole + begun), all.tiles - 1 - taken - n / (whole + begun)};
         n -= inner;
-        return {first_head + n % whole, taken - 1 - n / whole};
+        return {all.first_head + n % whole, taken - 1 - n / whole};
     }
 };
 

@@ -7,6 +7,7 @@
 namespace flashtile {
 
 struct TileSlot {
+    static constexpr int kBytes = 16;
     // In place of a head: no tile, and no tile any more.
     static constexpr unsigned kBlank = ~1u, kEnd = ~0u;
 
@@ -14,6 +15,7 @@ struct TileSlot {
     bool careful;  // done again: no maximum is skipped, and V of hidden keys is left out
     bool redo;     // P or O overflowed, or is no number
 
+    __device__ __forceinline__ bool is_tile() const { return number.head < kBlank; }
     __device__ static __forceinline__ TileSlot read(unsigned address) {
         const uint4 words = ptx::load_shared(address);
         return {{words.x, words.y}, words.z != 0, words.w != 0};

@@ -3,6 +3,11 @@
 
 namespace flashtile::ptx {
 
+// Has a tensor's map at hand before it is first used: it is far away, as all that a launch brings.
+__device__ __forceinline__ void tma_prefetch_map(const void* map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 // Coordinates from the innermost dimension out. What lies outside the tensor arrives as zero, and counts as bytes.
 __device__ __forceinline__ void tma_load(unsigned to, const void* map, unsigned barrier, int x0, int x1, int x2,
                                          int x3) {

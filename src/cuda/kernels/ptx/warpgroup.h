@@ -37,6 +37,18 @@ __device__ __forceinline__ void named_barrier(unsigned number, unsigned threads)
     asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
+// The same, and whether `mine` is true for all of them.
+__device__ __forceinline__ bool named_barrier_all(unsigned number, unsigned threads, bool mine) {
+    stress();
+    unsigned all;
+    asm volatile(
+        "{ .reg .pred mine, all; setp.ne.u32 mine, %3, 0; bar.red.and.pred all, %1, %2, mine; selp.u32 %0, 1, 0, all; }"
+        : "=r"(all)
+        : "r"(number), "r"(threads), "r"(static_cast<unsigned>(mine))
+        : "memory");
+    return all != 0;
+}
+
 // Counts the calling threads among those that `number` waits for, and goes on.
 __device__ __forceinline__ void named_barrier_arrive(unsigned number, unsigned threads) {
     stress();
