@@ -64,17 +64,20 @@ struct QueryTile {
     }
     __device__ static __forceinline__ QueryTile read(const KernelParams& p, unsigned address) {
         const uint4 place = ptx::load_shared(address), sequence = ptx::load_shared(address + 16);
-        int4 lengths{static_cast<int>(p.seqlen_q), static_cast<int>(p.seqlen_k), static_cast<int>(p.seqlen_k), 0};
+        int seqlen_q = static_cast<int>(p.seqlen_q), seqlen_k = static_cast<int>(p.seqlen_k), rows_k = seqlen_k;
+        if constexpr (config.lengths_differ()) {
+            seqlen_q = static_cast<int>(sequence.z);
+            seqlen_k = static_cast<int>(sequence.w);
+            rows_k = static_cast<int>(place.w);
+        }
         Index first_q = 0, first_k = 0;
-        if constexpr (config.lengths_differ())
-            lengths = {static_cast<int>(sequence.z), static_cast<int>(sequence.w), static_cast<int>(place.w), 0};
         if constexpr (config.packed) {
             const uint4 first = ptx::load_shared(address + 32);
             first_q = both(first.x, first.y);
             first_k = both(first.z, first.w);
         }
         return {Sequence::of_lengths<config>(p, static_cast<Index>(sequence.x), static_cast<Index>(sequence.y), first_q,
-                                             first_k, lengths.x, lengths.y, lengths.z),
+                                             first_k, seqlen_q, seqlen_k, rows_k),
                 static_cast<int>(place.x), static_cast<int>(place.y), static_cast<int>(place.z)};
     }
 
@@ -85,9 +88,9 @@ struct QueryTile {
     }
 
 private:
-    __device__ __forceinline__ QueryTile(const Sequence& s, int first_row, int first, int count)
-        : seq(s),
-          i0(first_row),
+    __device__ __forceinline__ QueryTile(const Sequence& sequence, int row, int first, int count)
+        : seq(sequence),
+          i0(row),
           i1(smaller(i0 + config.Br, seq.seqlen_q * config.group_rows)),
           first_block(first),
           blocks(count) {}
