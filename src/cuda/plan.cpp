@@ -329,7 +329,7 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
         const bool persistent = uneven || p.seqlen_k < kLong;
         const std::int64_t at_a_time = std::int64_t{device.multiprocessors} * plan.forward.config.blocks_per_sm;
         plan.forward.blocks = persistent ? std::min(tiles, at_a_time) : tiles;
-        if (!c.packed)
+        if (!c.lengths_differ())
             plan.rounds = tile_rounds(static_cast<unsigned>(of_head), static_cast<unsigned>(heads),
                                       static_cast<unsigned>(plan.forward.blocks), c.band);
         return plan;

@@ -47,7 +47,7 @@ struct PlannedKernel {
 
 struct ForwardPlan {
     PlannedKernel forward;
-    TileRounds rounds{};        // of the kernel for Hopper
+    TileRounds rounds{};        // of the kernel for Hopper, unless lengths differ
     std::size_t workspace = 0;  // bytes: of tiles that are dealt out as they are asked for, how many have been
 };
 

@@ -61,8 +61,8 @@ struct KernelParams {
     const unsigned long long* seed_ptr;  // where not null, read instead
     const unsigned long long* offset_ptr;
 
-    TileRounds rounds;  // Hopper's forward
-    // Forward's workspace, where lengths differ.
+    // Hopper's forward, unless lengths differ; where they do, its workspace.
+    TileRounds rounds;
     unsigned* ws_ticket;  // how many tiles have been taken
 
     // Backward's workspace. Rows are counted in units of unit_rows (the main kernel's Br), every sequence starting at a

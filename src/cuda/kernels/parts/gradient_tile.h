@@ -6,7 +6,7 @@
 #include "cuda/kernels/parts/dropout.h"
 #include "cuda/kernels/parts/tile_load.h"
 #include "cuda/kernels/parts/tile_store.h"
-#include "cuda/kernels/ptx/exp2.h"
+#include "cuda/kernels/ptx/special_function.h"
 
 namespace flashtile {
 

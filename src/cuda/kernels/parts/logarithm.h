@@ -2,7 +2,7 @@
 // the last product leaves time for; in fp64 it would take four times as long.
 #pragma once
 
-#include "cuda/kernels/ptx/reciprocal.h"
+#include "cuda/kernels/ptx/special_function.h"
 
 namespace flashtile {
 

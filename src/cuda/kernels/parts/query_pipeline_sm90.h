@@ -100,8 +100,8 @@ struct QueryPipeline {
 
     __device__ __forceinline__ SequenceOrder<config> sequence_order() const { return {order, params.batch}; }
 
-    // One thread: the tiles of the schedule, and once more those that a consumer asks for again. Of each K of its first
-    // block, Q, then K of each next block before V of the one before it, as they are used. The next tile is found
+    // One thread: the tiles of the schedule, and once more those that a consumer asks for again. Of each, K of its
+    // first block, Q, then K of each next block before V of the one before it, as they are used. The next tile is found
     // before there is a place for the last V, so that nothing waits for that. The bias goes last: its place becomes
     // free when the scores of the block before are there.
     __device__ __forceinline__ void produce() {

@@ -5,7 +5,7 @@
 #include "cuda/kernels/parts/logarithm.h"
 #include "cuda/kernels/parts/row_pair.h"
 #include "cuda/kernels/parts/scores.h"
-#include "cuda/kernels/ptx/exp2.h"
+#include "cuda/kernels/ptx/special_function.h"
 
 namespace flashtile {
 
@@ -18,6 +18,11 @@ struct Softmax {
     float l[MT][2];
     float alpha[MT][2];  // where `grows`
     bool grows;          // any row of the warp has a new maximum
+
+    // This lane's share of a block's rowsum(P).
+    struct RowSums {
+        float of[MT][2];
+    };
 
     __device__ __forceinline__ void start() {
 #pragma unroll
@@ -93,10 +98,7 @@ struct Softmax {
                     for (int e = 2 * half; e < 2 * half + 2; ++e) o.c[n][column][e] *= alpha[n][half];
     }
 
-    // S becomes P = 2^(factor S - m); l = l + rowsum(P). Returns this lane's share of rowsum(P).
-    struct RowSums {
-        float of[MT][2];
-    };
+    // S becomes P = 2^(factor S - m); l = l + rowsum(P).
     template <int NT>
     __device__ __forceinline__ RowSums exponentiate(Fragments<MT, NT>& s, float factor) {
         RowSums sum{};

@@ -1,6 +1,6 @@
 // tile_schedule.h: which blocks of queries a thread block of a persistent kernel works on. There are as many thread
 // blocks as multiprocessors, and each knows its own list without asking: that needs no counter in memory. The producer
-// walks the list and hands the numbers on with Q, so that consumers spend no registers on it.
+// walks the list and hands each tile on with its Q, so that consumers spend no registers on it.
 #pragma once
 
 #include "cuda/kernels/parts/sequence.h"

@@ -1,4 +1,5 @@
-// exp2.h: 2^x on the special function unit; without .ftz it would scale small arguments by extra instructions.
+// special_function.h: what the special function unit approximates, to about a unit of the last place; without .ftz
+// small arguments would be scaled by extra instructions.
 #pragma once
 
 namespace flashtile::ptx {
@@ -13,6 +14,13 @@ __device__ __forceinline__ float exp2(float x) {
 __device__ __forceinline__ float log2(float x) {
     float y;
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Of a normal number; an exact quotient takes ten times as long.
+__device__ __forceinline__ float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
