@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <span>
 
+#include "core/environment.h"
 #include "core/error.h"
 #include "core/per_process.h"
 #include "cpu/tile_permission.h"
@@ -101,18 +102,18 @@ const Set& require(flashtile_isa isa, const std::string& who) {
 }
 
 flashtile_isa isa_from_environment() {
-    const char* wish = std::getenv("FLASHTILE_ISA");
-    if (wish == nullptr || *wish == '\0' || std::string(wish) == "auto") return FLASHTILE_ISA_AUTO;
+    const std::string wish = environment("FLASHTILE_ISA");
+    if (wish.empty() || wish == "auto") return FLASHTILE_ISA_AUTO;
     for (const Set& set : kSets)
-        if (set.name == std::string(wish)) return require(set.isa, "FLASHTILE_ISA").isa;
+        if (set.name == wish) return require(set.isa, "FLASHTILE_ISA").isa;
     throw Error(FLASHTILE_INVALID_ARGUMENT,
-                std::string("FLASHTILE_ISA is '") + wish + "', allowed is one of: auto, " + available_names());
+                "FLASHTILE_ISA is '" + wish + "', allowed is one of: auto, " + available_names());
 }
 
-struct Environment {
+struct IsaWish {
     flashtile_isa isa = isa_from_environment();
 };
-constinit PerProcess<Environment> environment;
+constinit PerProcess<IsaWish> isa_wish;
 
 #if defined(__x86_64__)
 // True if bf16 problems run faster on pairs of bf16 than widened to fp32: both multiply the same tile a few times.
@@ -174,7 +175,7 @@ const char* isa_why_not(flashtile_isa isa) {
 
 const Kernels& kernels_for(DType dtype, flashtile_isa forced) {
     if (forced != FLASHTILE_ISA_AUTO) return require(forced, "isa").kernels();
-    const flashtile_isa wish = environment.get().isa;
+    const flashtile_isa wish = isa_wish.get().isa;
     return find(wish != FLASHTILE_ISA_AUTO ? wish : best_for(dtype))->kernels();
 }
 

@@ -7,11 +7,11 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <list>
 #include <mutex>
 #include <thread>
 
+#include "core/environment.h"
 #include "core/error.h"
 #include "core/per_process.h"
 #include "core/signals_blocked.h"
@@ -181,14 +181,14 @@ private:
 constinit PerProcess<Pool> pool;
 
 std::int32_t default_threads() {
-    const char* wish = std::getenv("FLASHTILE_THREADS");
-    if (wish == nullptr || *wish == '\0') return available_cpus();
+    const std::string wish = environment("FLASHTILE_THREADS");
+    if (wish.empty()) return available_cpus();
     std::int32_t threads = 0;
-    const char* end = wish + std::strlen(wish);
-    const auto parsed = std::from_chars(wish, end, threads);
+    const char* end = wish.data() + wish.size();
+    const auto parsed = std::from_chars(wish.data(), end, threads);
     if (parsed.ec != std::errc() || parsed.ptr != end || threads < 1 || threads > 4096)
         throw Error(FLASHTILE_INVALID_ARGUMENT,
-                    std::string("FLASHTILE_THREADS is '") + wish + "', allowed is a number from 1 to 4096");
+                    "FLASHTILE_THREADS is '" + wish + "', allowed is a number from 1 to 4096");
     return threads;
 }
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <memory>
 
+#include "core/environment.h"
 #include "core/error.h"
 #include "core/per_process.h"
 #include "cuda/choices_file.h"
@@ -29,8 +29,7 @@ struct Snapshot {
 constinit std::atomic<const Snapshot*> current{nullptr};  // null: the file has not been read
 
 Snapshot from_file() {
-    if (const char* off = std::getenv("FLASHTILE_NO_CHOICES"); off != nullptr && *off != '\0')
-        return {{}, "FLASHTILE_NO_CHOICES is set"};
+    if (!environment("FLASHTILE_NO_CHOICES").empty()) return {{}, "FLASHTILE_NO_CHOICES is set"};
     ChoiceLines file = read_choices(cache_folder());
     Snapshot read{{}, std::move(file.why_not)};
     for (const std::string& line : file.lines)

@@ -3,8 +3,7 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
-
+#include "core/environment.h"
 #include "core/error.h"
 #include "core/per_process.h"
 
@@ -33,8 +32,8 @@ std::string resolve(void* library, Driver& driver) {
 }
 
 std::string Opened::open() {
-    const char* wish = std::getenv("FLASHTILE_CUDA_DRIVER");
-    driver.path = wish != nullptr && *wish != '\0' ? wish : "libcuda.so.1";
+    const std::string wish = environment("FLASHTILE_CUDA_DRIVER");
+    driver.path = !wish.empty() ? wish : "libcuda.so.1";
     void* library = ::dlopen(driver.path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
         const char* reason = ::dlerror();

@@ -6,11 +6,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <optional>
 
+#include "core/environment.h"
 #include "core/error.h"
 #include "core/per_process.h"
 #include "cuda/jit/compile.h"
@@ -42,7 +42,7 @@ struct EnvironmentBundle {
     std::shared_ptr<const Bundle> bundle;  // null: none is named
 
     EnvironmentBundle() {
-        if (const char* path = std::getenv("FLASHTILE_BUNDLE"); path != nullptr && *path != '\0')
+        if (const std::string path = environment("FLASHTILE_BUNDLE"); !path.empty())
             bundle = std::make_shared<const Bundle>(path);
     }
 };
