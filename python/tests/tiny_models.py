@@ -17,6 +17,11 @@ BATCH, LENGTH = 3, 11
 DEBUG = False
 MOST_PARAMETERS = 70_000_000
 
+# Which tokens are no padding: a whole sequence, one padded on the left and one on the right.
+SEEN = torch.ones(BATCH, LENGTH, dtype=torch.bool)
+SEEN[1, :3] = False
+SEEN[2, -4:] = False
+
 # What a size is called, over all configuration classes, and what it becomes.
 SIZES = {
     32: "hidden_size d_model n_embd dim embed_dim embedding_size model_dim hidden_dim emb_dim word_embed_proj_dim "
@@ -231,9 +236,7 @@ def inputs(model):
 
 def text_inputs(model, takes):
     generator = torch.Generator().manual_seed(1)
-    seen = torch.ones(BATCH, LENGTH, dtype=torch.long)
-    seen[1, :3] = 0
-    seen[2, -4:] = 0
+    seen = SEEN.long()
     given = {}
     for name in ("input_ids", "decoder_input_ids", "qformer_input_ids"):
         if name in takes:

@@ -1,0 +1,89 @@
+"""Every family of transformers, as a tiny model with random weights on a padded batch: what "flashtile" gives is what
+"eager" gives, or the model is refused with the reason.
+
+FLASHTILE_TEST_FAMILIES=all takes every family that can be made tiny (5 minutes), names separated by commas take those.
+"""
+
+import os
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+import flashtile  # noqa: E402
+import tiny_models as tiny  # noqa: E402
+from flashtile import _transformers_models  # noqa: E402
+
+# Two layers in fp32 leave some hundreds of units in the last place, of the largest entry. A key too many or too few moves
+# some entry by a hundredth of it or more.
+ALLOWED = 1e-4
+
+# Without "all": one of each kind of mask, cache, cross attention, bias, sink and own attention.
+SOME = """
+llama mistral gemma2 gemma3_text gpt2 gpt_neox qwen2 qwen3_moe phi3 opt cohere2 stablelm llama4_text gpt_oss modernbert bert
+mpnet bloom mpt codegen xglm gpt_neox_japanese rembert roformer megatron-bert squeezebert convbert luke ibert canine led
+mvp nystromformer openai-gpt deberta-v2 gpt_neo gptj falcon bark git t5 bart whisper deepseek_v3 deepseek_v32 vit
+clip_vision_model qwen2_vl qwen2_5_vl_vision wav2vec2 resnet mamba esm
+""".split()
+ASKED = os.environ.get("FLASHTILE_TEST_FAMILIES", "")
+FAMILIES = tiny.families() if ASKED == "all" else [name for name in ASKED.split(",") if name] or SOME
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    flashtile.transformers.register()
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """A list that grows by one whenever flashtile's attention is called."""
+    made, attention = [], flashtile.transformers.attention
+    monkeypatch.setattr(flashtile.transformers, "attention", lambda *a, **k: (made.append(1), attention(*a, **k))[1])
+    return made
+
+
+def furthest(got, usual):
+    """The largest difference over all outputs where there is no padding, as a share of the output's largest entry."""
+    assert [name for name, _ in got] == [name for name, _ in usual]
+    worst = 0.0
+    for (name, ours), (_, reference) in zip(got, usual):
+        if ours.shape[:2] == tiny.SEEN.shape:
+            ours, reference = ours[tiny.SEEN], reference[tiny.SEEN]
+        if reference.numel():
+            assert torch.equal(torch.isfinite(ours), torch.isfinite(reference)), name
+            off = (ours - reference).nan_to_num(0, 0, 0).abs().max() / reference.nan_to_num(0, 0, 0).abs().max().clamp_min(1e-6)
+            worst = max(worst, off.item())
+    return worst
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_is_right_or_refused(family, calls):
+    try:
+        usual = tiny.build(family, "eager")
+        given, reference = tiny.first_that_runs(usual)
+    except tiny.NotMade as why:
+        pytest.skip(f"not made: {why}")
+    try:
+        ours = tiny.build(family, "flashtile")
+    except ValueError as error:
+        assert "cannot have" in str(error), error
+        print(f"refused: {error}")
+        return
+    ours.load_state_dict(usual.state_dict())
+    off = furthest(tiny.outputs(ours, given), reference)
+    print(f"off by {off:.1e}, {len(calls)} calls")
+    assert off <= ALLOWED
+    assert calls or not has_attention(ours), "the model went on with its own attention"
+
+
+def has_attention(model):
+    return any(_transformers_models.ATTENTION_CLASS.search(_transformers_models._source(kind.__module__) or "")
+               for part in model.modules() for kind in [type(part)] if kind.__module__.startswith("transformers.models."))
+
+
+def test_the_batches_are_padded():
+    """The test above can fail: without the mask, eager itself is far off."""
+    model = tiny.build("bert", "eager")
+    given, reference = tiny.first_that_runs(model)
+    assert furthest(tiny.outputs(model, {**given, "attention_mask": torch.ones_like(given["attention_mask"])}), reference) > 100 * ALLOWED
