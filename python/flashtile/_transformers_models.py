@@ -20,7 +20,7 @@ INTERFACE = re.compile(r"\bALL_ATTENTION_FUNCTIONS\b")
 LIST_OF_CLASSES = re.compile(r"_CLASSES\[[^\]]*attn_implementation")
 # Sparse attention that selects keys in the mask for these two names only.
 ONLY_BY_NAME = re.compile(r"_attn_implementation in \(\"eager\", \"sdpa\"\)")
-FLAGS = ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn", "_supports_attention_backend")
+FLAGS = ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn")
 
 
 def why_not(model: type) -> Optional[str]:
@@ -35,8 +35,7 @@ def why_not(model: type) -> Optional[str]:
     if all(source is not None and not ATTENTION_CLASS.search(source) for source in sources):
         return None
     if not any(getattr(model, flag, False) for flag in FLAGS):
-        return ("it computes attention in code of its own and not through transformers' attention interface "
-                f"(it sets none of {', '.join(FLAGS)})")
+        return f"it declares that it works with its own attention only: none of {', '.join(FLAGS)} is set"
     if ATTENTION_CLASS.search(text) and not INTERFACE.search(text):
         return "it computes attention in code of its own and not through transformers' attention interface"
     return None

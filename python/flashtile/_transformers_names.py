@@ -28,18 +28,17 @@ def accept() -> None:
     """Makes transformers take "flashtile" for the registered name, and refuse models that cannot have it."""
     from transformers import PreTrainedConfig, PreTrainedModel
 
-    chosen = PreTrainedConfig._attn_implementation
-    if getattr(chosen.fset, "knows_flashtile", False):
+    if getattr(PreTrainedConfig.__setattr__, "knows_flashtile", False):
         return
-    PreTrainedConfig._attn_implementation = property(chosen.fget, _told(chosen.fset), chosen.fdel, chosen.__doc__)
+    PreTrainedConfig.__setattr__ = _told(PreTrainedConfig.__setattr__)
     PreTrainedModel.set_attn_implementation = _set_in(PreTrainedModel.set_attn_implementation)
     PreTrainedModel.get_correct_attn_implementation = _checked(PreTrainedModel.get_correct_attn_implementation)
 
 
 def _told(setter: Callable) -> Callable:
     @functools.wraps(setter)
-    def told(config: Any, value: Any) -> None:
-        setter(config, registered(value))
+    def told(config: Any, key: str, value: Any) -> None:
+        setter(config, key, registered(value) if key == "_attn_implementation" else value)
 
     told.knows_flashtile = True  # type: ignore[attr-defined]
     return told

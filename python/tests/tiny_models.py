@@ -14,13 +14,15 @@ from transformers.models.auto import modeling_auto
 VOCABULARY = 99
 LAYERS = 2
 BATCH, LENGTH = 3, 11
-DEBUG = False
 MOST_PARAMETERS = 70_000_000
 
-# Which tokens are no padding: a whole sequence, one padded on the left and one on the right.
+# Which tokens are no padding: a whole sequence, one padded on the left and one on the right. Models of texts and images
+# take the text's last token for the whole, so that theirs are all padded on the right.
 SEEN = torch.ones(BATCH, LENGTH, dtype=torch.bool)
 SEEN[1, :3] = False
 SEEN[2, -4:] = False
+SEEN_ON_THE_LEFT = torch.arange(LENGTH) < torch.tensor([[LENGTH], [LENGTH - 3], [LENGTH - 4]])
+SOUND_LENGTHS = torch.tensor([[1.0], [0.8], [0.6]])
 
 # What a size is called, over all configuration classes, and what it becomes.
 SIZES = {
@@ -85,6 +87,8 @@ BESIDES = {
     "swin": {"window_size": 4}, "donut-swin": {"window_size": 4}, "maskformer-swin": {"window_size": 4},
     "swinv2": {"window_size": 4},
     "siglip": {"vision_config.image_size": 32},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "recurrent_gemma": {"block_types": ["recurrent", "attention"], "num_hidden_layers": 2},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "num_layers": 2, "attention_layers": ["global", "local"],
                 "window_size": 4},
 }
@@ -102,7 +106,7 @@ def families():
 def model_class(family):
     name = modeling_auto.MODEL_MAPPING_NAMES[family]
     name = name[0] if isinstance(name, (tuple, list)) else name
-    kind = getattr(transformers, name)
+    kind = getattr(transformers, name, None)
     if not (inspect.isclass(kind) and issubclass(kind, PreTrainedModel)):
         raise NotMade(f"{name} is no model class")
     return kind
@@ -228,16 +232,16 @@ def image_shape(made):
 def inputs(model):
     """Padded batches that the model might take, the likeliest first."""
     takes = inspect.signature(model.forward).parameters
-    text, pixels, sound = text_inputs(model, takes), image_inputs(model, takes), sound_inputs(model, takes)
-    first = [{**text}] if text else []
-    both = [{**text, **some} for some in pixels + sound] if text else []
+    pixels, sound = image_inputs(model, takes), sound_inputs(model, takes)
+    text, beside = text_inputs(model, takes, SEEN), text_inputs(model, takes, SEEN_ON_THE_LEFT)
+    first = [text] if text else []
+    both = [{**beside, **some} for some in pixels + sound] if text else []
     return first + both + pixels + sound + [{**one, **two} for one in pixels for two in sound]
 
 
-def text_inputs(model, takes):
+def text_inputs(model, takes, seen):
     generator = torch.Generator().manual_seed(1)
-    seen = SEEN.long()
-    given = {}
+    given, seen = {}, seen.long()
     for name in ("input_ids", "decoder_input_ids", "qformer_input_ids"):
         if name in takes:
             ids = torch.randint(3, VOCABULARY // 3, (BATCH, LENGTH), generator=generator)
@@ -287,13 +291,12 @@ def image_inputs(model, takes):
 def sound_inputs(model, takes):
     generator = torch.Generator().manual_seed(1)
     made = model.config
-    lengths = torch.tensor([[1.0], [0.8], [0.6]])
     given = []
     if "input_values" in takes:
         for shape in ((BATCH, 4000), (BATCH, 1, 4000), (BATCH, getattr(made, "max_length", 1), 128)):
             given.append({"input_values": torch.randn(*shape, generator=generator)})
             if "attention_mask" in takes and len(shape) == 2:
-                given[-1]["attention_mask"] = (torch.arange(4000) < 4000 * lengths).long()
+                given[-1]["attention_mask"] = (torch.arange(4000) < 4000 * SOUND_LENGTHS).long()
     if "input_features" in takes:
         bins = next((getattr(c, n) for c in (made, *sub_configs(made)) for n in
                      ("num_mel_bins", "feature_projection_input_dim", "input_feat_size", "n_mels", "mel_dim", "input_dim")
@@ -303,7 +306,7 @@ def sound_inputs(model, takes):
                 one = {"input_features": torch.randn(*shape, generator=generator)}
                 for mask in ("attention_mask", "input_features_mask"):
                     if mask in takes:
-                        one[mask] = (torch.arange(frames) < frames * lengths).long()
+                        one[mask] = (torch.arange(frames) < frames * SOUND_LENGTHS).long()
                         if mask != "attention_mask":
                             one[mask] = one[mask].bool()
                 given.append(one)
@@ -320,7 +323,6 @@ def first_that_runs(model):
         try:
             return given, outputs(model, given)
         except Exception as error:
-            if DEBUG: print("   ", list(given), repr(error)[:200], error.__traceback__ and __import__("traceback").extract_tb(error.__traceback__)[-1])
             why = why if why.__cause__ else because(f"inputs {', '.join(given)}", error)  # the likeliest tell most
     raise why
 
@@ -329,6 +331,18 @@ def because(what, error):
     why = NotMade(f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
     why.__cause__ = error
     return why
+
+
+def judged(given, shape):
+    """Which positions of an output are no padding, for those whose second axis is one of positions; else None."""
+    masks = [mask for name, mask in given.items() if name.endswith("mask") and mask.dim() == 2]
+    for mask in masks:
+        if shape[:2] == mask.shape:
+            return mask.bool()
+    if masks and len(shape) == 3 and shape[0] == BATCH and any(mask.shape[1] > 2 * LENGTH for mask in masks):
+        # Frames that a sound was cut into: the last one may reach into the padding.
+        return torch.arange(shape[1]) < (SOUND_LENGTHS * shape[1]).floor() - (SOUND_LENGTHS < 1).int()
+    return None
 
 
 def outputs(model, given):
