@@ -34,10 +34,10 @@ def why_not(model: type) -> Optional[str]:
     # What has no attention can do no harm: a convolutional backbone, say, in a model that has some.
     if all(source is not None and not ATTENTION_CLASS.search(source) for source in sources):
         return None
-    if not any(getattr(model, flag, False) for flag in FLAGS):
-        return f"it declares that it works with its own attention only: none of {', '.join(FLAGS)} is set"
     if ATTENTION_CLASS.search(text) and not INTERFACE.search(text):
         return "it computes attention in code of its own and not through transformers' attention interface"
+    if not any(getattr(model, flag, False) for flag in FLAGS):
+        return f"it declares that it works with its own attention only: none of {', '.join(FLAGS)} is set"
     return None
 
 

@@ -13,7 +13,6 @@ pytest.importorskip("transformers")
 
 import flashtile  # noqa: E402
 import tiny_models as tiny  # noqa: E402
-from flashtile import _transformers_models  # noqa: E402
 
 # Two layers in fp32 leave some hundreds of units in the last place, of the largest entry. A key too many or too few moves
 # some entry by a hundredth of it or more.
@@ -63,6 +62,8 @@ def test_a_family_is_right_or_refused(family, calls):
     try:
         usual = tiny.build(family, "eager")
         given, reference = tiny.first_that_runs(usual)
+        if any(value.isnan().any() for _, value in reference):  # eager's own, in rows that see no key
+            reference = tiny.outputs(tiny.build(family, "sdpa"), given)
     except tiny.NotMade as why:
         pytest.skip(f"not made: {why}")
     try:
@@ -79,8 +80,7 @@ def test_a_family_is_right_or_refused(family, calls):
 
 
 def has_attention(model):
-    return any(_transformers_models.ATTENTION_CLASS.search(_transformers_models._source(kind.__module__) or "")
-               for part in model.modules() for kind in [type(part)] if kind.__module__.startswith("transformers.models."))
+    return any("Attention" in type(part).__name__ for part in model.modules())
 
 
 def test_the_batches_are_padded():

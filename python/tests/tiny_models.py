@@ -65,6 +65,8 @@ TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 
 # Where the rules above do not suffice: by model type, what to set besides (a dotted name is a sub-configuration's).
 TIME_SERIES = {"prediction_length": 4, "context_length": 8, "d_model": 32, "lags_sequence": [1, 2, 3]}
+SHARED_KEYS = {"num_hidden_layers": 4, "num_kv_shared_layers": 2,
+               "layer_types": 2 * ["sliding_attention", "full_attention"]}
 BESIDES = {
     "esm": {"vocab_size": VOCABULARY, "pad_token_id": 0, "mask_token_id": 3, "token_dropout": False},
     "esmc": {"num_key_value_heads": 4},
@@ -86,7 +88,14 @@ BESIDES = {
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "swin": {"window_size": 4}, "donut-swin": {"window_size": 4}, "maskformer-swin": {"window_size": 4},
     "swinv2": {"window_size": 4},
-    "siglip": {"vision_config.image_size": 32},
+    "deepseek_v2": {"num_experts_per_tok": 2, "topk_group": 1, "n_group": 1},
+    "glm4v_moe_text": {"head_dim": 16}, "glm4v_moe": {"text_config.head_dim": 16},
+    "bamba": {"mamba_d_head": 16}, "granitemoehybrid": {"mamba_d_head": 16},
+    "falcon_h1": {"mamba_d_head": 16, "mamba_d_ssm": 64, "mamba_n_heads": 4},
+    "gemma3n_text": {**SHARED_KEYS, "intermediate_size": 48, "activation_sparsity_pattern": 0.0}, "gemma4_text": {**SHARED_KEYS, "vocab_size_per_layer_input": VOCABULARY},
+    "siglip": {"vision_config.image_size": 32, "text_config.projection_size": 32, "vision_config.hidden_size": 32},
+    "mask2former": {"num_attention_heads": 4},
+    "sam3_lite_text_text_model": {"num_hidden_layers": 3},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "recurrent_gemma": {"block_types": ["recurrent", "attention"], "num_hidden_layers": 2},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "num_layers": 2, "attention_layers": ["global", "local"],
@@ -339,7 +348,7 @@ def judged(given, shape):
     for mask in masks:
         if shape[:2] == mask.shape:
             return mask.bool()
-    if masks and len(shape) == 3 and shape[0] == BATCH and any(mask.shape[1] > 2 * LENGTH for mask in masks):
+    if masks and len(shape) >= 3 and shape[0] == BATCH and any(mask.shape[1] > 2 * LENGTH for mask in masks):
         # Frames that a sound was cut into: the last one may reach into the padding.
         return torch.arange(shape[1]) < (SOUND_LENGTHS * shape[1]).floor() - (SOUND_LENGTHS < 1).int()
     return None
@@ -358,6 +367,6 @@ def outputs(model, given):
             return []
         return [pair for key, item in value for pair in flat(item, f"{name}.{key}")]
 
-    torch.manual_seed(2)
+    torch.manual_seed(2)  # for models that draw numbers
     with torch.no_grad(), quiet():
         return flat(model(**given), "")
