@@ -10,6 +10,7 @@ transformers = pytest.importorskip("transformers")
 
 import flashtile  # noqa: E402
 from oracle import dense  # noqa: E402
+from tiny_models import weighed  # noqa: E402
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 
@@ -246,16 +247,16 @@ def test_continuous_batching_is_refused():
 
 def test_layers_that_share_keys_see_the_last_queries_only():
     """Before these layers all queries but those whose logits are wanted are dropped: no mask is no causal mask then."""
-    made = transformers.Gemma4TextConfig(**GQA, head_dim=16, global_head_dim=16, num_kv_shared_layers=1,
-                                         hidden_size_per_layer_input=8, vocab_size_per_layer_input=99, sliding_window=64,
-                                         layer_types=["full_attention", "full_attention"])
-    made.num_kv_shared_layers = 1
-    torch.manual_seed(0)
-    ours, eager = (transformers.Gemma4ForCausalLM._from_config(made, attn_implementation=name).eval()
-                   for name in ("flashtile", "eager"))
-    eager.load_state_dict(ours.state_dict())
+    def made(name):
+        values = transformers.Gemma4TextConfig(**GQA, head_dim=16, global_head_dim=16, num_kv_shared_layers=1,
+                                               hidden_size_per_layer_input=8, vocab_size_per_layer_input=99,
+                                               sliding_window=64, layer_types=2 * ["full_attention"])
+        return weighed(transformers.Gemma4ForCausalLM._from_config(values, attn_implementation=name))
+
+    ours, eager = made("flashtile"), made("eager")
     ids, _ = padded("llama")
-    torch.testing.assert_close(ours(ids, logits_to_keep=3).logits, eager(ids, logits_to_keep=3).logits, atol=1e-5, rtol=1e-4)
+    got, usual = (model(ids, logits_to_keep=3).logits for model in (ours, eager))
+    torch.testing.assert_close(got, usual, atol=1e-5, rtol=1e-4)
     for model in (ours, eager):
         model.generation_config.eos_token_id = None
     tokens = [model.generate(ids, max_new_tokens=6, do_sample=False, disable_compile=True, cache_implementation="static")
