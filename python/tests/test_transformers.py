@@ -41,6 +41,7 @@ def config(name):
     return t.BertConfig(**SMALL, pad_token_id=0, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
+NAME = "tiled_attention"
 MODELS = ("llama", "mistral", "gemma2", "gemma3", "gpt2", "gpt_oss", "bert")
 DECODERS = MODELS[:-1]
 
@@ -158,9 +159,6 @@ def test_what_is_missing_is_named():
     q = torch.zeros(1, 1, 1, 8)
     with pytest.raises(NotImplementedError, match="indices"):
         flashtile.transformers.attention_forward(torch.nn.Module(), q, q, q, None, indices=torch.zeros(1, 1, 1))
-
-
-NAME = "tiled_attention"
 
 
 def test_the_name_is_one_that_transformers_does_not_take_for_flash_attn(tmp_path):

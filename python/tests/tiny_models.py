@@ -190,12 +190,13 @@ def weighed(model):
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
+            drawn = torch.randn(parameter.shape, generator=generator, device="cpu")
             if parameter.dim() < 2:
-                parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+                parameter += 0.1 * drawn.to(parameter.device)
             else:
                 lookup = isinstance(model.get_submodule(name.rpartition(".")[0]), torch.nn.Embedding)
                 fan_in = 1 if lookup else max(1, parameter[0].numel())
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * fan_in ** -0.5)
+                parameter.copy_(drawn * fan_in ** -0.5)
     return model.eval()
 
 
