@@ -12,8 +12,10 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
+from torch.autograd import profiler as _profiler
 
 from ._call import CUDA, INPUT_NAMES, RESULT_NAMES, Call, Tensors, explain
+from ._sdpa_layout import sdpa_gradients, sdpa_results
 
 _NAMES = (*INPUT_NAMES, *RESULT_NAMES["backward"][:4])  # forward is given the inputs, backward what follows too
 _ALIGNMENT = 16  # bytes: no choice of kernels asks for more
@@ -98,6 +100,9 @@ class Calls:
         except IndexError:
             call = _Repeated(self.name, given, self.options, self.want_last, self.heads_first)
         try:
+            if _profiler._is_profiler_enabled:
+                with _profiler.record_function("flashtile_" + self.name):
+                    return call.run(given, rng)
             return call.run(given, rng)
         finally:
             self.idle.append(call)
@@ -148,16 +153,17 @@ class _Repeated(Call):
     def __init__(self, name: str, given: Tensors, options: tuple, want_last: bool, heads_first: bool):
         inputs = complete(given)
         if heads_first:
+            made = (sdpa_results if name == "forward" else sdpa_gradients)(inputs, options, want_last)
             inputs = turned(inputs)
-        made = (results if name == "forward" else gradients)(inputs, want_last)
+            rows = turned(made, ("out", "lse") if name == "forward" else ("dq", "dk", "dv", "dbias"))
+        else:
+            rows = made = (results if name == "forward" else gradients)(inputs, want_last)
         try:
-            super().__init__(name, inputs, made, *options)
+            super().__init__(name, inputs, rows, *options)
         except StructError as error:
             raise TypeError(f"an option has a value of a wrong type or size: {error}") from None
         if len(given) < len(inputs):
             del self.data[3:len(INPUT_NAMES)]
-        if heads_first:
-            made = turned(made, ("out", "lse") if name == "forward" else ("dq", "dk", "dv", "dbias"))
         self.new = torch.empty_like if inputs[6] is None else torch.zeros_like
         self.examples = [_hollow(tensor) for tensor in made]
         # On CUDA backward's workspace is PyTorch's memory. (The few bytes of a packed forward call come from the
