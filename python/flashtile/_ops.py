@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ._call import Tensors, explain
+from . import _flops
+from ._call import DEVICES, Tensors
 from ._run import Calls, calls_of, complete, gradients, results, turned, usable
 from ._sdpa_layout import as_pytorch_traced
 
@@ -88,6 +89,7 @@ def _by_operator(given: Sequence[Tensor | None], options: tuple, rng: Tensor | N
 
 
 forward_op.register_autograd(_differentiate, setup_context=_remember)
+_flops.register(torch.ops.flashtile.forward, torch.ops.flashtile.backward)
 
 
 class _TransformedBackward(torch.autograd.Function):
@@ -145,7 +147,7 @@ class _Eager(torch.autograd.Function):
         calls, rng = ctx.of
         alone = len(given) < _TENSORS  # q, k and v
         need_dbias = not alone and ctx.needs_input_grad[3 + 4]
-        if dout is None or torch.is_grad_enabled() or not eager((dout, dlse)):
+        if dout is None or _is_grad_enabled() or not eager((dout, dlse)):
             if forward_mode((*given, dout, dlse)):
                 _refuse_forward_mode()
             grads = _by_operator(complete(given), calls.options, rng, dout, dlse, need_dbias,
@@ -166,8 +168,11 @@ _record = super(torch.autograd.Function, _Eager).apply
 _is_compiling = torch.compiler.is_compiling
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _transforms = torch._C._are_functorch_transforms_active
-_tracing = torch._C._get_tracing_state  # of torch.jit.trace
+_tracing = torch._C._is_tracing  # by torch.jit.trace
+_is_grad_enabled = torch.is_grad_enabled
+_is_any_autocast_enabled = torch._C._is_any_autocast_enabled
 _any_requires_grad = torch._C._any_requires_grad
+deterministic = torch.are_deterministic_algorithms_enabled
 
 
 def eager(tensors: Sequence[Tensor | None]) -> bool:
@@ -176,10 +181,10 @@ def eager(tensors: Sequence[Tensor | None]) -> bool:
     dispatcher makes operators another."""
     if _is_compiling():
         return False
-    if _dispatch_modes() or _transforms() or _tracing() is not None or forward_ad._current_level >= 0:
+    if _dispatch_modes() or _transforms() or _tracing() or forward_ad._current_level >= 0:
         return False
     for tensor in tensors:
-        if tensor is not None and (type(tensor) not in PLAIN or tensor.is_neg()):
+        if (type(tensor) not in PLAIN or tensor.is_neg()) and tensor is not None:  # type: ignore[union-attr]
             return False
     return True
 
@@ -215,31 +220,32 @@ def attend(given: Tensors, options: tuple, rng: Optional[Tensor], want_lse: bool
     """(out, lse), differentiable in q, k, v and bias; lse may be None where not wanted. `given` are q, k, v, or they
     and six more; options and rng are the rest of forward_op's arguments. heads_first: q, k, v and out are (batch,
     heads, seqlen, head_dim), and nothing is packed. Autocast counts. plain: what `eager` has said of `given`."""
-    try:
-        place = "cuda" if given[0].is_cuda else "cpu" if given[0].is_cpu else _elsewhere(given[0])
-    except AttributeError:
-        explain(given[0], "q")
-    if place and torch.is_autocast_enabled(place):
-        dtype = torch.get_autocast_dtype(place)
-        cast = (tensor if tensor.dtype is torch.float64 else tensor.to(dtype) for tensor in given[:3])
-        given = (*cast, *given[3:])
-    if not place or not (eager(given) if plain is None else plain):
-        if forward_mode(given):
-            _refuse_forward_mode()
-        operator = _Transformed.apply if _transformed() else forward_op
-        given = complete(given)
-        out, lse = operator(*usable(turned(given) if heads_first else given), *options, rng)
-        return as_pytorch_traced(given, options, out.transpose(1, 2)) if heads_first else out, lse
-    if torch.is_grad_enabled() and _any_requires_grad(*given):
-        recorded = _record(calls_of("forward", given, options, True, heads_first), rng, want_lse, *given)
-        return recorded if want_lse else (recorded, None)
-    out, lse = calls_of("forward", given, options, want_lse, heads_first).run(given, rng)
-    return out, lse
+    if _is_any_autocast_enabled():
+        given = _autocast(given)
+    if eager(given) if plain is None else plain:
+        record = _is_grad_enabled() and _any_requires_grad(*given)
+        calls = calls_of("forward", given, options, want_lse or record, heads_first)
+        if not calls.meta:
+            if not record:
+                out, lse = calls.run(given, rng)
+                return out, lse
+            recorded = _record(calls, rng, want_lse, *given)
+            return recorded if want_lse else (recorded, None)
+    if forward_mode(given):
+        _refuse_forward_mode()
+    operator = _Transformed.apply if _transformed() else forward_op
+    given = complete(given)
+    out, lse = operator(*usable(turned(given) if heads_first else given), *options, rng)
+    return as_pytorch_traced(given, options, out.transpose(1, 2)) if heads_first else out, lse
 
 
-def _elsewhere(q: Tensor) -> str:
-    """No name for the meta device, whose tensors have a shape and nothing to compute with: the operators' fake kernels
-    are for those."""
-    if not q.is_meta:
-        explain(q, "q")
-    return ""
+def _autocast(given: Tensors) -> Tensors:
+    """`given` as autocast of q's device wants it."""
+    if not isinstance(given[0], Tensor) or given[0].device.type not in DEVICES:
+        return given
+    device = given[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return given
+    dtype = torch.get_autocast_dtype(device)
+    cast = (t if not isinstance(t, Tensor) or t.dtype is torch.float64 else t.to(dtype) for t in given[:3])
+    return (*cast, *given[3:])

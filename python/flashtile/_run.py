@@ -88,6 +88,7 @@ class Calls:
         self.name, self.options, self.want_last, self.heads_first = name, options, want_last, heads_first
         given = complete(given)
         self.copies = any(copy is not tensor for copy, tensor in zip(usable(given), given))
+        self.meta = given[0].is_meta  # tensors without memory: nothing can be run
         self.idle: list[_Repeated] = []
         self.of_gradients: dict[tuple, Calls] = {}
 
@@ -125,15 +126,17 @@ def calls_of(name: str, given: Tensors, options: tuple, want_last: bool, heads_f
     """The calls of a function on what is laid out as `given`; options as _call.Call takes them; whether the last of the
     results is wanted."""
     key: tuple
-    if len(given) == 3:  # the usual, and a third faster than as below
-        q, k, v = given
-        key = (name, want_last, heads_first, options, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(),
-               k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device)
-    else:
-        key = (name, want_last, heads_first, options,
-               *[None if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in given])
     try:
+        if len(given) == 3:  # the usual, and a third faster than as below
+            q, k, v = given
+            key = (name, want_last, heads_first, options, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(),
+                   k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device)
+        else:
+            key = (name, want_last, heads_first, options,
+                   *[None if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in given])
         return _calls[key]
+    except AttributeError:
+        explain(*next((t, name) for t, name in zip(given, _NAMES) if not isinstance(t, Tensor)))
     except KeyError:
         calls = Calls(name, given, options, want_last, heads_first)
         # An option of another type may compare by identity and change its value.

@@ -10,7 +10,7 @@ from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from ._attention import BOTTOM_RIGHT, TOP_LEFT, draw
 from ._call import Tensors, explain
-from ._ops import attend
+from ._ops import attend, deterministic
 
 
 def scaled_dot_product_attention(
@@ -54,21 +54,26 @@ def attend_as_pytorch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Opti
         if isinstance(attn_mask, CausalBias):
             causal, attn_mask = _diagonal(attn_mask, query, key), None
     try:
-        dims = query.dim(), key.dim(), value.dim()
-        plain = dims == (4, 4, 4) and key.shape[0] == value.shape[0] == query.shape[0]
+        shape, of_k, of_v = query.shape, key.shape, value.shape
     except AttributeError:
         explain(*next((given, name) for given, name in ((query, "query"), (key, "key"), (value, "value"))
                       if not isinstance(given, Tensor)))
+    plain = len(shape) == len(of_k) == len(of_v) == 4 and of_k[0] == of_v[0] == shape[0]
+    broadcast = not plain
     q, k, v = query, key, value
-    lead = query.shape[:1]
+    lead: Any = ()
     if not plain:
-        if min(dims) < 2:
-            raise ValueError(f"query, key and value have {dims} dimensions, allowed are 2 or more each")
-        lead = torch.broadcast_shapes(*(tensor.shape[:-3] for tensor in (query, key, value)))
+        if min(len(shape), len(of_k), len(of_v)) < 2:
+            raise ValueError(f"query, key and value are {tuple(shape)}, {tuple(of_k)} and {tuple(of_v)}, allowed are "
+                             "2 or more dimensions")
+        lead = torch.broadcast_shapes(shape[:-3], of_k[:-3], of_v[:-3])
         q, k, v = (_four(tensor, lead) for tensor in (query, key, value))
-    heads, kv_heads = q.shape[1], k.shape[1]
-    if heads != kv_heads and kv_heads != 1 and not enable_gqa:
-        raise ValueError(f"key has {kv_heads} heads, allowed without enable_gqa is query's {heads}, or 1")
+        shape, of_k = q.shape, k.shape
+    heads, kv_heads = shape[1], of_k[1]
+    if heads != kv_heads and not enable_gqa:
+        if kv_heads != 1:
+            raise ValueError(f"key has {kv_heads} heads, allowed without enable_gqa is query's {heads}, or 1")
+        broadcast = True
     given: Tensors = (q, k, v)
     if attn_mask is not None:
         if attn_mask.dim() > 3 and len(lead) > 1:
@@ -76,13 +81,13 @@ def attend_as_pytorch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Opti
         boolean = attn_mask.dtype is torch.bool
         given = (q, k, v, None, None if boolean else attn_mask, attn_mask if boolean else None, None, None, None)
     out, _ = attend(given, (-1, -1, causal, 0 if causal == BOTTOM_RIGHT else 1, scale, 0.0, -1, -1, dropout_p,
-                            torch.are_deterministic_algorithms_enabled(), False),
+                            deterministic(), False),
                     draw(q) if dropout_p != 0.0 else None, False, True, eager)
-    if plain and (attn_mask is None or not attn_mask.requires_grad or out.is_cuda):
+    if not broadcast and (attn_mask is None or not attn_mask.requires_grad or out.is_cuda):
         return out
     # PyTorch's math backend is the one for these, and makes a contiguous tensor.
-    rows = (*lead, *out.shape[1:])
-    return out.contiguous().view(rows[len(rows) - max(dims):])
+    sizes = out.shape if plain else (*lead, *out.shape[1:])
+    return out.contiguous().view(sizes[len(sizes) - max(query.dim(), key.dim(), value.dim()):])
 
 
 def _diagonal(bias: CausalBias, query: Tensor, key: Tensor) -> int:
