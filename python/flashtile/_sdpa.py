@@ -6,10 +6,10 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
-from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from ._attention import BOTTOM_RIGHT, TOP_LEFT, draw
 from ._call import Tensors, explain
+from ._causal_bias import diagonal, is_causal_bias
 from ._ops import attend, deterministic
 
 
@@ -51,8 +51,8 @@ def attend_as_pytorch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Opti
     if attn_mask is not None:
         if is_causal:
             raise ValueError("attn_mask and is_causal are both given, allowed is one of them")
-        if isinstance(attn_mask, CausalBias):
-            causal, attn_mask = _diagonal(attn_mask, query, key), None
+        if is_causal_bias(attn_mask):
+            causal, attn_mask = diagonal(attn_mask, query, key), None
     try:
         shape, of_k, of_v = query.shape, key.shape, value.shape
     except AttributeError:
@@ -88,17 +88,6 @@ def attend_as_pytorch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Opti
     # PyTorch's math backend is the one for these, and makes a contiguous tensor.
     sizes = out.shape if plain else (*lead, *out.shape[1:])
     return out.contiguous().view(sizes[len(sizes) - max(query.dim(), key.dim(), value.dim()):])
-
-
-def _diagonal(bias: CausalBias, query: Tensor, key: Tensor) -> int:
-    """The causal mode of one of torch.nn.attention.bias. PyTorch reads the lengths of a lower-right one only."""
-    rows, columns = bias.seq_len_q, bias.seq_len_kv
-    if bias.variant == CausalVariant.UPPER_LEFT or rows == columns:
-        return TOP_LEFT
-    if (rows, columns) != (query.shape[-2], key.shape[-2]):
-        raise ValueError(f"attn_mask is of {rows} queries and {columns} keys, allowed are as many as there are, "
-                         f"{query.shape[-2]} and {key.shape[-2]}")
-    return BOTTOM_RIGHT
 
 
 def _four(tensor: Tensor, lead: Any) -> Tensor:

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.nn.attention.bias import CausalBias
 
 from ._call import DEVICES
+from ._causal_bias import fits, is_causal_bias
 from ._ops import forward_mode
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -113,10 +113,8 @@ def _broadcasts(sizes: Sequence[int], to: Sequence[int], both_ways: bool = False
 
 
 def _mask(mask: Any, query: Tensor, key: Tensor, value: Tensor) -> Optional[str]:
-    if isinstance(mask, CausalBias):
-        upper_left = mask.seq_len_q == mask.seq_len_kv or mask.variant == mask.variant.UPPER_LEFT
-        fits = (mask.seq_len_q, mask.seq_len_kv) == (query.shape[-2], key.shape[-2])
-        return None if upper_left or fits else "attn_mask is of other lengths"
+    if is_causal_bias(mask):
+        return None if fits(mask, query, key) else "attn_mask is of other lengths"
     reason = _tensor("attn_mask", mask)
     if reason is not None:
         return reason

@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.jit._builtins import _register_builtin
-from torch.nn.attention.bias import CausalBias
 from torch.overrides import _get_current_function_mode_stack, has_torch_function_variadic
 from torch.utils._device import DeviceContext
 
+from ._causal_bias import is_causal_bias
 from ._ops import PLAIN, eager
 from ._sdpa import attend_as_pytorch, scaled_dot_product_attention
 from ._sdpa_conditions import why_not
@@ -46,37 +46,43 @@ def sdpa() -> Iterator[None]:
     forward-mode derivatives, export to ONNX. What torch.jit.script compiles here is PyTorch's. Code that has taken the
     function out of torch.nn.functional by `from ... import` keeps PyTorch's.
     """
-    _enter()
+    _change(_enter)
     try:
         yield
     finally:
-        _leave()
+        _change(_leave)
+
+
+def _change(step: Callable[[], None]) -> None:
+    if torch.compiler.is_compiling():  # what is entered and left in a graph is so while one thread traces it
+        step()
+    else:
+        with _lock:
+            step()
 
 
 def _enter() -> None:
     global _inside, _active
-    with _lock:
-        _inside += 1
-        if _inside > 1:
-            return
-        _said.clear()
-        _active = True
-        found = F.scaled_dot_product_attention
-        if found not in _routed_over.values():  # else one that another put back after we had left
-            F.scaled_dot_product_attention = _routed(found)
+    _inside += 1
+    if _inside > 1:
+        return
+    _said.clear()
+    _active = True
+    found = F.scaled_dot_product_attention
+    if found not in _routed_over.values():  # else one that another put back after we had left
+        F.scaled_dot_product_attention = _routed(found)
 
 
 def _leave() -> None:
     global _inside, _active
-    with _lock:
-        _inside -= 1
-        if _inside:
-            return
-        _active = False
-        # Another's function in that place may call ours, which from now on passes everything on.
-        for found, ours in _routed_over.items():
-            if F.scaled_dot_product_attention is ours:
-                F.scaled_dot_product_attention = found
+    _inside -= 1
+    if _inside:
+        return
+    _active = False
+    # Another's function in that place may call ours, which from now on passes everything on.
+    for found, ours in _routed_over.items():
+        if F.scaled_dot_product_attention is ours:
+            F.scaled_dot_product_attention = found
 
 
 def _routed(found: Callable) -> Callable:
@@ -107,7 +113,7 @@ def _routed(found: Callable) -> Callable:
                     raise
         if reason is not _NOT_NOW:
             _say(reason)
-        if isinstance(attn_mask, CausalBias):
+        if is_causal_bias(attn_mask):
             # These compare the function with torch.nn.functional's, which is not `found`.
             return attn_mask.__torch_function__(
                 F.scaled_dot_product_attention, (type(attn_mask),), (query, key, value, attn_mask),
@@ -118,6 +124,7 @@ def _routed(found: Callable) -> Callable:
     return routed
 
 
+_DISABLED = torch._C._disabled_torch_function_impl
 _NOT_NOW = "no context is open"
 _routed_over: dict[Callable, Callable] = {}
 # torch.jit.script compiles what it finds in PyTorch's name, and knows PyTorch's functions by a table.
@@ -128,9 +135,9 @@ def _why_overridden(*given: Any) -> Optional[str]:
     """Why a call belongs to its tensors or to a mode, None where it does not after all. PyTorch asks them with the
     function that they know: its own."""
     for tensor in given:
-        if isinstance(tensor, (CausalBias, type(None))):
+        if tensor is None or type(tensor) in PLAIN or is_causal_bias(tensor):
             continue
-        if type(tensor) not in PLAIN and has_torch_function_variadic(tensor):
+        if getattr(type(tensor), "__torch_function__", _DISABLED) is not _DISABLED:
             return "an argument has a __torch_function__"
     # PyTorch's for torch.set_default_device, which only functions that make tensors heed.
     if any(type(mode) is not DeviceContext for mode in _get_current_function_mode_stack()):
