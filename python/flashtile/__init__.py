@@ -5,6 +5,7 @@
     flashtile.install_as_flash_attn()                   # `import flash_attn` finds flashtile
     flashtile.transformers.register()                   # attn_implementation="flashtile"
     flashtile.info()                                    # what was found on this machine
+    flashtile.last_run()                                # what this thread's last call ran on
 
 PyTorch is imported when the first name that needs it is used.
 """
@@ -15,6 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ._info import describe, info
+from ._last_run import last_run
 from ._library import text as _text
 
 if TYPE_CHECKING:
@@ -22,13 +24,14 @@ if TYPE_CHECKING:
     from ._attention import attention
     from .flash_attn import install_as_flash_attn
     from ._flash_implementation import register_flash_attention_impl
-    from ._sdpa import scaled_dot_product_attention, sdpa
+    from ._sdpa import scaled_dot_product_attention
+    from ._sdpa_context import sdpa
 
 __version__ = _text("version")
-__all__ = ["attention", "describe", "flash_attn", "info", "install_as_flash_attn", "register_flash_attention_impl",
-           "scaled_dot_product_attention", "sdpa", "transformers"]
+__all__ = ["attention", "describe", "flash_attn", "info", "install_as_flash_attn", "last_run",
+           "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa", "transformers"]
 
-_HOMES = {"attention": "_attention", "install_as_flash_attn": "flash_attn", "sdpa": "_sdpa",
+_HOMES = {"attention": "_attention", "install_as_flash_attn": "flash_attn", "sdpa": "_sdpa_context",
           "scaled_dot_product_attention": "_sdpa", "register_flash_attention_impl": "_flash_implementation"}
 
 

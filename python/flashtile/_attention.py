@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ._call import explain
-from ._ops import attend
+from ._ops import attend, deterministic as always_deterministic
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -129,6 +129,6 @@ def attention(
         given,
         (-1 if max_seqlen_q is None else max_seqlen_q, -1 if max_seqlen_k is None else max_seqlen_k,
          alignment + 1 if causal else 0, alignment, scale, softcap, left, right, dropout_p,
-         deterministic or torch.are_deterministic_algorithms_enabled(), batch_invariant),
+         deterministic or always_deterministic(), batch_invariant),
         draw(q) if dropout_p != 0.0 else None, return_lse)
     return (out, lse) if return_lse else out

@@ -44,6 +44,7 @@ TENSOR_SIZE = TENSORS[0].size
 
 # A CPU call uses as many threads as PyTorch does, unless the user told flashtile otherwise.
 _own_threads = "FLASHTILE_THREADS" in os.environ
+_get_num_threads = torch.get_num_threads
 
 
 _places: dict[torch.device, tuple[int, int]] = {}  # what device_of has answered
@@ -143,7 +144,7 @@ class Call:
         if self.kind == CUDA:
             words[STREAM] = stream_of(self.kind, self.index)
         elif not _own_threads:
-            self.numbers[THREADS] = torch.get_num_threads()
+            self.numbers[THREADS] = _get_num_threads()
         if workspace is not None:
             words[WORKSPACE], words[WORKSPACE + 1] = workspace.data_ptr(), workspace.numel()
         status = self.function(*self.arguments)
