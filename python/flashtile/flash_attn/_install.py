@@ -54,7 +54,7 @@ class _Finder(MetaPathFinder):
         reason = next((why for part, why in _REASONS.items() if f"{public}.".startswith(f"{part}.")), None)
         # importlib.util.find_spec, which asks whether there is such a module, gets its answer: None.
         if reason is not None and sys._getframe(2).f_code.co_name == "_find_and_load_unlocked":
-            raise ModuleNotFoundError(f"there is no {public}: {reason}", name=name)
+            raise ModuleNotFoundError(f"there is no {public}: {reason}", name=public)
 
     def find_distributions(self, context: DistributionFinder.Context = DistributionFinder.Context()) -> Iterator[Any]:
         if context.name is None or context.name.lower().replace("-", "_").replace(".", "_") == "flash_attn":
