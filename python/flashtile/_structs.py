@@ -1,5 +1,5 @@
-"""The structs of include/flashtile/flashtile.h as Python packs them. tests/test_abi.py holds the layouts to those of a C
-compiler. Needs no PyTorch."""
+"""The structs of include/flashtile/flashtile.h as Python packs them. tests/test_abi.py holds the layouts to those of a
+C compiler. Needs no PyTorch."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
     out, lse = fn.attention(q, k, v, causal=True, return_lse=True)
     dq, dk, dv = fn.attention_backward(dout, q, k, v, out, lse, causal=True)
 
-Arrays are float32, float16 or bfloat16 (the package ml_dtypes has it), of any strides; a copy is made where the innermost
-dimension is not contiguous. Options, shapes and results are those of `flashtile.attention`.
+Arrays are float32, float16 or bfloat16 (the package ml_dtypes has it), of any strides; a copy is made where the
+innermost dimension is not contiguous. Options, shapes and results are those of `flashtile.attention`.
 """
 
 from __future__ import annotations
@@ -155,8 +155,9 @@ def _readable(given: dict[str, Any]) -> dict[str, Any]:
             _refuse_dtype(name, array)
         if array.ndim > MAX_RANK:
             raise InvalidArgument(f"{name} has {array.ndim} dimensions, allowed are at most {MAX_RANK}")
-        size, aligned = array.itemsize, array.flags.aligned
-        fits = aligned and all(n == 1 or (step >= 0 and step % size == 0) for n, step in zip(array.shape, array.strides))
+        size = array.itemsize
+        fits = array.flags.aligned and all(n == 1 or (step >= 0 and step % size == 0)
+                                           for n, step in zip(array.shape, array.strides))
         innermost = array.ndim == 0 or array.shape[-1] <= 1 or array.strides[-1] == size or (
             name in _BROADCAST and array.strides[-1] == 0)
         arrays[name] = array if fits and innermost else np.array(array, order="C")
@@ -178,7 +179,8 @@ def _call(name: str, arrays: dict[str, Any], made: dict[str, Any], options: dict
     except (TypeError, ValueError, LookupError, OverflowError, StructError):
         blame_an_option(**options)
         if options["dropout_p"]:
-            raise TypeError(f"seed is {seed!r}, allowed with dropout_p are two whole numbers from 0 to 2^64 - 1") from None
+            raise TypeError(f"seed is {seed!r}, allowed with dropout_p are two whole numbers from 0 to 2^64 - 1") \
+                from None
         raise
     everything = {**arrays, **made}
     names = (*INPUT_NAMES, *RESULT_NAMES[name])

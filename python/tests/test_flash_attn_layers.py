@@ -97,34 +97,32 @@ def turned(x, angle, conjugate=False):
 @pytest.mark.parametrize("form", ["five dimensions", "heads", "kv"])
 def test_rotary_in_place(form):
     """Of a leaf, with its gradient, which is rotated the other way."""
-    q, k, v = (torch.randn(2, 9, h, 16) for h in (4, 2 if form == "heads" else 4, 2 if form == "heads" else 4))
     angle, angle_k = torch.rand(9, 6) * 3, torch.rand(9, 6) * 3
     tables = [t for a in (angle, angle_k) for t in (a.cos(), a.sin())]
     if form == "kv":
-        x = torch.stack((k, v), 2)
-        expected = torch.stack((turned(k, angle), v.double()), 2)
-        back = lambda dx: torch.stack((turned(dx[:, :, 0], angle, True), dx[:, :, 1].double()), 2)  # noqa: E731
-        call = lambda x: apply_rotary_emb_kv_(x, *tables[:2])  # noqa: E731
+        before = torch.randn(2, 9, 2, 4, 16)
+        x, angles = before.clone(), (angle, None)
+        out = apply_rotary_emb_kv_(x.requires_grad_(), *tables[:2])
     elif form == "heads":
-        x = torch.cat((q, k, v), 2)
-        expected = torch.cat((turned(q, angle), turned(k, angle_k), v.double()), 2)
-        back = lambda dx: torch.cat((turned(dx[:, :, :4], angle, True), turned(dx[:, :, 4:6], angle_k, True),  # noqa: E731
-                                     dx[:, :, 6:].double()), 2)
-        call = lambda x: apply_rotary_emb_qkv_(x, *tables, num_heads_q=4)  # noqa: E731
+        before = torch.randn(2, 9, 4 + 2 + 2, 16)
+        x, angles = before.clone(), (angle, angle, angle_k, None)  # of each two heads
+        out = apply_rotary_emb_qkv_(x.requires_grad_(), *tables, num_heads_q=4)
     else:
-        x = torch.stack((q, k, v), 2)
-        expected = torch.stack((turned(q, angle), turned(k, angle_k), v.double()), 2)
-        back = lambda dx: torch.stack((turned(dx[:, :, 0], angle, True), turned(dx[:, :, 1], angle_k, True),  # noqa: E731
-                                       dx[:, :, 2].double()), 2)
-        call = lambda x: apply_rotary_emb_qkv_(x, *tables)  # noqa: E731
-    x.requires_grad_()
-    out = call(x)
-    torch.testing.assert_close(out.detach().double(), expected, atol=1e-5, rtol=1e-5)
+        before = torch.randn(2, 9, 3, 4, 16)
+        x, angles = before.clone(), (angle, angle_k, None)
+        out = apply_rotary_emb_qkv_(x.requires_grad_(), *tables)
+
+    def expected(x, conjugate=False):
+        parts = x.chunk(len(angles), 2)
+        return torch.cat([part.double() if of is None else turned(part.flatten(2, -2), of, conjugate).view(part.shape)
+                          for part, of in zip(parts, angles)], 2)
+
+    torch.testing.assert_close(out.detach().double(), expected(before), atol=1e-5, rtol=1e-5)
     assert torch.equal(x, out)
     dout = torch.randn_like(out)
     kept = dout.clone()
     out.backward(dout)
-    torch.testing.assert_close(x.grad.double(), back(dout), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(x.grad.double(), expected(dout, conjugate=True), atol=1e-5, rtol=1e-5)
     assert torch.equal(dout, kept)
 
 
@@ -143,7 +141,7 @@ def test_rotary_in_place_on_a_view_and_on_a_leaf():
 
 def test_what_rotary_cannot_know_is_named():
     qkv = torch.randn(1, 4, 8, 16)
-    with pytest.raises(ValueError, match="^num_heads_q is None, allowed with qkv of shape"):
+    with pytest.raises(ValueError, match="^num_heads_q is None, allowed with a qkv of"):
         apply_rotary_emb_qkv_(qkv, torch.ones(4, 8), torch.ones(4, 8))
     with pytest.raises(ValueError, match="^num_heads_q is 5, allowed is one that leaves an even number"):
         apply_rotary_emb_qkv_(qkv, torch.ones(4, 8), torch.ones(4, 8), num_heads_q=5)
@@ -153,9 +151,12 @@ def test_what_rotary_cannot_know_is_named():
 
 def test_kernel_s_rotary():
     x, angle = torch.randn(2, 9, 4, 16), torch.rand(9, 6)
-    torch.testing.assert_close(apply_rotary(x, angle.cos(), angle.sin()).double(), turned(x, angle), atol=1e-5, rtol=1e-5)
-    back = apply_rotary(x, angle.cos(), angle.sin(), conjugate=True, inplace=True)
-    assert back is x
+    out = apply_rotary(x, angle.cos(), angle.sin())
+    torch.testing.assert_close(out.double(), turned(x, angle), atol=1e-5, rtol=1e-5)
+    again = x.clone()
+    back = apply_rotary(again, angle.cos(), angle.sin(), conjugate=True, inplace=True)
+    assert back is again
+    torch.testing.assert_close(back.double(), turned(x, angle, conjugate=True), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("scale_base", [None, 512])
@@ -228,7 +229,8 @@ out.backward(torch.tensor([5.0, 6.0]))
 assert x.grad.tolist() == [5, 6]
 dist.destroy_process_group()
 """
-    workers = [subprocess.Popen([sys.executable, "-c", program, str(rank), str(tmp_path / "store")]) for rank in range(2)]
+    command, store = [sys.executable, "-c", program], str(tmp_path / "store")
+    workers = [subprocess.Popen([*command, str(rank), store]) for rank in range(2)]
     try:
         assert [worker.wait(120) for worker in workers] == [0, 0]
     finally:

@@ -1,5 +1,5 @@
-"""flash_attn_interface's private functions and autograd functions, which ring attention and others run on: signatures as
-in flash-attn 2.8, results against dense attention in fp64."""
+"""flash_attn_interface's private functions and autograd functions, which ring attention and others run on: signatures
+as in flash-attn 2.8, results against dense attention in fp64."""
 
 import inspect
 
@@ -68,8 +68,8 @@ def test_dense():
     assert s_dmask.numel() == 0 and (rng.dtype, rng.shape) == (torch.int64, (2,)) and not out.requires_grad
     # Written into memory of any strides; a None is not written.
     made = torch.zeros(2, 37, 4, 32)[..., ::2], torch.zeros_like(k), torch.zeros_like(v)
-    d = ours._flash_attn_backward(dout, q, k, v, out, lse.transpose(1, 2).contiguous().transpose(1, 2), *made, *arguments,
-                                  False)
+    strided = lse.transpose(1, 2).contiguous().transpose(1, 2)
+    d = ours._flash_attn_backward(dout, q, k, v, out, strided, *made, *arguments, False)
     for got, wanted, what in zip(made, grads, ("dq", "dk", "dv")):
         close(got, wanted, what)
     assert d.shape == (2, 4, 128) and d.dtype is torch.float32

@@ -1,5 +1,6 @@
 """The public package ring-flash-attn, which runs on flash_attn_interface's private functions, over two processes on the
-CPU: out and gradients of each process' part against whole attention in fp64. Skipped where the package is not installed."""
+CPU: out and gradients of each process' part against whole attention in fp64. Skipped where the package is not
+installed."""
 
 import importlib.util
 import subprocess
@@ -16,7 +17,8 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("ring_flash_attn") is N
 PROCESSES = 2
 LENGTHS = (24, 40)  # of the packed sequences; each is cut into 2 x PROCESSES pieces at most
 # Its adapters for transformers are for old ones, and not needed.
-WORKER = """
+WORKER =
+"""
 import sys, types
 import torch, torch.distributed as dist
 import flashtile

@@ -3,8 +3,8 @@
     from flashtile.flash_attn import flash_attn_func            # or, for code that cannot be changed:
     flashtile.install_as_flash_attn()                           # from now on `import flash_attn` finds this
 
-Beyond flash-attn it takes fp32, CPU tensors, head dimensions to 512 and v of another head dimension than q. Of flash-attn's
-other parts it has bert_padding, layers.rotary, ops.triton.rotary, utils.distributed and utils.benchmark.
+Beyond flash-attn it takes fp32, CPU tensors, head dimensions to 512 and v of another head dimension than q. Of
+flash-attn's other parts it has bert_padding, layers.rotary, ops.triton.rotary, utils.distributed and utils.benchmark.
 """
 
 from ._install import VERSION, install_as_flash_attn

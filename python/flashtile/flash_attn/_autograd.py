@@ -1,5 +1,5 @@
-"""flash_attn_interface's autograd functions, for code that calls their `apply` itself. The functions flash_attn_func and
-so on do not need them."""
+"""flash_attn_interface's autograd functions, for code that calls their `apply` itself. The functions flash_attn_func
+and so on do not need them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ._functional import _flash_attn_forward, _flash_attn_varlen_forward, gradie
 Window = tuple[int, int]
 
 
-def _attend(ctx: Any, q: Tensor, k: Tensor, v: Tensor, packed: Optional[tuple], dropout_p: float, scale: Optional[float],
-            causal: bool, window: Window, softcap: float, slopes: Optional[Tensor], deterministic: bool,
-            return_softmax: bool) -> Any:
+def _attend(ctx: Any, q: Tensor, k: Tensor, v: Tensor, packed: Optional[tuple], dropout_p: float,
+            scale: Optional[float], causal: bool, window: Window, softcap: float, slopes: Optional[Tensor],
+            deterministic: bool, return_softmax: bool) -> Any:
     """Forward of all of them. packed: cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k."""
     options = (dropout_p, scale, causal, *window, softcap, slopes, return_softmax and dropout_p > 0)
     if packed is None:
@@ -74,8 +74,8 @@ class FlashAttnKVPackedFunc(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, kv, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
                 return_softmax, is_grad_enabled=True):
-        return _attend(ctx, q, *kv.unbind(-3), None, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
-                       deterministic, return_softmax)
+        return _attend(ctx, q, *kv.unbind(-3), None, dropout_p, softmax_scale, causal, window_size, softcap,
+                       alibi_slopes, deterministic, return_softmax)
 
     @staticmethod
     def backward(ctx, dout, *args):

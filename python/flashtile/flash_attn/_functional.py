@@ -1,10 +1,10 @@
 """flash_attn_interface's private functions: attention without autograd, one for each of forward and backward, dense and
 packed, with flash-attn 2.8's arguments and results. Ring attention and other sequence parallelism is built on them.
 
-forward gives (out, softmax_lse, S_dmask, rng_state); S_dmask is empty unless return_softmax, and rng_state, int64 (2), is
-dropout's seed and offset, which backward wants back. backward writes into those of dq, dk and dv that it is given and
-gives D = rowsum(dout * out): fp32 (batch, nheads, seqlen_q rounded up to 128), packed (nheads, total_q + 128 batch),
-where each sequence starts 128 places later than the one before it ends.
+forward gives (out, softmax_lse, S_dmask, rng_state); S_dmask is empty unless return_softmax, and rng_state, int64 (2),
+is dropout's seed and offset, which backward wants back. backward writes into those of dq, dk and dv that it is given
+and gives D = rowsum(dout * out): fp32 (batch, nheads, seqlen_q rounded up to 128), packed (nheads, total_q + 128
+batch), where each sequence starts 128 places later than the one before it ends.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def _flash_attn_varlen_backward(
 def packed_arguments(k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
                      max_seqlen_k: int, block_table: Optional[Tensor] = None, seqused_k: Optional[Tensor] = None,
                      ) -> tuple[Tensor, Tensor, dict]:
-    """k, v and `attention`'s arguments of a packed batch. With a block_table k and v come as pages and leave as rows."""
+    """k, v and `attention`'s arguments of a packed batch. With a block_table k and v come as pages and leave as
+    rows."""
     if block_table is not None:
         if seqused_k is None:
             seqused_k = (cu_seqlens_k[1:] - cu_seqlens_k[:-1]).to(torch.int32)

@@ -33,7 +33,8 @@ _REASONS = {
 
 
 def install_as_flash_attn() -> None:
-    """From now on `import flash_attn` (flash-attn 2) and `import flash_attn_interface` (FlashAttention-3) find flashtile's.
+    """From now on `import flash_attn` (flash-attn 2) and `import flash_attn_interface` (FlashAttention-3) find
+    flashtile's.
 
     Call it before what looks for flash-attn is imported: code that has imported another flash_attn keeps that one, and
     code that has found none may remember it. (transformers is told.)

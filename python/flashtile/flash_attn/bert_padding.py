@@ -45,12 +45,13 @@ def unpad_input(
 def unpad_input_for_concatenated_sequences(
     hidden_states: Tensor, attention_mask_in_length: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, int]:
-    """As unpad_input, of rows of hidden_states (batch, seqlen, ...) that each hold several sequences one after the other.
+    """As unpad_input, of rows of hidden_states (batch, seqlen, ...) that each hold several sequences one after the
+    other.
 
     Args:
         attention_mask_in_length: (batch, seqlen), integers: in its first places the lengths of a row's sequences, zero
-            in all others. [[2, 3, 0, 0, 0, 0], [6, 0, 0, 0, 0, 0]] are sequences of 2 and 3 with one row of padding, and
-            one of 6.
+            in all others. [[2, 3, 0, 0, 0, 0], [6, 0, 0, 0, 0, 0]] are sequences of 2 and 3 with one row of padding,
+            and one of 6.
 
     Returns:
         the rows (total, ...); their indices in the flattened batch (total); cu_seqlens int32 (sequences + 1); the

@@ -55,7 +55,7 @@ def flash_attn_qkvpacked_func(
     if qkv.dim() == 5:
         q, k, v = qkv.unbind(-3)
     elif num_heads_q is None:
-        raise ValueError(f"num_heads_q is None, allowed with qkv of shape {tuple(qkv.shape)} is the number of q's heads")
+        raise ValueError(f"num_heads_q is None, allowed with a qkv of {tuple(qkv.shape)} is the number of q's heads")
     else:
         heads = (qkv.shape[2] - num_heads_q) // 2
         q, k, v = qkv.split((num_heads_q, heads, heads), -2)
@@ -65,8 +65,8 @@ def flash_attn_qkvpacked_func(
 
 def flash_attn_combine(out_partial: Tensor, lse_partial: Tensor, out: Optional[Tensor] = None,
                        out_dtype: Optional[torch.dtype] = None) -> tuple[Tensor, Tensor]:
-    """One result (out, lse) of several over parts of the keys: out_partial (parts, batch, seqlen, nheads, d), lse_partial
-    (parts, batch, seqlen, nheads). Parts that saw no key, with lse -inf, count for nothing."""
+    """One result (out, lse) of several over parts of the keys: out_partial (parts, batch, seqlen, nheads, d),
+    lse_partial (parts, batch, seqlen, nheads). Parts that saw no key, with lse -inf, count for nothing."""
     lse = lse_partial.logsumexp(0)
     seen = lse_partial > -torch.inf
     weight = torch.where(seen, (lse_partial - lse).exp(), 0.0)

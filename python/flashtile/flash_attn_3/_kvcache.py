@@ -23,8 +23,8 @@ def flash_attn_with_kvcache(
     rotary_interleaved: bool = True, scheduler_metadata: Optional[Tensor] = None, num_splits: int = 0,
     pack_gqa: Optional[bool] = None, sm_margin: int = 0, return_softmax_lse: bool = False,
 ) -> Union[Tensor, tuple[Tensor, ...]]:
-    """As flash_attn.flash_attn_with_kvcache; page_table is its block_table. With return_softmax_lse it gives out, lse and
-    two empty tensors, where FlashAttention-3 has those of its splits."""
+    """As flash_attn.flash_attn_with_kvcache; page_table is its block_table. With return_softmax_lse it gives out, lse
+    and two empty tensors, where FlashAttention-3 has those of its splits."""
     refuse(attention_chunk, qv=qv, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k_new=cu_seqlens_k_new,
            rotary_seqlens=rotary_seqlens, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale,
            scheduler_metadata=scheduler_metadata)

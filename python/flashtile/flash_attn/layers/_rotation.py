@@ -1,9 +1,9 @@
 """Rotary position embedding (RoFormer, arXiv 2104.09864) by given tables, in PyTorch's own operators.
 
 x is (batch, seqlen, nheads, d), or (total, nheads, d) with cu_seqlens; cos and sin are (positions, rotary_dim / 2).
-interleaved rotates dimensions 0 and 1, 2 and 3, .. (GPT-J), else the first half of rotary_dim with the second (GPT-NeoX).
-seqlen_offsets, an int or (batch), is added to the positions. What is written in place may be a leaf that requires a
-gradient, and a view: autograd does not count it as a change.
+interleaved rotates dimensions 0 and 1, 2 and 3, .. (GPT-J), else the first half of rotary_dim with the second
+(GPT-NeoX). seqlen_offsets, an int or (batch), is added to the positions. What is written in place may be a leaf that
+requires a gradient, and a view: autograd does not count it as a change.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def apply_rotary_emb_qkv_(
     if qkv.dim() == 5:
         return _in_place(qkv, lambda x: x.unbind(2)[:2], tables, interleaved, seqlen_offsets, None)
     if num_heads_q is None:
-        raise ValueError(f"num_heads_q is None, allowed with qkv of shape {tuple(qkv.shape)} is the number of q's heads")
+        raise ValueError(f"num_heads_q is None, allowed with a qkv of {tuple(qkv.shape)} is the number of q's heads")
     heads = (num_heads_q, (qkv.shape[2] - num_heads_q) // 2)
     if heads[1] < 0 or heads[0] + 2 * heads[1] != qkv.shape[2]:
         raise ValueError(f"num_heads_q is {num_heads_q}, allowed is one that leaves an even number of qkv's "

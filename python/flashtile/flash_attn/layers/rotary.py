@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ._rotation import apply_rotary_emb, apply_rotary_emb_func, apply_rotary_emb_kv_, apply_rotary_emb_qkv_
 
-__all__ = ["RotaryEmbedding", "apply_rotary_emb", "apply_rotary_emb_func", "apply_rotary_emb_kv_", "apply_rotary_emb_qkv_"]
+__all__ = ["RotaryEmbedding", "apply_rotary_emb", "apply_rotary_emb_func", "apply_rotary_emb_kv_",
+           "apply_rotary_emb_qkv_"]
 
 
 class RotaryEmbedding(torch.nn.Module):
@@ -44,14 +45,14 @@ class RotaryEmbedding(torch.nn.Module):
                 max_seqlen: Optional[int] = None,
                 num_heads_q: Optional[int] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
         """qkv (batch, seqlen, 3, nheads, d), or with num_heads_q (batch, seqlen, num_heads_q + 2 nheads_k, d); with kv
-        (batch, seqlen, 2, nheads_k, d) it is q (batch, seqlen, nheads, d), and both are returned. A seqlen_offset that is
-        a tensor (batch) needs max_seqlen, the most positions that there are."""
+        (batch, seqlen, 2, nheads_k, d) it is q (batch, seqlen, nheads, d), and both are returned. A seqlen_offset that
+        is a tensor (batch) needs max_seqlen, the most positions that there are."""
         if max_seqlen is not None:
             positions = max_seqlen
         elif isinstance(seqlen_offset, int):
             positions = qkv.shape[1] + seqlen_offset
         elif self._cos_cached is None:
-            raise ValueError("max_seqlen is None, allowed with a tensor as seqlen_offset is the most positions there are")
+            raise ValueError("max_seqlen is None, allowed with a tensor as seqlen_offset is the most positions")
         else:
             positions = self._seq_len_cached
         self._update_cos_sin_cache(positions, device=qkv.device, dtype=qkv.dtype)
