@@ -11,11 +11,13 @@ import ctypes
 import os
 from collections.abc import Sequence
 from struct import Struct
+from struct import error as StructError
 from typing import Any, NoReturn, Optional
 
 import torch
 from torch import Tensor
 
+from ._arguments import blame_an_option
 from ._library import fail, library
 from ._structs import (
     CPU,
@@ -121,10 +123,16 @@ class Call:
             except (AttributeError, KeyError, IndexError):
                 explain(tensor, argument)
             pointers.append(base + at)
-        OPTIONS.pack_into(memory, 0, OPTIONS.size, causal, alignment, scale is not None, scale or 0.0, softcap,
-                          window_left, window_right, dropout, 0, 0, 0, 0, deterministic, batch_invariant, 0, 0, 0, 0, 0,
-                          0, 0)
-        INPUTS.pack_into(memory, inputs, INPUTS.size, *pointers[:len(INPUT_NAMES)], max_seqlen_q, max_seqlen_k)
+        try:
+            OPTIONS.pack_into(memory, 0, OPTIONS.size, causal, alignment, scale is not None, scale or 0.0, softcap,
+                              window_left, window_right, dropout, 0, 0, 0, 0, deterministic, batch_invariant, 0, 0, 0,
+                              0, 0, 0, 0)
+            INPUTS.pack_into(memory, inputs, INPUTS.size, *pointers[:len(INPUT_NAMES)], max_seqlen_q, max_seqlen_k)
+        except StructError:
+            blame_an_option(align="bottom-right", window=(window_left, window_right), scale=scale, softcap=softcap,
+                            dropout_p=dropout, causal=bool(causal), deterministic=deterministic,
+                            batch_invariant=batch_invariant, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
+            raise
         results.pack_into(memory, outputs, results.size, *pointers[len(INPUT_NAMES):])
         self.arguments = (base, base + inputs, base + outputs)
         self.words, self.numbers = memoryview(memory).cast("Q"), memoryview(memory).cast("i")

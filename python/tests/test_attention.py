@@ -255,6 +255,13 @@ def test_an_option_of_a_wrong_type_or_size_is_named(name, value, allowed, record
         flashtile.attention(q, k, v, **{name: value})
 
 
+@pytest.mark.parametrize("name, value", [("scale", "a"), ("dropout_p", "a")])
+def test_an_option_of_another_way_in_is_named(name, value):
+    q, k, v = (t.detach().transpose(1, 2) for t in problem(kv_heads=4))
+    with pytest.raises(TypeError, match=f"^{name} is 'a', allowed is"):
+        flashtile.scaled_dot_product_attention(q, k, v, **{name: value})
+
+
 def test_options_that_are_as_good_as_theirs():
     q, k, v = (t.detach() for t in problem())
     expected = flashtile.attention(q, k, v, causal=True, window=(9, -1), scale=0.5)

@@ -85,7 +85,7 @@ for name in ("flash_attn_3", "flash_attn_4", "no_such_thing"):
     except metadata.PackageNotFoundError:
         continue
     raise AssertionError(name)
-assert metadata.version("pytest")
+assert metadata.version("pytest") and metadata.entry_points()
 """)
 
 

@@ -51,6 +51,8 @@ class _Finder(MetaPathFinder):
     """Finds the distribution flash_attn, and no module: it says why not."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if "flash_attn" not in name:
+            return
         public = name.replace("flashtile.flash_attn_3", "flash_attn_interface").removeprefix("flashtile.")
         reason = next((why for part, why in _REASONS.items() if f"{public}.".startswith(f"{part}.")), None)
         # importlib.util.find_spec, which asks whether there is such a module, gets its answer: None.
