@@ -292,8 +292,10 @@ public:
             p.seqlen_k = k.shape(1);
             k.check_shape({p.batch, p.seqlen_k, p.kv_heads, p.head_dim}, "(batch, seqlen_k, kv_heads, q's head_dim)");
             v.check_shape({p.batch, p.seqlen_k, p.kv_heads, p.head_dim_v}, "(batch, seqlen_k, kv_heads, head_dim_v)");
-            if (in.max_seqlen_q != -1 || in.max_seqlen_k != -1)
-                fail("max_seqlen", "given without cu_seqlens", "-1 (unset) for dense batches");
+            const bool of_q = in.max_seqlen_q != -1;
+            if (of_q || in.max_seqlen_k != -1)
+                fail(of_q ? "max_seqlen_q" : "max_seqlen_k", text(of_q ? in.max_seqlen_q : in.max_seqlen_k),
+                     "-1 (unset) without cu_seqlens");
         }
         check_rows();
         q_ = in.q;
@@ -344,7 +346,8 @@ public:
             bias.check_form();
             bias.check_device(q);
             if (bias.dtype() != p.dtype && bias.dtype() != DType::fp32)
-                fail("bias.dtype", flashtile::name(bias.dtype()), std::string(flashtile::name(p.dtype)) + " or fp32");
+                fail("bias.dtype", flashtile::name(bias.dtype()),
+                     p.dtype == DType::fp32 ? "fp32" : std::string(flashtile::name(p.dtype)) + " or fp32");
             const auto shape = broadcast_shape(bias, full);
             x.bias = broadcast_operand(bias);
             x.bias_batch = shape[0], x.bias_heads = shape[1], x.bias_rows = shape[2], x.bias_cols = shape[3];

@@ -212,7 +212,7 @@ const std::vector<Wrong>& wrong_calls() {
         {"used_past_the_end", [](Call& c) { element<std::int32_t>(c.used_k, 1) = 8; }, {"seqused_k[1]", "8"}},
         {"used_negative", [](Call& c) { element<std::int32_t>(c.used_k, 0) = -1; }, {"seqused_k[0]", "-1"}},
         {"used_shape", [](Call& c) { c.used_k.shape[0] = 1; }, {"seqused_k.shape", "1"}},
-        {"max_seqlen_of_a_dense_batch", [](Call& c) { c.inputs.max_seqlen_q = 5; }, {"max_seqlen"}},
+        {"max_seqlen_of_a_dense_batch", [](Call& c) { c.inputs.max_seqlen_q = 5; }, {"max_seqlen_q", "5"}},
         {"cu_seqlens_start",
          [](Call& c) { element<std::int32_t>(c.cu_seqlens_q, 0) = 1; },
          {"cu_seqlens_q[0]", "1"},
