@@ -42,6 +42,9 @@ TENSORS = [Struct(f"P4i{rank}q{8 * (MAX_RANK - rank)}x{rank}q{8 * (MAX_RANK - ra
 _PACK = [tensor.pack_into for tensor in TENSORS]
 TENSOR_SIZE = TENSORS[0].size
 
+# Allowed of softcap beside 0, as the library has it.
+LEAST_SOFTCAP = 1e-30
+
 # A CPU call uses as many threads as PyTorch does, unless the user told flashtile otherwise.
 _own_threads = "FLASHTILE_THREADS" in os.environ
 
@@ -118,6 +121,8 @@ class Call:
             except (AttributeError, KeyError, IndexError):
                 explain(tensor, argument)
             pointers.append(base + at)
+        if 0.0 < softcap < LEAST_SOFTCAP:  # in fp32 it may be 0, which is off
+            raise ValueError(f"softcap is {softcap:g}, allowed is 0 (off) or a number from {LEAST_SOFTCAP:g}")
         OPTIONS.pack_into(memory, 0, OPTIONS.size, causal, alignment, scale is not None, scale or 0.0, softcap,
                           window_left, window_right, dropout, 0, 0, 0, 0, deterministic, batch_invariant, 0, 0, 0, 0, 0,
                           0, 0)

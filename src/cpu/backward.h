@@ -105,12 +105,15 @@ public:
         const bool all_visible = modify_scores(head, tile, softcap ? derivative_ : nullptr, visible, tile_, rows_);
         if (head.drops) dropout_keep(head, tile, keep_);
         const float kept = head.drops ? head.dropout.scale() : 1.0f;
+        const Vec infinity = broadcast(__builtin_inff());
+        const IntVec absent[2] = {lse[0] == infinity, lse[1] == infinity};
         for (int64_t j = 0; j < keys; ++j)
             for (int half = 0; half < 2; ++half) {
                 const int64_t n = j * kPanel + half * kLanes;
                 const Vec s = load(s_ + n);
-                // A hidden score must give 0 whatever dP holds there, so both are selected, not multiplied.
-                const auto hidden = s * unit <= kLeastScore;
+                // A hidden score, and a lane that holds no query, must give 0 whatever dP holds there, so both are
+                // selected, not multiplied.
+                const auto hidden = (s * unit <= kLeastScore) | absent[half];
                 const Vec p = hidden ? Vec{} : probability(s, unit, lse[half]);
                 const Vec keep = head.drops ? load(keep_ + n) : broadcast(1.0f);
                 Vec ds = p * (load(dp_ + n) * keep * kept - D[half]);
