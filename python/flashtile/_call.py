@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Optional
 import torch
 from torch import Tensor
 
-from ._library import fail, library
+from ._library import InvalidArgument, fail, library
 
 MAX_RANK = 6
 DTYPES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.bool: 5, torch.int32: 6, torch.int64: 7}
@@ -122,7 +122,7 @@ class Call:
                 explain(tensor, argument)
             pointers.append(base + at)
         if 0.0 < softcap < LEAST_SOFTCAP:  # in fp32 it may be 0, which is off
-            raise ValueError(f"softcap is {softcap:g}, allowed is 0 (off) or a number from {LEAST_SOFTCAP:g}")
+            raise InvalidArgument(f"softcap is {softcap:g}, allowed is 0 (off) or a number from {LEAST_SOFTCAP:g}")
         OPTIONS.pack_into(memory, 0, OPTIONS.size, causal, alignment, scale is not None, scale or 0.0, softcap,
                           window_left, window_right, dropout, 0, 0, 0, 0, deterministic, batch_invariant, 0, 0, 0, 0, 0,
                           0, 0)
