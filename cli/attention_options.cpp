@@ -2,6 +2,7 @@
 #include "attention_options.h"
 
 #include <charconv>
+#include <cstdlib>
 #include <map>
 
 #include "instruction_sets.h"
@@ -36,6 +37,13 @@ std::string check_seed(const std::string& text) {
     return "is " + text + ", allowed is a whole number from 0 to 2^64 - 1";
 }
 
+// In fp32 such a number is 0, which is off. What else is not allowed the library says.
+std::string check_softcap(const std::string& text) {
+    const double value = std::strtod(text.c_str(), nullptr);
+    if (value == 0.0 || static_cast<float>(value) != 0.0f) return "";
+    return "is " + text + ", allowed is 0 (off) or a number from 1e-30";
+}
+
 }  // namespace
 
 void AttentionOptions::add_scores_to(CLI::App& app) {
@@ -51,7 +59,7 @@ void AttentionOptions::add_scores_to(CLI::App& app) {
     app.add_option("--align", align, "Corner that window and ALiBi count from when not causal")
         ->check(CLI::IsMember({"bottom-right", "top-left"}))
         ->type_name("CORNER");
-    app.add_option("--softcap", softcap, "Cap scores: C tanh(s / C); 0 is off")->type_name("C");
+    app.add_option("--softcap", softcap, "Cap scores: C tanh(s / C); 0 is off")->check(check_softcap)->type_name("C");
     app.add_option("--scale", scale, "Factor of q.k (default: 1/sqrt(head dimension))")->type_name("X");
 }
 

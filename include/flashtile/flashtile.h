@@ -95,7 +95,7 @@ typedef struct flashtile_options {
     int32_t alignment; /* flashtile_alignment */
     int32_t has_scale; /* 0: scale is 1/sqrt(head_dim) */
     float scale;
-    float softcap;        /* c * tanh(s / c); 0 is off */
+    float softcap;        /* c * tanh(s / c), c from 1e-30; 0 is off */
     int64_t window_left;  /* keys from i + off - left .. */
     int64_t window_right; /* .. to i + off + right, inclusive; -1 is open */
     double dropout;       /* probability in [0, 1), honoured to 1/65536 */

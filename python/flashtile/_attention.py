@@ -92,7 +92,7 @@ def attention(
         align: where the diagonal of causal, window and ALiBi lies if lengths differ: "bottom-right", the last query
             sees the last key (flash-attn), or "top-left", query i sees keys 0..i (PyTorch).
         scale: of the scores; 1/sqrt(head_dim) if None.
-        softcap: c > 0 makes a score s into c * tanh(s / c); 0 is off.
+        softcap: c, from 1e-30, makes a score s into c * tanh(s / c); 0 is off.
         alibi_slopes: fp32 (heads) or (batch, heads): -slope * |distance to the diagonal| is added to a score.
         bias: added to the scores; broadcasts to (batch, heads, seqlen_q, seqlen_k); q's dtype or fp32. Its gradient
             has its own shape.

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ._arguments import blame_an_option
-from ._library import fail, library
+from ._library import InvalidArgument, fail, library
 from ._structs import (
     CPU,
     CUDA,
@@ -42,6 +42,9 @@ DEVICES = {"cpu": CPU, "cuda": CUDA}
 
 Tensors = Sequence[Any]  # None where one is absent
 _PACK = [tensor.pack_into for tensor in TENSORS]
+
+# Allowed of softcap beside 0, as the library has it.
+LEAST_SOFTCAP = 1e-30
 
 # A CPU call uses as many threads as PyTorch does, unless the user told flashtile otherwise.
 _own_threads = "FLASHTILE_THREADS" in os.environ
@@ -124,6 +127,8 @@ class Call:
             except (AttributeError, KeyError, IndexError):
                 explain(tensor, argument)
             pointers.append(base + at)
+        if 0.0 < softcap < LEAST_SOFTCAP:  # in fp32 it may be 0, which is off
+            raise InvalidArgument(f"softcap is {softcap:g}, allowed is 0 (off) or a number from {LEAST_SOFTCAP:g}")
         try:
             OPTIONS.pack_into(memory, 0, OPTIONS.size, causal, alignment, scale is not None, scale or 0.0, softcap,
                               window_left, window_right, dropout, 0, 0, 0, 0, deterministic, batch_invariant, 0, 0, 0,

@@ -210,6 +210,8 @@ def test_many_threads_at_once():
     (ValueError, "q.shape is", lambda q, k, v: ((q, k[..., :3, :].repeat(1, 1, 2, 1)[:, :, :3], v), {})),
     (ValueError, "dropout_p is 1.0, allowed", lambda q, k, v: ((q, k, v), {"dropout_p": 1.0})),
     (ValueError, "softcap is -1, allowed", lambda q, k, v: ((q, k, v), {"softcap": -1.0})),
+    (ValueError, "softcap is 1e-38, allowed", lambda q, k, v: ((q, k, v), {"softcap": 1e-38})),
+    (ValueError, "softcap is 1e-50, allowed", lambda q, k, v: ((q, k, v), {"softcap": 1e-50})),
     (ValueError, r"window is \(-2, 0\), allowed", lambda q, k, v: ((q, k, v), {"window": (-2, 0)})),
     (ValueError, "align is 'left', allowed", lambda q, k, v: ((q, k, v), {"align": "left"})),
     (ValueError, "k.dtype is bf16, allowed is fp32", lambda q, k, v: ((q, k.bfloat16(), v), {})),

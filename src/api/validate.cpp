@@ -21,6 +21,8 @@ namespace flashtile::api {
 namespace {
 
 constexpr std::int64_t kMaxHeadDim = 512;
+// Far below any score that matters, and far enough from fp32's end for s / softcap on every backend.
+constexpr float kLeastSoftcap = 1e-30f;
 // No memory holds more rows, and no product of sizes in a backend overflows below it.
 constexpr double kMaxRows = 0x1p47;
 constexpr std::size_t kMostWorkspace = std::size_t{1} << 47;  // no address space has more
@@ -212,8 +214,8 @@ public:
         p.top_left = o_.causal == FLASHTILE_CAUSAL_NONE ? o_.alignment == FLASHTILE_ALIGN_TOP_LEFT
                                                         : o_.causal == FLASHTILE_CAUSAL_TOP_LEFT;
         if (o_.has_scale != 0 && !std::isfinite(o_.scale)) fail("scale", text(o_.scale), "a finite number");
-        if (!std::isfinite(o_.softcap) || o_.softcap < 0)
-            fail("softcap", text(o_.softcap), "0 (off) or a positive number");
+        if (!std::isfinite(o_.softcap) || (o_.softcap != 0 && o_.softcap < kLeastSoftcap))
+            fail("softcap", text(o_.softcap), "0 (off) or a number from 1e-30");
         p.softcap = o_.softcap;
 
         if (!(o_.dropout >= 0.0 && o_.dropout < 1.0)) fail("dropout", text(o_.dropout), "a probability in [0, 1)");

@@ -78,7 +78,7 @@ public:
         dout_lines_ = (dout.lines() + steps - 1) / steps;
     }
 
-    // P = 2^(S - LSE), dP = dO V^T, dS = P * (dP - D), for keys [from, to) of the loaded block. `visible`, where not
+    // P = e^(S - LSE), dP = dO V^T, dS = P * (dP - D), for keys [from, to) of the loaded block. `visible`, where not
     // null, is as in modify_scores; returns true if all keys are seen. Dropped probabilities are 0 in P, and P, dP lack
     // dropout's factor.
     bool compute(const Head& head, const Queries& queries, int64_t from, int64_t to, uint8_t* visible,
@@ -88,13 +88,13 @@ public:
             !head.modified() && !head.drops && head.band.covers(queries.i0, queries.i0 + queries.count, from, to);
         const Vec lse[2] = {load(queries.lse), load(queries.lse + kLanes)};
         const Vec D[2] = {load(queries.D), load(queries.D + kLanes)};
-        const float factor = head.softmax_factor();
+        const float unit = head.score_unit();
         const Scalar* k = block_k_.data + (from - first_key_) * block_k_.row;
         const Scalar* v = block_v_.data + (from - first_key_) * block_v_.row;
 
         const int64_t keys = to - from;
         if (plain) {
-            exponentials(k, v, queries, keys, factor, out);
+            exponentials(k, v, queries, keys, unit, out);
             return true;
         }
 
@@ -105,15 +105,16 @@ public:
         const bool all_visible = modify_scores(head, tile, softcap ? derivative_ : nullptr, visible, tile_, rows_);
         if (head.drops) dropout_keep(head, tile, keep_);
         const float kept = head.drops ? head.dropout.scale() : 1.0f;
-        const float to_exponent = head.exponent_factor();
-        const float least = head.least_maximum() / factor;
+        const Vec infinity = broadcast(__builtin_inff());
+        const IntVec absent[2] = {lse[0] == infinity, lse[1] == infinity};
         for (int64_t j = 0; j < keys; ++j)
             for (int half = 0; half < 2; ++half) {
                 const int64_t n = j * kPanel + half * kLanes;
                 const Vec s = load(s_ + n);
-                // A hidden score must give 0 whatever dP holds there, so both are selected, not multiplied.
-                const auto hidden = s <= least;
-                const Vec p = hidden ? Vec{} : exp2((s * factor - lse[half]) * to_exponent);
+                // A hidden score, and a lane that holds no query, must give 0 whatever dP holds there, so both are
+                // selected, not multiplied.
+                const auto hidden = (s * unit <= kLeastScore) | absent[half];
+                const Vec p = hidden ? Vec{} : probability(s, unit, lse[half]);
                 const Vec keep = head.drops ? load(keep_ + n) : broadcast(1.0f);
                 Vec ds = p * (load(dp_ + n) * keep * kept - D[half]);
                 if (softcap && out.before_softcap) ds *= load(derivative_ + n);
@@ -127,15 +128,22 @@ public:
     Operand2d<Math> k_columns() const requires(Math::kPack == 1) { return {block_k_.data, 1, block_k_.row}; }
 
 private:
+    // P = e^(score - LSE). Where P goes to tiles, which round it to 16 bits, the score's own rounding does not show,
+    // and a fused operation does.
+    [[gnu::always_inline]] static Vec probability(Vec s, float unit, Vec lse) {
+        const Vec score = Math::kTiles ? s * unit : rounded(s * unit);
+        return exp2((score - lse) * kLog2e);
+    }
+
     // P and dS where scores need no change, on the way out of the products.
-    void exponentials(const Scalar* k, const Scalar* v, const Queries& queries, int64_t keys, float factor,
+    void exponentials(const Scalar* k, const Scalar* v, const Queries& queries, int64_t keys, float unit,
                       const Output& out) requires(!Math::kTiles) {
         const Vec lse0 = load(queries.lse), lse1 = load(queries.lse + kLanes);
         const Vec d0 = load(queries.D), d1 = load(queries.D + kLanes);
         dot_products<Math>(k, block_k_.row, queries.q, keys, words_of<Math>(d_), [=, this](int64_t j, Vec s0, Vec s1) {
             look_ahead();
-            store(out.p + j * out.stride, exp2(s0 * factor - lse0));
-            store(out.p + j * out.stride + kLanes, exp2(s1 * factor - lse1));
+            store(out.p + j * out.stride, probability(s0, unit, lse0));
+            store(out.p + j * out.stride + kLanes, probability(s1, unit, lse1));
         });
         dot_products<Math>(v, block_v_.row, queries.dout, keys, words_of<Math>(dv_), [=](int64_t j, Vec dp0, Vec dp1) {
             const float* p = out.p + j * out.stride;
@@ -145,14 +153,14 @@ private:
     }
 
     // The same in the place of S and dP, which tiles have left there.
-    void exponentials(const Scalar* k, const Scalar* v, const Queries& queries, int64_t keys, float factor,
+    void exponentials(const Scalar* k, const Scalar* v, const Queries& queries, int64_t keys, float unit,
                       const Output& out) requires(Math::kTiles) {
         products(k, block_k_.row, queries.q, keys, d_, out.p);
         products(v, block_v_.row, queries.dout, keys, dv_, out.ds);
         for (int64_t j = 0; j < keys; ++j) {
             look_ahead();
             for (int64_t n = j * kPanel, half = 0; half < kPanel; n += kLanes, half += kLanes) {
-                const Vec p = exp2(load(out.p + n) * factor - load(queries.lse + half));
+                const Vec p = probability(load(out.p + n), unit, load(queries.lse + half));
                 store(out.p + n, p);
                 store(out.ds + n, p * (load(out.ds + n) - load(queries.D + half)));
             }
@@ -190,8 +198,8 @@ private:
     float *s_, *dp_, *derivative_, *keep_, *tile_, *rows_;
 };
 
-// Lines 3 and 4: dQ = 0; D = rowsum(dO * O), less dlse, since the gradient of LSE is P. LSE in softmax's units: queries
-// that see no key, and lanes that hold no query, get +inf, which makes every P of theirs 0.
+// Lines 3 and 4: dQ = 0; D = rowsum(dO * O), less dlse, since the gradient of LSE is P. Queries that see no
+// key, and lanes that hold no query, get +inf for LSE, which makes every P of theirs 0.
 inline void prepare_queries(const Problem& p, const Head& head, const cpu::BackwardState& state, int64_t h,
                             int64_t first, int64_t end, float* row_buffer) {
     const int64_t unit = h * state.panels + head.first_unit(kPanel);
@@ -209,7 +217,7 @@ inline void prepare_queries(const Problem& p, const Head& head, const cpu::Backw
             for (int64_t c = 0; c < width; c += kLanes) sum += load(o + c) * load(dout + c);
             for (int lane = 0; lane < kLanes; ++lane) D += sum[lane];
             if (head.dlse) D -= head.dlse.element(i, 0);
-            lse = static_cast<float>(static_cast<double>(given) * head.softmax_unit());
+            lse = given;
         }
         state.lse[unit * kPanel + i] = lse;
         state.D[unit * kPanel + i] = D;

@@ -27,7 +27,7 @@ class Forward {
         int64_t count;
         Scalar* q;    // Q^T [d / kPack][kRow]
         float* o;     // O^T [dv][kPanel], not yet divided by l
-        float* m;     // running maximum, or what pipeline() takes for it, in Head::softmax_unit
+        float* m;     // running maximum; in a pipeline what stands for it, in units of log2
         float* l;     // running sum of e^(s - m)
         float* most;  // of a block's l, where m is not the running maximum; else infinite
         bool again;   // to be walked a second time
@@ -152,12 +152,25 @@ private:
         return panel;
     }
 
+    // The pipeline's P = 2^(exponent_factor * s - m), m in units of log2: one fused operation makes an exponent, and
+    // what that leaves of a maximum does not show in 16 bits. Never infinite, which times 0 would be NaN.
+    float exponent_factor() const {
+        const double factor = static_cast<double>(head_.score_unit()) * kLog2eExact;
+        return factor < __FLT_MAX__ ? static_cast<float>(factor) : __FLT_MAX__;
+    }
+    float least_maximum() const { return pipelined_ ? kLeastScore * kLog2e : kLeastScore; }
+    // What m's 1 is as a score: in the pipeline by the factor as it was rounded, else lse and the scores would drift
+    // apart with their size.
+    double unit_of_m() const {
+        return pipelined_ ? static_cast<double>(head_.score_unit()) / static_cast<double>(exponent_factor()) : 1.0;
+    }
+
     // Lines 4 and 5: load Q; O = 0, l = 0, m = "minus infinity".
     void start(Panel& panel) {
         load_packed_panel<Math>(head_.q, panel.i0, panel.count, d_, head_.query_factor(), rows_, panel.q);
         memset(panel.o, 0, static_cast<size_t>(rows_of_o() * kPanel) * sizeof(float));
         for (int half = 0; half < kPanel; half += kLanes) {
-            store(panel.m + half, broadcast(head_.least_maximum()));
+            store(panel.m + half, broadcast(least_maximum()));
             store(panel.l + half, Vec{});
         }
     }
@@ -183,7 +196,7 @@ private:
     void pipeline(Panel& panel, int64_t j0, int64_t from, int64_t to) requires(kTiles) {
         from -= (from - j0) % Math::kStep;
         const auto block_end = [&](int64_t j) { return lesser(j0 + ((j - j0) / Bc + 1) * Bc, to); };
-        const float factor = head_.softmax_factor();
+        const float factor = exponent_factor();
         const int64_t o_steps = products_of(Math::kSums) * (rows_of_o() / kLanes) * (Bc / Math::kStep);
         const int64_t s_steps = products_of(Math::kScores) * steps_of<Math>(d_) * (Bc / kLanes);
         typename Math::Softmax exponentials;
@@ -219,7 +232,7 @@ private:
 
     // Where m has to be known before exponentials are taken: nothing was seen yet, or m is the running maximum.
     IntVec wants_maximum(const Panel& panel, int half) requires(kTiles) {
-        return (load(panel.m + half * kLanes) == broadcast(head_.least_maximum())) |
+        return (load(panel.m + half * kLanes) == broadcast(least_maximum())) |
                (load(panel.most + half * kLanes) == broadcast(__builtin_inff()));
     }
 
@@ -235,7 +248,7 @@ private:
         finish_scores(panel, from, to);
         raise_maximum(panel, to - from, above, alpha);
         typename Math::Softmax exponentials;
-        exponentials.start(s_, p_, round_up(to - from, Math::kStep), head_.softmax_factor(), panel.m, 1);
+        exponentials.start(s_, p_, round_up(to - from, Math::kStep), exponent_factor(), panel.m, 1);
         exponentials.finish(sum);
         if (to < after) scores(panel, to, after);
     }
@@ -254,7 +267,7 @@ private:
         take_maximum(keys, block_max);
         for (int half = 0; half < 2; ++half) {
             const Vec old = load(panel.m + half * kLanes);
-            const Vec m = due[half] ? max(block_max[half] * head_.softmax_factor(), old) : old;
+            const Vec m = due[half] ? max(block_max[half] * exponent_factor(), old) : old;
             alpha[half] *= exp2(old - m);
             store(panel.m + half * kLanes, m);
         }
@@ -330,10 +343,7 @@ private:
         }
 
         Vec alpha[2];
-        if (head_.modified())
-            softmax<true>(panel, tile, block_max, alpha);
-        else
-            softmax<false>(panel, tile, block_max, alpha);
+        softmax(panel, tile, block_max, alpha);
 
         if (late_v_) {
             // a key that the mask or bias hides from the whole panel must read as zero
@@ -390,17 +400,14 @@ private:
     }
 
     // m_new = max(m, rowmax(S)); P = e^(S - m_new); alpha = e^(m - m_new); l = alpha l + rowsum(P).
-    // A template, since the plain one is to have no factor but that of its FMA.
-    template <bool modified>
     void softmax(Panel& panel, const ScoreTile& tile, const Vec (&block_max)[2], Vec (&alpha)[2]) {
-        const float factor = modified ? 1.0f : head_.softmax_factor();
-        const float to_exponent = modified ? head_.exponent_factor() : 1.0f;
+        const float unit = head_.score_unit();
         const int64_t keys = tile.j1 - tile.j0;
         Vec m[2];
         for (int half = 0; half < 2; ++half) {
             const Vec old = load(panel.m + half * kLanes);
-            m[half] = max(block_max[half] * factor, old);
-            alpha[half] = exp2((old - m[half]) * to_exponent);
+            m[half] = max(block_max[half] * unit, old);
+            alpha[half] = exp2((old - m[half]) * kLog2e);
             store(panel.m + half * kLanes, m[half]);
         }
         // l is a sum of up to millions of terms that may all be alike and then round the same way: eight at a time, and
@@ -412,7 +419,7 @@ private:
             Vec l[2] = {};
             const auto probability = [&](int64_t row, int half) {
                 if (row >= keys) return Vec{};
-                const Vec p = exp2((load(s_ + row * kPanel + half * kLanes) * factor - m[half]) * to_exponent);
+                const Vec p = exp2((rounded(load(s_ + row * kPanel + half * kLanes) * unit) - m[half]) * kLog2e);
                 l[half] += p;
                 return p;
             };
@@ -505,10 +512,10 @@ private:
         for (int64_t n = 0; n < kPanel; ++n) factor[n] = panel.l[n] == 0.0f ? 0.0f : kept / panel.l[n];
         store_panel(panel.o, dv_, factor, rows_, head_.out, panel.i0, panel.count);
         if (!head_.lse) return;
-        const double unit = head_.softmax_unit();
+        const double unit = unit_of_m();
         for (int64_t n = 0; n < panel.count; ++n) {
             const float lse = panel.l[n] == 0.0f ? -__builtin_inff()
-                                                 : static_cast<float>(static_cast<double>(panel.m[n]) / unit +
+                                                 : static_cast<float>(static_cast<double>(panel.m[n]) * unit +
                                                                       __builtin_log(static_cast<double>(panel.l[n])));
             memcpy(head_.lse.at(panel.i0 + n), &lse, sizeof lse);
         }

@@ -13,7 +13,8 @@ inline namespace FLASHTILE_TARGET {
 constexpr double kLog2eExact = 1.4426950408889634;
 constexpr float kLog2e = static_cast<float>(kLog2eExact);
 
-// Just above kHiddenScore: at or below it, a score is hidden.
+// Just above kHiddenScore: at or below it, a score is hidden. Running maxima start here. A hidden score then never
+// becomes a maximum, its P is exactly 0, a row of nothing else ends with l = 0, and no -inf - -inf can arise.
 constexpr float kLeastScore = kHiddenScore * 0.999999f;
 
 // Rows of one operand of one head.
@@ -73,24 +74,12 @@ struct Head {
     float query_factor() const { return scale < 0.0f ? -1.0f : 1.0f; }
     float score_factor() const { return scale < 0.0f ? -scale : scale; }
 
-    // P = 2^(exponent_factor * (softmax_factor * s - m)), with lse for m in backward.
-    // Plain: a block holds (query_factor q).k; m and lse are in units of log2, and one FMA does it all, in a block at
-    // the band's border as in one inside it: a row's bits do not depend on which rows share its block.
-    // Modified: a block holds scores, and m and lse are in their units, so that s - m is nearly exact. Units of log2
-    // would round scores more coarsely than the standard does, and at -1e10, where a bias hides a whole row, by
-    // hundreds.
-    float softmax_factor() const {
-        return modified() ? 1.0f : static_cast<float>(static_cast<double>(score_factor()) * kLog2eExact);
-    }
-    float exponent_factor() const { return modified() ? kLog2e : 1.0f; }
-    // The unit of m and lse: what 1 is in it. By softmax_factor as it was rounded, else lse and the scores would drift
-    // apart with their size.
-    double softmax_unit() const {
-        return modified() ? 1.0 : static_cast<double>(softmax_factor()) / static_cast<double>(score_factor());
-    }
-    // Where running maxima start: just above kHiddenScore. A score at or below kHiddenScore then never becomes a
-    // maximum, its P is exactly 0, a row of nothing else ends with l = 0, and no -inf - -inf can arise.
-    float least_maximum() const { return modified() ? kLeastScore : kLeastScore * kLog2e; }
+    // A score is score_unit * s, rounded, of what a block holds. Plain: (query_factor q).k. Modified: the score itself,
+    // since softcap, ALiBi and bias have worked on it. P = e^(score - m), with lse for m in backward, all in natural
+    // units: a row's maximum gets exactly 1 whatever its score, forward and backward mean the same score, as D wants,
+    // and lse is taken as it is stored. Units of log2 would round each of these once more, by hundreds at -1e10, where
+    // a bias hides a whole row.
+    float score_unit() const { return modified() ? 1.0f : score_factor(); }
 };
 
 inline int64_t length_at(const Lengths& lengths, int64_t n) {

@@ -15,8 +15,7 @@ template <class V>
     return x;
 }
 
-// 2^x, as vector.h's but for the interval, [0, 1): vscalefps rounds x down by itself. Relative error 1.5e-7, exactly 1
-// at 0, 0 under 2^-126 (vector.h says why), infinite where it is too large, NaN at NaN.
+// vector.h's 2^x with its constants in registers; infinite where it is too large.
 struct TileExponential {
     [[gnu::always_inline]] Vec operator()(Vec x) const {
         const Vec f = _mm512_reduce_ps(x, 1);  // x - floor(x), 0 at infinities
@@ -26,14 +25,11 @@ struct TileExponential {
         return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), p, x);
     }
 
-    static constexpr int kDegree = 5;
+    static constexpr int kDegree = kExponentialDegree;
     Vec least = kept(broadcast(-126.0f));
-    Vec c[kDegree + 1] = {kept(broadcast(1.0f)),
-                          kept(broadcast(0.6931510675154104f)),
-                          kept(broadcast(0.24016565110269236f)),
-                          kept(broadcast(0.05579930072801425f)),
-                          kept(broadcast(0.009014884570459408f)),
-                          kept(broadcast(0.00186895633690767f))};
+    Vec c[kDegree + 1] = {kept(broadcast(kExponential[0])), kept(broadcast(kExponential[1])),
+                          kept(broadcast(kExponential[2])), kept(broadcast(kExponential[3])),
+                          kept(broadcast(kExponential[4])), kept(broadcast(kExponential[5]))};
 };
 
 template <class Math>

@@ -22,10 +22,10 @@ namespace {
 constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostRows = std::numeric_limits<std::int32_t>::max() - 1024;
 constexpr std::int64_t kWidestBackward = 256;
-constexpr std::int64_t kShort = 2048, kLong = 4096;  // queries and keys at which sm90's tiles change
-constexpr std::int64_t kFew = 64;                    // queries of a head that fill at most half of a tile on sm90
-constexpr std::int64_t kMostOfGroup = 64;            // heads that share a tile: a consumer's rows are whole queries
-constexpr float kMostCap = 1e30f;                    // softcap in units of scale
+constexpr std::int64_t kShort = 2048, kLong = 4096;    // queries and keys at which sm90's tiles change
+constexpr std::int64_t kFew = 64;                      // queries of a head that fill at most half of a tile on sm90
+constexpr std::int64_t kMostOfGroup = 64;              // heads that share a tile: a consumer's rows are whole queries
+constexpr float kLeastCap = 1e-30f, kMostCap = 1e30f;  // softcap in units of scale
 constexpr std::int64_t kMostUnits = std::int64_t{1} << 40;  // no size of the workspace overflows
 
 Element element_of(DType dtype) {
@@ -73,7 +73,9 @@ KernelConfig common(const Problem& p, const Access& access) {
     c.mask = p.mask;
     c.dropout = p.dropout_threshold != 0;
     // softcap / scale is a factor in fp32
-    c.scale_first = c.alibi || c.bias != BiasElement::none || !(p.scale > 0.0f) || !(p.softcap / p.scale < kMostCap);
+    const float cap = p.softcap / p.scale;
+    c.scale_first = c.alibi || c.bias != BiasElement::none || !(p.scale > 0.0f) ||
+                    (c.softcap && !(cap > kLeastCap && cap < kMostCap));
     return c;
 }
 

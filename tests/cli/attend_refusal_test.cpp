@@ -67,7 +67,8 @@ TEST_F(Refused, Flags) {
     expect_refused({"--scale=nan"}, "scale is nan, allowed is a finite number");
     expect_refused({"--scale=1e300"}, "scale is inf, allowed is a finite number");
     expect_refused({"--scale=wide"}, "--scale");
-    expect_refused({"--softcap=-1"}, "softcap is -1, allowed is 0 (off) or a positive number");
+    expect_refused({"--softcap=-1"}, "softcap is -1, allowed is 0 (off) or a number from 1e-30");
+    expect_refused({"--softcap=1e-50"}, "--softcap: is 1e-50, allowed is 0 (off) or a number from 1e-30");
     expect_refused({"--dropout=1"}, "dropout is 1, allowed is a probability in [0, 1)");
     expect_refused({"--dropout=-0.1"}, "dropout is -0.1, allowed is a probability in [0, 1)");
     expect_refused({"--dropout=nan"}, "dropout is nan, allowed is a probability in [0, 1)");

@@ -132,7 +132,7 @@ void expect_right(oracle::Problem problem, const Sizes& sizes, const std::string
     EXPECT_EQ(lse->dtype, "fp32");
     ASSERT_EQ(lse->shape, shape_of(lse_sizes, lse_order));
     EXPECT_LE(oracle::error_of(arrange_back(*lse, lse_sizes, lse_order), exact.lse).max,
-              oracle::allowed_lse_error(exact.largest_score));
+              oracle::allowed_lse_error(exact.largest_score, exact.largest_lse));
 }
 
 }  // namespace flashtile::tests

@@ -30,6 +30,9 @@ public:
     Judge(const Case& problem, const Target& target, Passes passes)
         : case_(problem), target_(target), data_(problem, target.where), precision_(precision_of(problem.type)) {
         const auto pass = passes == Passes::both ? oracle::Pass::forward_and_backward : oracle::Pass::forward;
+        for (const double value : data_.reference.v)
+            if (std::abs(value) > oracle::largest_value(std::max<std::int64_t>(problem.longest_k(), 1)))
+                fault("v is " + std::to_string(value) + ", for which no finite result is promised");
         exact_ = oracle::exact_attention(data_.reference, pass);
         standard_ = oracle::standard_attention(data_.reference, precision_, pass);
         if (data_.reference.rows_q * data_.reference.heads <= kFewRows)
@@ -123,7 +126,7 @@ private:
         const auto owned = data_.owned_q(case_.heads * case_.head_dim_v);
         compare("out", data_.out, exact_.out, &oracle::Result::out, owned, precision_, 0.0);
         const auto rows = data_.owned_q(case_.heads);
-        const double allowed = oracle::allowed_lse_error(exact_.largest_score);
+        const double allowed = oracle::allowed_lse_error(exact_.largest_score, exact_.largest_lse);
         verdict_.comparisons.push_back(
             {"lse", oracle::error_of(only(data_.lse_by_row(), rows), only(exact_.lse, rows)), {allowed, allowed}});
         check_poison("lse", data_.lse, data_.owned_lse());

@@ -71,7 +71,7 @@ struct Answers {
 };
 
 void expect_lse(const std::vector<double>& ours, const oracle::Result& exact) {
-    EXPECT_LE(oracle::error_of(ours, exact.lse).max, oracle::allowed_lse_error(exact.largest_score));
+    EXPECT_LE(oracle::error_of(ours, exact.lse).max, oracle::allowed_lse_error(exact.largest_score, exact.largest_lse));
 }
 
 oracle::Problem one_head(std::int64_t queries, std::int64_t keys, std::int64_t d) {

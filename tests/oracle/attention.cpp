@@ -116,9 +116,9 @@ public:
             for (std::int64_t h = 0; h < p_.heads; ++h) head(static_cast<std::int64_t>(b), h, pass);
         result_.out = stored(out_);
         result_.lse = lse_;
+        for (const double lse : lse_)
+            if (std::isfinite(lse)) result_.largest_lse = std::max(result_.largest_lse, std::abs(lse));
         if (pass == Pass::forward_and_backward) {
-            for (const double lse : lse_)
-                if (std::isfinite(lse)) result_.largest_lse = std::max(result_.largest_lse, std::abs(lse));
             result_.largest_dk_from_out = std::abs(p_.scale) * root_of_largest(dk_from_out_);
             result_.largest_dbias_terms = root_of_largest(dbias_terms_);
             result_.largest_dbias_from_out = root_of_largest(dbias_from_out_);

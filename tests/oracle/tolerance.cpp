@@ -34,8 +34,12 @@ double gradient_roundoff(double terms, double largest_lse, bool terms_cancel, do
     return 0x1p-24 * (largest_lse + (terms_cancel ? 2.0 : 0.0)) * terms + 2.0 * unit * from_out;
 }
 
-double allowed_lse_error(double largest_score) {
-    return 8.0 * 0x1p-24 * (1.0 + largest_score);
+double allowed_lse_error(double largest_score, double largest_lse) {
+    return 8.0 * 0x1p-24 * (1.0 + largest_score + largest_lse);
+}
+
+double largest_value(std::int64_t keys) {
+    return static_cast<double>(std::numeric_limits<float>::max()) / (256.0 * static_cast<double>(keys));
 }
 
 }  // namespace flashtile::oracle

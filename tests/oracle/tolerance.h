@@ -6,6 +6,7 @@
 // twice the expected effect of the rounding of out on D. Never a number that was chosen because it passes.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "oracle/precision.h"
@@ -28,7 +29,11 @@ Error allowed_error(const Error& standard, std::span<const double> reference, Pr
 // `from_out`. dv has no dS in it: nothing cancels there, and from_out is 0.
 double gradient_roundoff(double terms, double largest_lse, bool terms_cancel, double from_out, Precision precision);
 
-// lse is stored in fp32 on every backend.
-double allowed_lse_error(double largest_score);
+// lse is stored in fp32 on every backend, and over many keys it is larger than every score.
+double allowed_lse_error(double largest_score, double largest_lse);
+
+// Up to which v is promised finite results (docs/semantics.md) where a query sees `keys` keys: O is summed in fp32
+// before it is divided by l, with P up to 256 where a maximum lags.
+double largest_value(std::int64_t keys);
 
 }  // namespace flashtile::oracle

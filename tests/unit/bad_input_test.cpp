@@ -163,6 +163,7 @@ const std::vector<Wrong>& wrong_calls() {
          },
          {"scale", "inf"}},
         {"softcap_negative", [](Call& c) { c.options.softcap = -2.0f; }, {"softcap", "-2"}},
+        {"softcap_tiny", [](Call& c) { c.options.softcap = 1e-38f; }, {"softcap", "1e-38", "from 1e-30"}},
         {"softcap_nan", [](Call& c) { c.options.softcap = kNaN; }, {"softcap", "nan"}},
         {"dropout_one", [](Call& c) { c.options.dropout = 1.0; }, {"dropout", "1"}},
         {"dropout_negative", [](Call& c) { c.options.dropout = -0.25; }, {"dropout", "-0.25"}},

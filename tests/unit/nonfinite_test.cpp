@@ -112,6 +112,33 @@ TEST_P(NonFinite, UnseenKeysHaveNoEffect) {
     });
 }
 
+// A mask hides a key whatever its bits; a bias is added, and hides what has a score. The values of a key that either
+// hides from all are never read.
+TEST_P(NonFinite, ABiasHidesWhatHasAScore) {
+    each_type([](dtype type) {
+        for (const double bias : {-kInfinity, static_cast<double>(std::numeric_limits<float>::lowest())})
+            for (const bool in_v : {false, true}) {
+                Case c = small(type);
+                c.bias.present = true;
+                c.bias.spans = {false, false, false, true};
+                c.bias_in_fp32 = true;
+                ProblemData data(c, where());
+                for (std::int64_t j = 0; j < c.seqlen_k; ++j)
+                    data.bias.set(static_cast<std::size_t>(j), j >= 40 && j < 50 ? bias : 0.0);
+                const Outputs clean = run(data, data.options(which()));
+                for (std::int64_t j = 40; j < 50; ++j) (in_v ? data.v : data.k).set(element(c, j, 0, 7), kNaN);
+                SCOPED_TRACE("bias " + std::to_string(bias) + (in_v ? ", NaN in v" : ", NaN in k"));
+                if (in_v) {
+                    expect_same_bits(run(data, data.options(which())), clean);
+                    continue;
+                }
+                data.forward(data.options(which()));
+                const auto all = std::vector<bool>(static_cast<std::size_t>(c.seqlen_q), true);
+                EXPECT_EQ(spoilt_rows(c, data.out.values(), 0), all);
+            }
+    });
+}
+
 TEST_P(NonFinite, EmptyRowsAreZeroAndNeverNaN) {
     each_type([](dtype type) {
         Case c = small(type);

@@ -163,6 +163,14 @@ TEST(Oracle, AnExplicitKeepMaskStandsInForTheDraws) {
     EXPECT_EQ(exact_attention(p, Pass::forward).out, drawn.out);
 }
 
+// Of as many keys as there may be, all of score 0.
+TEST(Oracle, LseMayBeRoundedToFp32) {
+    for (double keys = 1.0; keys < 0x1p40; keys *= 2.0) {
+        const double lse = std::log(keys);
+        EXPECT_GE(allowed_lse_error(0.0, lse), ulp_at(lse, Precision::fp32)) << keys << " keys";
+    }
+}
+
 TEST(Oracle, ErrorsSeeWhatIsNotFinite) {
     EXPECT_TRUE(std::isnan(error_of(std::vector{NAN, 0.0}, std::vector{0.0, 0.0}).max));
     EXPECT_TRUE(std::isinf(error_of(std::vector{0.0}, std::vector{-HUGE_VAL}).max));

@@ -50,6 +50,19 @@ inline Vec broadcast(float x) {
     return x - Vec{};
 }
 
+// x as it is, rounded: keeps the compiler from making a fused operation of the product that gave it and the sum that it
+// goes into.
+[[gnu::always_inline]] inline Vec rounded(Vec x) {
+#if defined(__AVX512F__)
+    asm("" : "+v"(x));
+#elif defined(__x86_64__)
+    asm("" : "+x"(x));
+#elif defined(__aarch64__)
+    asm("" : "+w"(x));
+#endif
+    return x;
+}
+
 inline IntVec broadcast_int(int32_t x) {
     return x - IntVec{};
 }
@@ -94,11 +107,25 @@ inline Vec lane_numbers() {
     return v;
 }
 
+#if defined(__AVX512F__)
+// 2^f on [0, 1), 1 exactly at 0.
+constexpr int kExponentialDegree = 5;
+constexpr float kExponential[kExponentialDegree + 1] = {
+    1.0f, 0.6931510675154104f, 0.24016565110269236f, 0.05579930072801425f, 0.009014884570459408f, 0.00186895633690767f};
+#endif
+
 // 2^x for x <= 0 (and small positive x): relative error 1.9e-7, exactly 1 at 0 (an error there would compound over the
-// rescales), 0 under 2^-126, NaN at NaN. Minimax polynomial of degree 5 on [-1/2, 1/2] with p(0) = 1.
+// rescales), 0 under 2^-126, NaN at NaN. Minimax polynomials of degree 5 with p(0) = 1, on [0, 1) where vscalefps
+// rounds x down by itself, else on [-1/2, 1/2].
 inline Vec exp2(Vec x) {
 #if defined(__AVX512F__)
-    const Vec f = _mm512_reduce_ps(x, 0);  // x - round(x), 0 at -inf
+    const Vec f = _mm512_reduce_ps(x, 1);  // x - floor(x), 0 at -inf
+    Vec p = broadcast(kExponential[kExponentialDegree]);
+    FLASHTILE_UNROLL
+    for (int n = kExponentialDegree; n-- > 0;) p = p * f + kExponential[n];
+    // 0 where it would be subnormal, as the other way: on many CPUs such a number costs as much as a hundred others,
+    // and peaked rows are full of them
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, broadcast(-126.0f), _CMP_NLT_UQ), p, x);
 #else
     // Rounding by adding 1.5 * 2^23 leaves round(x) in the low bits. The clamp keeps those bits meaningful; at -127 the
     // exponent field below is 0, which makes the factor exactly 0.
@@ -106,18 +133,12 @@ inline Vec exp2(Vec x) {
     const Vec magic = broadcast(12582912.0f);
     const Vec shifted = x + magic;
     const Vec f = x - (shifted - magic);
-#endif
     Vec p = broadcast(0.001326472731307149f);
     p = p * f + 0.009671512991189957f;
     p = p * f + 0.05550733581185341f;
     p = p * f + 0.24022242426872253f;
     p = p * f + 0.6931470036506653f;
     p = p * f + 1.0f;
-#if defined(__AVX512F__)
-    // 0 where it would be subnormal, as the other way: on many CPUs such a number costs as much as a hundred others,
-    // and peaked rows are full of them
-    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, broadcast(-126.0f), _CMP_NLT_UQ), p, x - f);
-#else
     const IntVec exponent = (reinterpret_cast<IntVec>(shifted) - 0x4B400000 + 127) << 23;
     return p * reinterpret_cast<Vec>(exponent);
 #endif

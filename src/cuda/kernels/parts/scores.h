@@ -74,7 +74,9 @@ private:
         constexpr int kTerms = sizeof(kTanh) / sizeof(float);
         constexpr float kMost = 1e4f;                          // of x / s, whose eighth power is a factor
         const float unit = config.scale_first ? scale : 1.0f;  // of q.k in the units of the result
-        const float limit = config.scale_first ? c : c / scale, per_score = scale / c;
+        constexpr float kGreatest = 3.4028235e38f;             // not infinity, which times a score of 0 is NaN
+        const float limit = config.scale_first ? c : c / scale;
+        const float per_score = fminf(fmaxf(scale / c, -kGreatest), kGreatest);
         float farthest = 0.0f;
         each_score<MT, NT>([&](int m, int n, int e) { farthest = fmaxf(farthest, fabsf(s.c[m][n][e])); });
         if (config.lazy_rescale &&
