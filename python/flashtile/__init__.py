@@ -6,6 +6,7 @@
     flashtile.transformers.register()                   # attn_implementation="flashtile"
     flashtile.numpy.attention(q, k, v)                  # NumPy arrays, without PyTorch
     flashtile.info()                                    # what was found on this machine
+    flashtile.last_run()                                # what this thread's last call ran on
 
 PyTorch is imported when the first name that needs it is used.
 """
@@ -16,6 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ._info import describe, info
+from ._last_run import last_run
 from ._library import text as _text
 
 if TYPE_CHECKING:
@@ -23,14 +25,22 @@ if TYPE_CHECKING:
     from ._attention import attention
     from .flash_attn import install_as_flash_attn
     from ._flash_implementation import register_flash_attention_impl
-    from ._sdpa import scaled_dot_product_attention, sdpa
+    from ._sdpa import scaled_dot_product_attention
+    from ._sdpa_context import sdpa
 
 __version__ = _text("version")
+<<<<<<< HEAD
 __all__ = ["attention", "describe", "flash_attn", "flash_attn_3", "info", "install_as_flash_attn", "numpy",
            "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa", "transformers"]
 
 _MODULES = ("flash_attn", "flash_attn_3", "numpy", "transformers")
 _HOMES = {"attention": "_attention", "install_as_flash_attn": "flash_attn", "sdpa": "_sdpa",
+=======
+__all__ = ["attention", "describe", "flash_attn", "info", "install_as_flash_attn", "last_run",
+           "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa", "transformers"]
+
+_HOMES = {"attention": "_attention", "install_as_flash_attn": "flash_attn", "sdpa": "_sdpa_context",
+>>>>>>> main
           "scaled_dot_product_attention": "_sdpa", "register_flash_attention_impl": "_flash_implementation"}
 
 

@@ -45,6 +45,7 @@ _PACK = [tensor.pack_into for tensor in TENSORS]
 
 # A CPU call uses as many threads as PyTorch does, unless the user told flashtile otherwise.
 _own_threads = "FLASHTILE_THREADS" in os.environ
+_get_num_threads = torch.get_num_threads
 
 _FLOATS = "torch.float32, torch.float16 or torch.bfloat16"
 _LENGTHS = "torch.int32 or torch.int64"
@@ -154,7 +155,7 @@ class Call:
         if self.kind == CUDA:
             words[STREAM] = stream_of(self.kind, self.index)
         elif not _own_threads:
-            self.numbers[THREADS] = torch.get_num_threads()
+            self.numbers[THREADS] = _get_num_threads()
         if workspace is not None:
             words[WORKSPACE], words[WORKSPACE + 1] = workspace.data_ptr(), workspace.numel()
         status = self.function(*self.arguments)

@@ -127,8 +127,8 @@ def test_flash_implementation(device, monkeypatch):
 
     from flashtile import _flash_implementation as hook
     count = []
-    forward = hook.attend
-    monkeypatch.setattr(hook, "attend", lambda *a: (count.append(1), forward(*a))[1])
+    forward = hook._forward
+    monkeypatch.setattr(hook, "_forward", lambda *a: (count.append(1), forward(*a))[1])
 
     def run(backend=attention.SDPBackend.FLASH_ATTENTION, **options):
         leaves = [t.clone().requires_grad_() for t in (q, k, v)]

@@ -23,6 +23,7 @@ namespace {
 constexpr std::int64_t kMaxHeadDim = 512;
 // No memory holds more rows, and no product of sizes in a backend overflows below it.
 constexpr double kMaxRows = 0x1p47;
+constexpr std::size_t kMostWorkspace = std::size_t{1} << 47;  // no address space has more
 // Philox's packing (shared/philox.h) has this much room.
 constexpr std::int64_t kMaxDropoutLength = std::int64_t{1} << 32;
 constexpr std::int64_t kMaxDropoutBatch = std::int64_t{1} << 20;
@@ -574,6 +575,17 @@ private:
                 if (overlap(*out, *outputs_[other]))
                     fail(out.name(), "overlapping " + outputs_[other].name(), "memory of its own");
         }
+        if (o_.workspace == nullptr) return;
+        flashtile_tensor workspace{};
+        workspace.data = o_.workspace;
+        workspace.dtype = FLASHTILE_BOOL;
+        workspace.rank = 1;
+        workspace.shape[0] = static_cast<std::int64_t>(std::min(o_.workspace_size, kMostWorkspace));
+        workspace.stride[0] = 1;
+        for (const auto* operands : {&inputs_, &outputs_})
+            for (const Checked& operand : *operands)
+                if (overlap(workspace, *operand))
+                    fail("workspace", "overlapping " + operand.name(), "memory of its own");
     }
 
     flashtile_options o_{};
