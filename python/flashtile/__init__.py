@@ -29,18 +29,11 @@ if TYPE_CHECKING:
     from ._sdpa_context import sdpa
 
 __version__ = _text("version")
-<<<<<<< HEAD
-__all__ = ["attention", "describe", "flash_attn", "flash_attn_3", "info", "install_as_flash_attn", "numpy",
+__all__ = ["attention", "describe", "flash_attn", "flash_attn_3", "info", "install_as_flash_attn", "last_run", "numpy",
            "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa", "transformers"]
 
 _MODULES = ("flash_attn", "flash_attn_3", "numpy", "transformers")
-_HOMES = {"attention": "_attention", "install_as_flash_attn": "flash_attn", "sdpa": "_sdpa",
-=======
-__all__ = ["attention", "describe", "flash_attn", "info", "install_as_flash_attn", "last_run",
-           "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa", "transformers"]
-
 _HOMES = {"attention": "_attention", "install_as_flash_attn": "flash_attn", "sdpa": "_sdpa_context",
->>>>>>> main
           "scaled_dot_product_attention": "_sdpa", "register_flash_attention_impl": "_flash_implementation"}
 
 

@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING, Literal, Optional, TypedDict, Union, overload
 import torch
 from torch import Tensor
 
-<<<<<<< HEAD
 from ._arguments import ALIGNMENTS, blame_an_option, flag
 from ._call import INPUT_NAMES, explain
-from ._ops import attend
-=======
-from ._call import explain
 from ._ops import attend, deterministic as always_deterministic
->>>>>>> main
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -128,7 +123,6 @@ def attention(
     given: tuple[Optional[Tensor], ...] = (q, k, v)
     if not (alibi_slopes is bias is mask is cu_seqlens_q is cu_seqlens_k is seqused_k is None):
         given = (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k)
-<<<<<<< HEAD
     try:
         alignment = ALIGNMENTS[align]
         left, right = window
@@ -136,7 +130,7 @@ def attention(
             given,
             (-1 if max_seqlen_q is None else max_seqlen_q, -1 if max_seqlen_k is None else max_seqlen_k,
              alignment + 1 if causal else 0, alignment, scale, softcap, left, right, dropout_p,
-             deterministic or torch.are_deterministic_algorithms_enabled(), batch_invariant),
+             deterministic or always_deterministic(), batch_invariant),
             draw(q) if dropout_p != 0.0 else None, return_lse)
     except (TypeError, ValueError, LookupError, AttributeError, OverflowError):
         for tensor, name in zip(given, INPUT_NAMES):
@@ -146,12 +140,4 @@ def attention(
                         max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, deterministic=deterministic,
                         batch_invariant=batch_invariant)
         raise
-=======
-    out, lse = attend(
-        given,
-        (-1 if max_seqlen_q is None else max_seqlen_q, -1 if max_seqlen_k is None else max_seqlen_k,
-         alignment + 1 if causal else 0, alignment, scale, softcap, left, right, dropout_p,
-         deterministic or always_deterministic(), batch_invariant),
-        draw(q) if dropout_p != 0.0 else None, return_lse)
->>>>>>> main
     return (out, lse) if return_lse else out
