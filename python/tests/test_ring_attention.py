@@ -17,8 +17,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("ring_flash_attn") is N
 PROCESSES = 2
 LENGTHS = (24, 40)  # of the packed sequences; each is cut into 2 x PROCESSES pieces at most
 # Its adapters for transformers are for old ones, and not needed.
-WORKER =
-"""
+WORKER = """
 import sys, types
 import torch, torch.distributed as dist
 import flashtile
