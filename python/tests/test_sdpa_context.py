@@ -1,5 +1,5 @@
-"""`with flashtile.sdpa():` makes no call fail that would not fail without it, gives tensor subclasses, modes and tracers
-what they would get, and may be entered from anywhere."""
+"""`with flashtile.sdpa():` makes no call fail that would not fail without it, gives tensor subclasses, modes and
+tracers what they would get, and may be entered from anywhere."""
 
 import threading
 
