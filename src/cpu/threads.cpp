@@ -127,16 +127,19 @@ private:
     class Lock {
     public:
         void lock() {
-            for (int spin = 0; held_.exchange(true, std::memory_order_acquire); ++spin)
-                if (spin < kSpins / 40)
+            for (int spin = 0; held_.exchange(1, std::memory_order_acquire) != 0; ++spin)
+                if (spin < kSpins / 10)
                     pause();
                 else
-                    std::this_thread::yield();
+                    held_.wait(1, std::memory_order_relaxed);
         }
-        void unlock() { held_.store(false, std::memory_order_release); }
+        void unlock() {
+            held_.store(0, std::memory_order_release);
+            held_.notify_one();
+        }
 
     private:
-        std::atomic<bool> held_{false};
+        std::atomic<std::int32_t> held_{0};
     };
     Lock mutex_;
     std::list<Job*> jobs_;
