@@ -295,31 +295,31 @@ private:
         const auto after_store = [&](int64_t) __attribute__((always_inline)) {
             look_ahead();
         };
-        const int64_t steps = steps_of<Math>(d_);
-        if constexpr (kSquares)
-            return tile_product_in_squares<false>(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from, steps, s_,
-                                                  kPanel, along, before_store, after_store);
-        if constexpr (Math::kParts == 1)
-            if (steps == 2)
-                return tile_product_of_two_steps(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from, s_, kPanel,
-                                                 along, before_store, after_store);
-        tile_product<false, Math::kScores>(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from, steps, s_,
-                                           kPanel, along, before_store, after_store);
+        if constexpr (kSquares) {
+            tile_product_in_squares<false>(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from,
+                                           steps_of<Math>(d_), s_, kPanel, along, before_store, after_store);
+        } else {
+            if constexpr (Math::kParts == 1)
+                if (steps_of<Math>(d_) == 2)
+                    return tile_product_of_two_steps(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from, s_,
+                                                     kPanel, along, before_store, after_store);
+            tile_product<false, Math::kScores>(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from,
+                                               steps_of<Math>(d_), s_, kPanel, along, before_store, after_store);
+        }
     }
 
     // O^T += V^T P^T
     template <bool kSquares, class Softmax>
     [[gnu::always_inline]] void add_products(Panel& panel, int64_t from, int64_t to, const Scalar* p,
                                              Softmax& other) requires(kTiles) {
-        const auto along = [&](auto half) __attribute__((always_inline)) {
-            other.step(half);
-        };
-        const Scalar* v = blocks_.v(from).data;
-        const int64_t steps = steps_of<Math>(to - from);
         if constexpr (kSquares)
-            return tile_product_in_squares<true>(v, Math::column_tiles(dv_), p, kPanel, dv_, steps, panel.o, kPanel,
-                                                 along);
-        tile_product<true, Math::kSums>(v, Math::column_tiles(dv_), p, kPanel, dv_, steps, panel.o, kPanel, along);
+            tile_product_in_squares<true>(
+                blocks_.v(from).data, Math::column_tiles(dv_), p, kPanel, dv_, steps_of<Math>(to - from), panel.o,
+                kPanel, [&](auto half) __attribute__((always_inline)) { other.step(half); });
+        else
+            tile_product<true, Math::kSums>(
+                blocks_.v(from).data, Math::column_tiles(dv_), p, kPanel, dv_, steps_of<Math>(to - from), panel.o,
+                kPanel, [&](auto half) __attribute__((always_inline)) { other.step(half); });
     }
 
     void rescale(Panel& panel, const Vec (&alpha)[2]) {
