@@ -12,6 +12,7 @@
 #include "core/per_thread.h"
 #include "cpu/features.h"
 #include "cpu/schedule.h"
+#include "cpu/shares.h"
 #include "cpu/threads.h"
 #include "shared/philox.h"
 
@@ -73,7 +74,8 @@ private:
 std::int64_t forward_rows(const Problem& p, const Operands& x, const Kernels& kernels, std::int32_t threads) {
     const std::int64_t all_rows = p.heads * p.rows_q() * p.runs();
     std::int64_t rows = kernels.forward_rows(p, x);
-    while (rows > kernels.panel && (rows >= 2 * p.seqlen_q || (threads > 1 && all_rows < 4 * threads * rows)))
+    while (rows > kernels.panel &&
+           (rows >= 2 * p.seqlen_q || (threads > 1 && all_rows < kernels.blocks_a_thread * threads * rows)))
         rows /= 2;
     return rows;
 }
@@ -97,7 +99,7 @@ struct ForwardPlan {
 // form and dq is fetched; fewer keys where threads would not find work. No bit depends on it: each sum of dq runs over
 // keys in order, and those of dk and dv over queries.
 struct BackwardPlan {
-    static constexpr std::int64_t kEnoughTasks = 8;  // a thread
+    static constexpr std::int64_t kEnoughTasks = 8, kFewestTasks = 2;  // a thread
     static constexpr std::int64_t kMostKeys = 1024;
     static constexpr std::int64_t kMostElements = kMostKeys * 256;  // of K and V: larger ones would leave the caches
 
@@ -114,7 +116,8 @@ struct BackwardPlan {
         : kernels(kernels_for(p.dtype, execution.isa)), threads(threads_for(execution)), key_block(kMostKeys) {
         const std::int64_t all_keys = p.kv_heads * p.rows_k() * p.runs();
         const auto too_many = [&](std::int64_t keys) {
-            return keys >= 2 * p.seqlen_k || (threads > 1 && all_keys < kEnoughTasks * threads * keys) ||
+            const std::int64_t tasks = keys > kernels.fewest_keys ? kEnoughTasks : kFewestTasks;
+            return keys >= 2 * p.seqlen_k || (threads > 1 && all_keys < tasks * threads * keys) ||
                    (keys > kernels.key_block && keys * (p.head_dim + p.head_dim_v) > kMostElements);
         };
         while (key_block > 32 && too_many(key_block)) key_block /= 2;
@@ -155,9 +158,12 @@ public:
         const ForwardPlan plan(p, x, execution);
         const Workspace workspace(execution, plan.workspace());
         const Schedule queries(p.batch, p.heads, p.seqlen_q, x.cu_seqlens_q, plan.rows);
-        run_tasks(execution, plan.threads, queries.tickets(), [&](std::int64_t ticket, std::int32_t slot) {
-            plan.kernels.forward(p, x, queries.by_head(ticket),
-                                 workspace.base() + static_cast<std::size_t>(slot) * plan.scratch);
+        Shares shares(queries.tickets(), plan.threads);
+        run_tasks(execution, plan.threads, shares.count(), [&](std::int64_t share, std::int32_t slot) {
+            HeldKeys held;
+            std::byte* const scratch = workspace.base() + static_cast<std::size_t>(slot) * plan.scratch;
+            for (std::int64_t ticket; (ticket = shares.next(share)) >= 0;)
+                plan.kernels.forward(p, x, queries.by_head(ticket), held, scratch);
         });
         return ran(plan.kernels, "forward", plan.threads);
     }

@@ -9,6 +9,7 @@
 #include "cpu/kernels.h"
 #include "cpu/key_blocks.h"
 #include "cpu/scores.h"
+#include "cpu/tile_choice.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
@@ -34,7 +35,7 @@ class Forward {
     };
 
 public:
-    Forward(const Problem& problem, const Head& head, std::byte* scratch)
+    Forward(const Problem& problem, const Head& head, cpu::HeldKeys* held, std::byte* scratch)
         : head_(head),
           d_(problem.head_dim),
           dv_(problem.head_dim_v),
@@ -42,7 +43,7 @@ public:
           pipelined_(kTiles && !head.modified() && !head.drops),
           together_(keys_together(problem)),
           arena_(scratch),
-          blocks_(arena_, together_, Bc, !kTiles, d_, dv_) {
+          blocks_(arena_, together_, Bc, !kTiles, d_, dv_, held) {
         lay_out();
     }
 
@@ -57,7 +58,7 @@ public:
 
     static std::size_t scratch_bytes(const Problem& problem, int64_t rows) {
         const Head none{};
-        Forward layout(problem, none, nullptr);
+        Forward layout(problem, none, nullptr, nullptr);
         for (int64_t i = 0; i < rows; i += kPanel) layout.take_panel(i, kPanel);
         return static_cast<std::size_t>(layout.arena_.used(nullptr));
     }
@@ -80,7 +81,7 @@ public:
 private:
     static constexpr int64_t kFewPanels = 8, kMaxPanels = kTiles ? 64 : 32;
     static constexpr int64_t kMostElements = (kTiles ? 1024 : 512) * 256;
-    static constexpr int64_t kBytesTogether = 1 << 20;
+    static constexpr int64_t kBytesTogether = 1 << 20, kBytesOfAHead = 5 << 18;
 
     static int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
     static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -118,13 +119,14 @@ private:
     }
 
     // Keys that are copied before panels walk them. Tiles are multiplied so fast that a panel's O has to stay in the
-    // level-1 cache over many blocks of keys; these then fill about half of a level-2 cache.
+    // level-1 cache over many blocks of keys; these then fill about half of a level-2 cache. All keys of a head may
+    // take a little more: they serve its next block too.
     static int64_t keys_together(const Problem& problem) {
         if (!kTiles) return Bc;
         const int64_t bytes = (row_step<Math>(problem.head_dim) + column_step<Math>(problem.head_dim_v) / Math::kStep) *
                               static_cast<int64_t>(sizeof(Scalar));
-        const int64_t most = greater(kBytesTogether / bytes / Bc, 1) * Bc;
-        return lesser(most, greater(round_up(problem.seqlen_k, Bc), Bc));
+        const int64_t all = greater(round_up(problem.seqlen_k, Bc), Bc);
+        return all * bytes <= kBytesOfAHead ? all : greater(kBytesTogether / bytes / Bc, 1) * Bc;
     }
 
     // Tiles come whole.
@@ -180,7 +182,11 @@ private:
         process_block(panel, j0, from, to);
     }
     void process_blocks(Panel& panel, int64_t j0, int64_t from, int64_t to) requires(kTiles) {
-        if (pipelined_) return pipeline(panel, j0, from, to);
+        if (pipelined_) {
+            if constexpr (Math::kParts == 1)
+                if (squares_win(d_, dv_)) return pipeline<true>(panel, j0, from, to);
+            return pipeline<false>(panel, j0, from, to);
+        }
         for (int64_t j = j0 + (from - j0) / Bc * Bc; j < to; j += Bc)
             process_block(panel, j, greater(j, from), lesser(j + Bc, to));
     }
@@ -193,6 +199,7 @@ private:
     // computes O of the block before and S of the block after, the vector units compute P of this block. The first
     // block that shows a query a key gives its m; where a later block's l is more than `most`, that block is done again
     // with its own maximum. What becomes of one query does not depend on those beside it.
+    template <bool kSquares>
     void pipeline(Panel& panel, int64_t j0, int64_t from, int64_t to) requires(kTiles) {
         from -= (from - j0) % Math::kStep;
         const auto block_end = [&](int64_t j) { return lesser(j0 + ((j - j0) / Bc + 1) * Bc, to); };
@@ -200,7 +207,7 @@ private:
         const int64_t o_steps = products_of(Math::kSums) * (rows_of_o() / kLanes) * (Bc / Math::kStep);
         const int64_t s_steps = products_of(Math::kScores) * steps_of<Math>(d_) * (Bc / kLanes);
         typename Math::Softmax exponentials;
-        scores(panel, from, block_end(from), exponentials);
+        scores<kSquares>(panel, from, block_end(from), exponentials);
         for (int64_t before = from, j = from, next; j < to; before = j, j = next) {
             next = block_end(j);
             const int64_t after = next < to ? block_end(next) : next;
@@ -210,8 +217,8 @@ private:
             if (any(due[0] | due[1])) raise_maximum(panel, next - j, due, alpha);
             exponentials.start(s_, p_, round_up(next - j, Math::kStep), factor, panel.m,
                                (j > from ? o_steps : 0) + (next < to ? s_steps : 0));
-            if (j > from) add_products(panel, before, j, p_before_, exponentials);
-            if (next < to) scores(panel, next, after, exponentials);
+            if (j > from) add_products<kSquares>(panel, before, j, p_before_, exponentials);
+            if (next < to) scores<kSquares>(panel, next, after, exponentials);
             exponentials.finish(sum);
             const IntVec above[2] = {sum[0] > load(panel.most), sum[1] > load(panel.most + kLanes)};
             if (any(above[0] | above[1])) repeat(panel, j, next, after, above, sum, alpha);
@@ -222,7 +229,7 @@ private:
             rescale(panel, alpha);
             if (next >= to) {
                 exponentials.start(nullptr, nullptr, 0, factor, panel.m, 1);
-                add_products(panel, j, next, p_, exponentials);
+                add_products<kSquares>(panel, j, next, p_, exponentials);
             }
             Scalar* const done = p_before_;
             p_before_ = p_;
@@ -289,7 +296,7 @@ private:
     }
 
     // S^T = K Q^T of keys [from, to), written where `other` has read.
-    template <class Softmax>
+    template <bool kSquares, class Softmax>
     [[gnu::always_inline]] void scores(const Panel& panel, int64_t from, int64_t to, Softmax& other) requires(kTiles) {
         const Operand2d<Math> k = blocks_.k(from);
         const auto along = [&](auto half) __attribute__((always_inline)) {
@@ -301,21 +308,31 @@ private:
         const auto after_store = [&](int64_t) __attribute__((always_inline)) {
             look_ahead();
         };
-        if constexpr (Math::kParts == 1)
-            if (steps_of<Math>(d_) == 2)
-                return tile_product_of_two_steps(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from, s_, kPanel,
-                                                 along, before_store, after_store);
-        tile_product<false, Math::kScores>(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from,
+        if constexpr (kSquares) {
+            tile_product_in_squares<false>(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from,
                                            steps_of<Math>(d_), s_, kPanel, along, before_store, after_store);
+        } else {
+            if constexpr (Math::kParts == 1)
+                if (steps_of<Math>(d_) == 2)
+                    return tile_product_of_two_steps(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from, s_,
+                                                     kPanel, along, before_store, after_store);
+            tile_product<false, Math::kScores>(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from,
+                                               steps_of<Math>(d_), s_, kPanel, along, before_store, after_store);
+        }
     }
 
     // O^T += V^T P^T
-    template <class Softmax>
+    template <bool kSquares, class Softmax>
     [[gnu::always_inline]] void add_products(Panel& panel, int64_t from, int64_t to, const Scalar* p,
                                              Softmax& other) requires(kTiles) {
-        tile_product<true, Math::kSums>(
-            blocks_.v(from).data, Math::column_tiles(dv_), p, kPanel, dv_, steps_of<Math>(to - from), panel.o,
-            kPanel, [&](auto half) __attribute__((always_inline)) { other.step(half); });
+        if constexpr (kSquares)
+            tile_product_in_squares<true>(
+                blocks_.v(from).data, Math::column_tiles(dv_), p, kPanel, dv_, steps_of<Math>(to - from), panel.o,
+                kPanel, [&](auto half) __attribute__((always_inline)) { other.step(half); });
+        else
+            tile_product<true, Math::kSums>(
+                blocks_.v(from).data, Math::column_tiles(dv_), p, kPanel, dv_, steps_of<Math>(to - from), panel.o,
+                kPanel, [&](auto half) __attribute__((always_inline)) { other.step(half); });
     }
 
     void rescale(Panel& panel, const Vec (&alpha)[2]) {

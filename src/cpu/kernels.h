@@ -17,6 +17,16 @@ struct Block {
     std::int64_t end;
 };
 
+// What a thread's scratch still holds of the block that it worked on before: keys [first, end) of a key head, in the
+// form that products read. The next block of the same head need not bring them there again.
+struct alignas(64) HeldKeys {
+    std::int64_t b = -1;
+    std::int64_t kv_head = -1;
+    std::int64_t first = 0;
+    std::int64_t end = 0;
+    bool with_v = false;
+};
+
 // What the passes of a backward share. Queries of a sequence start at a panel of their own, so a head has `panels`
 // panels and at most `query_blocks` blocks of Br queries over all sequences.
 struct BackwardState {
@@ -38,10 +48,15 @@ struct Kernels {
     std::int64_t key_block;    // Bc of the backward
     std::int64_t query_block;  // the least Br of the backward
     std::int64_t dq_rows;      // that come together
+    // Into how little a pass is split, so that no thread lacks work: blocks of queries that forward wants for each, and
+    // keys of a backward task at which two for each will do.
+    std::int64_t blocks_a_thread;
+    std::int64_t fewest_keys;
 
     std::int64_t (*forward_rows)(const Problem&, const Operands&);  // at most, of a block of queries
     std::size_t (*forward_scratch)(const Problem&, std::int64_t rows);
-    void (*forward)(const Problem&, const Operands&, const Block&, std::byte* scratch);
+    // `held`: of this call and this scratch.
+    void (*forward)(const Problem&, const Operands&, const Block&, HeldKeys& held, std::byte* scratch);
 
     std::size_t (*backward_scratch)(const Problem&, std::int64_t keys);  // of a task
     // D and lse of a block of queries; sets dq of its panels to zero.

@@ -3,6 +3,7 @@
 // slices between the panels of the current one, each slice brought nearer while the panel before it is worked on.
 #pragma once
 
+#include "cpu/kernels.h"
 #include "cpu/panel.h"
 #include "cpu/prefetch.h"
 
@@ -15,9 +16,9 @@ class KeyBlocks {
 
 public:
     // Blocks of at most `most` keys, a multiple of kStep; `spare` of them fit the spare columns of V. With `ahead` the
-    // next block is copied while the current one is in use.
-    KeyBlocks(Arena& arena, int64_t most, int64_t spare, bool ahead, int64_t d, int64_t dv)
-        : k_step_(row_step<Math>(d)), v_step_(column_step<Math>(dv)), d_(d), dv_(dv), ahead_(ahead) {
+    // next block is copied while the current one is in use; else `held` says which keys the buffer has from before.
+    KeyBlocks(Arena& arena, int64_t most, int64_t spare, bool ahead, int64_t d, int64_t dv, cpu::HeldKeys* held)
+        : held_(held), k_step_(row_step<Math>(d)), v_step_(column_step<Math>(dv)), d_(d), dv_(dv), ahead_(ahead) {
         const int64_t keys[2] = {most, ahead ? most : spare};
         for (int n = 0; n < 2; ++n) {
             buffers_[n].k = arena.take<Scalar>((n == 0 || ahead ? most : 0) * k_step_);
@@ -34,6 +35,7 @@ public:
     // step, and their V reads as zero. `with_v`: false where V has to wait for the scores.
     void load(const Head& head, int64_t first, int64_t end, int64_t hidden, bool with_v) {
         with_v_ = with_v;
+        if (holds(first, end, hidden)) return;
         if (next_.first != first || next_.end != end) prepare(head, first, end);
         copy(head, next_.end);
         current_ = next_;
@@ -42,7 +44,13 @@ public:
             for (int64_t n = 0; n < Math::kStep; ++n) shown[n] = n >= hidden;
             copy_columns<Math>(head.v, first, lesser(first + Math::kStep, end), dv_, shown, buffers_[active_].v);
         }
-        if (ahead_) active_ ^= 1;
+        if (ahead_) {
+            active_ ^= 1;
+        } else {
+            held_->first = first;
+            held_->end = hidden > 0 ? first : end;
+            held_->with_v = with_v;
+        }
         next_ = {};
     }
 
@@ -88,6 +96,14 @@ private:
 
     static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 
+    // True if keys [first, end), or more from `first` on, are in the buffer: they then are the current ones. Of what
+    // lies past `end` P is 0, and some other query sees it.
+    bool holds(int64_t first, int64_t end, int64_t hidden) {
+        if (ahead_ || hidden > 0 || held_->first != first || held_->end < end || held_->with_v != with_v_) return false;
+        current_ = {first, end, end, {buffers_[0].k, k_step_, 1}, {buffers_[0].v, 1, v_step_}};
+        return true;
+    }
+
     void prepare(const Head& head, int64_t first, int64_t end) {
         const Buffer& buffer = buffers_[active_];
         next_ = {first, end, first, {buffer.k, k_step_, 1}, {buffer.v, 1, v_step_}};
@@ -114,6 +130,7 @@ private:
         next_v_ = Prefetch(head.v, next_.copied, to, dv_);
     }
 
+    cpu::HeldKeys* held_;
     int64_t k_step_, v_step_, d_, dv_;
     bool ahead_;
     Buffer buffers_[2];

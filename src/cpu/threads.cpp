@@ -170,7 +170,26 @@ private:
         }
     }
 
-    std::mutex mutex_;
+    // Held for some tens of instructions, and asked for by all workers at once when a job comes: to sleep for it, and
+    // be woken one after the other, took a short job longer than its work.
+    class Lock {
+    public:
+        void lock() {
+            for (int spin = 0; held_.exchange(1, std::memory_order_acquire) != 0; ++spin)
+                if (spin < kSpins / 10)
+                    pause();
+                else
+                    held_.wait(1, std::memory_order_relaxed);
+        }
+        void unlock() {
+            held_.store(0, std::memory_order_release);
+            held_.notify_one();
+        }
+
+    private:
+        std::atomic<std::int32_t> held_{0};
+    };
+    Lock mutex_;
     std::list<Job*> jobs_;
     std::int32_t workers_ = 0;
     std::atomic<std::uint32_t> wakes_{0};     // a job has come

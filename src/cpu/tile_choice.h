@@ -30,6 +30,13 @@ inline bool tiles_win(const Problem& p) {
     return p.batch_invariant || p.seqlen_k >= (p.dtype == DType::fp16 ? row.fewest_fp16 : row.fewest_keys);
 }
 
+// Whether forward multiplies in squares of two tiles by two, whose fewer loads count where two threads share a core.
+// Time over that of tiles in pairs: d128 0.92 to 0.98 on one thread, 0.90 to 0.97 on 8 and 16; d64 1.07 and 0.95
+// to 1.05.
+inline bool squares_win(int64_t d, int64_t dv) {
+    return d > 64 && dv > 64;
+}
+
 // Whether a block of the backward takes 256 queries instead of 128; no bit depends on it. One core, time over 128's: n
 // 512 d64 1.13, d128 0.94 (both noisy); n 2048 and 8192 0.88 to 0.90.
 inline bool many_backward_queries(const Problem& p) {

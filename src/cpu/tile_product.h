@@ -219,6 +219,58 @@ template <bool kAdd, Parts kParts, class Along = Nothing, class BeforeStore = No
     if (r0 > 0) store_pair.template operator()<2>(r0 - kTileRows, c - c_group);
 }
 
+// The same in squares of two tiles by two: a tile of B is loaded for two of A. Of high parts alone.
+template <bool kAdd, class Along, class BeforeStore = Nothing, class AfterStore = Nothing>
+[[gnu::always_inline]] inline void tile_product_in_squares(const uint32_t* a, const TileLayout& layout,
+                                                           const uint32_t* b, int64_t b_step, int64_t rows,
+                                                           int64_t steps, float* c, int64_t c_step, Along along,
+                                                           BeforeStore before_store = {}, AfterStore after_store = {}) {
+    const int64_t a_row = layout.row * 4, b_row = b_step * 4, c_row = c_step * 4;
+    const int64_t c_group = kTileRows * c_step;
+    int64_t r0 = 0;
+    for (; r0 + kTileRows < rows; r0 += 2 * kTileRows, a += 2 * layout.group, c += 2 * c_group) {
+        if constexpr (kAdd) {
+            tile_load<0>(c, c_row);
+            tile_load<1>(c + kLanes, c_row);
+            tile_load<2>(c + c_group, c_row);
+            tile_load<3>(c + c_group + kLanes, c_row);
+        } else {
+            tile_zero<0>();
+            tile_zero<1>();
+            tile_zero<2>();
+            tile_zero<3>();
+        }
+        const uint32_t *x = a, *y = b;
+        for (int64_t s = 0; s < steps; ++s, x += layout.step, y += kTileRows * b_step) {
+            tile_stream<4>(x, a_row);
+            tile_load<6>(y, b_row);
+            tile_multiply_add<0, 4, 6>();
+            along(Half<0>{});
+            tile_load<7>(y + kLanes, b_row);
+            tile_multiply_add<1, 4, 7>();
+            along(Half<1>{});
+            tile_stream<5>(x + layout.group, a_row);
+            tile_multiply_add<2, 5, 6>();
+            along(Half<0>{});
+            tile_multiply_add<3, 5, 7>();
+            along(Half<1>{});
+        }
+        before_store(r0 + 2 * kTileRows);
+        tile_store<0>(c, c_row);
+        tile_store<1>(c + kLanes, c_row);
+        tile_store<2>(c + c_group, c_row);
+        tile_store<3>(c + c_group + kLanes, c_row);
+        after_store(r0);
+        after_store(r0 + kTileRows);
+    }
+    if (r0 >= rows) return;
+    tile_pair<0, kAdd, Parts::high>(a, layout, b, b_step, steps, c, c_step, along, Nothing{});
+    before_store(r0 + kTileRows);
+    tile_store<0>(c, c_row);
+    tile_store<1>(c + kLanes, c_row);
+    after_store(r0);
+}
+
 // C = A B where the reduction is of two steps: B stays in registers. Of high parts alone.
 template <class Along, class BeforeStore, class AfterStore>
 [[gnu::always_inline]] inline void tile_product_of_two_steps(const uint32_t* a, const TileLayout& layout,

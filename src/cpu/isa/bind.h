@@ -37,11 +37,14 @@ inline std::size_t forward_scratch(const Problem& p, int64_t rows) {
     return with_math(p, [&]<class Math>(Math) { return Forward<Math>::scratch_bytes(p, rows); });
 }
 
-inline void forward(const Problem& p, const Operands& x, const cpu::Block& block, std::byte* scratch) {
+inline void forward(const Problem& p, const Operands& x, const cpu::Block& block, cpu::HeldKeys& held,
+                    std::byte* scratch) {
+    const int64_t kv_head = block.h / p.group();
+    if (held.b != block.b || held.kv_head != kv_head) held = {block.b, kv_head};
     with_math(p, [&]<class Math>(Math) {
         const typename Math::Session session;
         const Head head = make_head(p, x, block.b, block.h);
-        Forward<Math>(p, head, scratch).run(block.first, block.end);
+        Forward<Math>(p, head, &held, scratch).run(block.first, block.end);
     });
 }
 
@@ -116,17 +119,31 @@ inline void probe(DType dtype) {
     });
 }
 
-// Tiles come whole.
+// Tiles come whole, and their threads are the least alike where two share a core: forward gets more blocks. Backward
+// gets no smaller tasks, since what a task does to all queries outweighs its products.
 #if defined(FLASHTILE_TILES)
-constexpr int64_t kDqRows = kTileRows;
+constexpr int64_t kDqRows = kTileRows, kBlocksAThread = 8, kFewestKeys = kBackwardKeys;
 #else
-constexpr int64_t kDqRows = 1;
+constexpr int64_t kDqRows = 1, kBlocksAThread = 4, kFewestKeys = 32;
 #endif
 
 constexpr cpu::Kernels make_kernels(flashtile_isa isa) {
-    return {
-        isa,     kPanel,           kBackwardKeys,    kBackwardQueries, kDqRows,         forward_rows,  forward_scratch,
-        forward, backward_scratch, backward_prepare, backward_keys,    backward_finish, backward_bias, probe};
+    return {isa,
+            kPanel,
+            kBackwardKeys,
+            kBackwardQueries,
+            kDqRows,
+            kBlocksAThread,
+            kFewestKeys,
+            forward_rows,
+            forward_scratch,
+            forward,
+            backward_scratch,
+            backward_prepare,
+            backward_keys,
+            backward_finish,
+            backward_bias,
+            probe};
 }
 
 }  // namespace FLASHTILE_TARGET
