@@ -81,7 +81,7 @@ TEST_P(SingleKey, OutIsItsValue) {
     });
 }
 
-INSTANTIATE_TEST_SUITE_P(, SingleKey, testing::ValuesIn(kIsas), target_name);
+INSTANTIATE_TEST_SUITE_P(, SingleKey, testing::ValuesIn(cpu_targets()), target_name);
 
 }  // namespace
 }  // namespace flashtile::unit
