@@ -16,7 +16,7 @@ namespace {
 using conformance::Case;
 using conformance::ProblemData;
 
-class LargeScores : public testing::TestWithParam<isa> {};
+class LargeScores : public OnTarget {};
 
 // Over several problems: in one, standard attention may be lucky.
 struct Errors {
@@ -30,7 +30,6 @@ struct Errors {
 };
 
 TEST_P(LargeScores, GradientsAsExactAsStandardAttention) {
-    if (!available(GetParam())) GTEST_SKIP() << "this machine cannot run " << flashtile::name(GetParam());
     for (const std::int64_t d : {2, 8, 32})
         for (const double magnitude : {6.0, 20.0}) {  // scores up to some 200 or 2000
             Errors ours[3], peer[3];
@@ -45,7 +44,7 @@ TEST_P(LargeScores, GradientsAsExactAsStandardAttention) {
                 const auto exact = oracle::exact_attention(data.reference, oracle::Pass::forward_and_backward);
                 const auto standard = oracle::standard_attention(data.reference, oracle::Precision::fp32,
                                                                  oracle::Pass::forward_and_backward);
-                const Outputs r = run(data, data.options(GetParam()));
+                const Outputs r = run(data, data.options(which()));
                 ours[0].add(r.dq, exact.dq), peer[0].add(standard.dq, exact.dq);
                 ours[1].add(r.dk, exact.dk), peer[1].add(standard.dk, exact.dk);
                 ours[2].add(r.dv, exact.dv), peer[2].add(standard.dv, exact.dv);
@@ -59,11 +58,7 @@ TEST_P(LargeScores, GradientsAsExactAsStandardAttention) {
         }
 }
 
-std::string isa_name(const testing::TestParamInfo<isa>& info) {
-    return flashtile::name(info.param);
-}
-
-INSTANTIATE_TEST_SUITE_P(, LargeScores, testing::ValuesIn(kIsas), isa_name);
+INSTANTIATE_TEST_SUITE_P(, LargeScores, testing::ValuesIn(cpu_targets()), target_name);
 
 }  // namespace
 }  // namespace flashtile::unit

@@ -35,8 +35,12 @@ protected:
     }
 };
 
+inline std::vector<conformance::Target> cpu_targets() {
+    return {std::begin(kIsas), std::end(kIsas)};
+}
+
 inline std::vector<conformance::Target> all_targets() {
-    std::vector<conformance::Target> result(std::begin(kIsas), std::end(kIsas));
+    std::vector<conformance::Target> result = cpu_targets();
     result.push_back(conformance::cuda_target());
     return result;
 }

@@ -59,6 +59,25 @@ TEST_P(Range, LargestValues) {
             }
 }
 
+// Times log2(e) such a scale is infinite, and that times a score of 0 is NaN.
+TEST_P(Range, LargestScale) {
+    if (GetParam().on_gpu()) GTEST_SKIP() << "stated for the CPU alone";
+    each_type([](dtype type) {
+        for (const float scale : {3.4e38f, -3.4e38f}) {
+            Case c = problem(type, 64);
+            c.scale = scale;
+            ProblemData data(c, where());
+            fill(data.q, 0.0);
+            fill(data.k, 0.0);
+            fill(data.v, 1.0);
+            const Outputs r = run(data, data.options(which()));
+            EXPECT_EQ(r.out, std::vector<double>(r.out.size(), 1.0));
+            EXPECT_EQ(r.dq, std::vector<double>(r.dq.size(), 0.0));
+            EXPECT_EQ(r.dk, std::vector<double>(r.dk.size(), 0.0));
+        }
+    });
+}
+
 // Sums of bf16 products that the CPU has an instruction for take subnormal numbers for 0.
 TEST_P(Range, SubnormalValues) {
     if (GetParam().on_gpu()) GTEST_SKIP() << "stated for the CPU alone";
