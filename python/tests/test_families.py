@@ -21,8 +21,8 @@ ALLOWED = 1e-4
 # Without "all": one of each kind of mask, cache, cross attention, bias, sink and own attention.
 SOME = """
 llama mistral gemma2 gemma3_text gpt2 gpt_neox qwen2 qwen3_moe phi3 opt cohere2 stablelm llama4_text gpt_oss modernbert
-bert mpnet bloom mpt codegen xglm gpt_neox_japanese rembert roformer megatron-bert squeezebert convbert luke ibert canine led
-mvp nystromformer openai-gpt deberta-v2 gpt_neo gptj falcon bark git t5 bart whisper deepseek_v3 deepseek_v32 vit
+bert mpnet bloom mpt codegen xglm gpt_neox_japanese rembert roformer megatron-bert squeezebert convbert luke ibert
+canine led mvp nystromformer openai-gpt deberta-v2 gpt_neo gptj falcon bark git t5 bart whisper deepseek_v3 deepseek_v32 vit
 clip_vision_model siglip qwen2_vl qwen2_5_vl_vision wav2vec2 parakeet_encoder nemotron_asr_streaming_encoder resnet
 mamba jamba bamba esm gemma4_text deepseek_v4 minimax_m3_vl_text mimo_v2_flash granite_speech splinter doge t5gemma
 """.split()

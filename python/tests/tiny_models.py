@@ -46,8 +46,9 @@ SIZES = {
        "linear_num_value_heads index_n_heads index_topk rope_dim rotary_dim mamba_n_heads sliding_window_size "
        "num_global_key_value_heads num_codebooks num_queries local_attention_window",
     8: "head_dim d_kv d_head qk_nope_head_dim qk_rope_head_dim v_head_dim kv_lora_rank linear_key_head_dim "
-       "linear_value_head_dim index_head_dim swa_head_dim attention_head_dim linear_head_dim head_size kv_channels patch_size "
-       "mamba_d_state state_size dim_head global_head_dim attention_head_size d_rel rel_extent ssm_state_size",
+       "linear_value_head_dim index_head_dim swa_head_dim attention_head_dim linear_head_dim head_size kv_channels "
+       "patch_size mamba_d_state state_size dim_head global_head_dim attention_head_size d_rel rel_extent "
+       "ssm_state_size",
     16: "qk_head_dim context_size codebook_size codebook_dim",
     32.5: "image_size",
     VOCABULARY: "vocab_size vocab_size_per_layer_input src_vocab_size tgt_vocab_size decoder_vocab_size "
