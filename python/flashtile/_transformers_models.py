@@ -1,9 +1,9 @@
 """Which models of Hugging Face transformers can have flashtile's attention, and why the others cannot.
 
-Models call a registered attention through transformers' AttentionInterface. Older ones compute attention in code of their
-own: under a registered name they would get boolean masks that this code adds to the scores, and give wrong numbers
-without a word, or would go on with their own attention. Which is which, classes declare by flags, and their source says
-the rest.
+Models call a registered attention through transformers' AttentionInterface. Older ones compute attention in code of
+their own: under a registered name they would get boolean masks that this code adds to the scores, and give wrong
+numbers without a word, or would go on with their own attention. Which is which, classes declare by flags, and their
+source says the rest.
 """
 
 from __future__ import annotations

@@ -78,5 +78,6 @@ def refuse(model: Any) -> None:
     supports = getattr(model, "_supports_sdpa", False)
     other = ('attn_implementation="sdpa" within flashtile.sdpa()' if supports else 'attn_implementation="eager"')
     raise ValueError(
-        f'attn_implementation is "{GIVEN}", which {type(model).__name__} cannot have: {reason}. Allowed is {other}; where '
-        f'it is one part of a model, the others can be named: attn_implementation={{"text_config": "{GIVEN}"}}, say')
+        f'attn_implementation is "{GIVEN}", which {type(model).__name__} cannot have: {reason}. Allowed is {other}; '
+        f'where it is one part of a model, the others can be named: '
+        f'attn_implementation={{"text_config": "{GIVEN}"}}, say')

@@ -14,17 +14,17 @@ pytest.importorskip("transformers")
 import flashtile  # noqa: E402
 import tiny_models as tiny  # noqa: E402
 
-# Two layers in fp32 leave some hundreds of units in the last place, of the largest entry. A key too many or too few moves
-# some entry by a hundredth of it or more.
+# Two layers in fp32 leave some hundreds of units in the last place, of the largest entry. A key too many or too few
+# moves some entry by a hundredth of it or more.
 ALLOWED = 1e-4
 
 # Without "all": one of each kind of mask, cache, cross attention, bias, sink and own attention.
 SOME = """
-llama mistral gemma2 gemma3_text gpt2 gpt_neox qwen2 qwen3_moe phi3 opt cohere2 stablelm llama4_text gpt_oss modernbert bert
-mpnet bloom mpt codegen xglm gpt_neox_japanese rembert roformer megatron-bert squeezebert convbert luke ibert canine led
-mvp nystromformer openai-gpt deberta-v2 gpt_neo gptj falcon bark git t5 bart whisper deepseek_v3 deepseek_v32 vit
-clip_vision_model siglip qwen2_vl qwen2_5_vl_vision wav2vec2 parakeet_encoder nemotron_asr_streaming_encoder resnet mamba
-jamba bamba esm gemma4_text deepseek_v4 minimax_m3_vl_text mimo_v2_flash granite_speech splinter doge t5gemma
+llama mistral gemma2 gemma3_text gpt2 gpt_neox qwen2 qwen3_moe phi3 opt cohere2 stablelm llama4_text gpt_oss modernbert
+bert mpnet bloom mpt codegen xglm gpt_neox_japanese rembert roformer megatron-bert squeezebert convbert luke ibert
+canine led mvp nystromformer openai-gpt deberta-v2 gpt_neo gptj falcon bark git t5 bart whisper deepseek_v3 deepseek_v32 vit
+clip_vision_model siglip qwen2_vl qwen2_5_vl_vision wav2vec2 parakeet_encoder nemotron_asr_streaming_encoder resnet
+mamba jamba bamba esm gemma4_text deepseek_v4 minimax_m3_vl_text mimo_v2_flash granite_speech splinter doge t5gemma
 """.split()
 ASKED = os.environ.get("FLASHTILE_TEST_FAMILIES", "")
 FAMILIES = tiny.families() if ASKED == "all" else [name for name in ASKED.split(",") if name] or SOME

@@ -180,7 +180,8 @@ def test_the_name_is_one_that_transformers_does_not_take_for_flash_attn(tmp_path
 def llava():
     vision = transformers.CLIPVisionConfig(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, image_size=32,
                                            intermediate_size=48, patch_size=8)
-    return transformers.LlavaConfig(vision_config=vision, text_config=transformers.LlamaConfig(**GQA), image_token_index=7)
+    text = transformers.LlamaConfig(**GQA)
+    return transformers.LlavaConfig(vision_config=vision, text_config=text, image_token_index=7)
 
 
 def test_parts_of_a_model_are_told_by_name():

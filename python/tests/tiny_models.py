@@ -35,24 +35,24 @@ SIZES = {
         "moe_intermediate_size shared_expert_intermediate_size ffn_hidden_size linear_units dense_intermediate_size "
         "intermediate_size_mlp feed_forward_hidden_size encoder_intermediate_size decoder_intermediate_size "
         "moe_shared_expert_intermediate_size expert_ffn_hidden_size shared_intermediate_size ffn_dim_mlp",
-    LAYERS: "num_hidden_layers n_layer num_layers n_layers encoder_layers decoder_layers depth num_decoder_layers layers "
-            "encoder_num_hidden_layers decoder_num_hidden_layers num_encoder_layers memory_attention_num_layers "
-            "num_encoder_blocks_unused decoder_n_layers encoder_n_layers num_blocks adapter_layers resampler_depth "
+    LAYERS: "num_hidden_layers n_layer num_layers n_layers encoder_layers decoder_layers depth num_decoder_layers "
+            "layers encoder_num_hidden_layers decoder_num_hidden_layers num_encoder_layers memory_attention_num_layers "
+            "decoder_n_layers encoder_n_layers num_blocks adapter_layers resampler_depth "
             "num_experts_per_tok num_experts_per_token moe_k moe_topk num_key_value_heads swa_num_key_value_heads "
             "num_kv_heads n_kv_heads num_key_value_attention_heads n_head_kv num_local_layers num_connector_layers",
     4: "num_attention_heads n_head num_heads encoder_attention_heads decoder_attention_heads attention_heads n_heads "
        "encoder_num_attention_heads decoder_num_attention_heads swa_num_attention_heads num_local_experts num_experts "
-       "n_routed_experts moe_num_experts sliding_window attention_chunk_size linear_num_key_heads linear_num_value_heads "
-       "index_n_heads index_topk rope_dim rotary_dim mamba_n_heads sliding_window_size "
+       "n_routed_experts moe_num_experts sliding_window attention_chunk_size linear_num_key_heads "
+       "linear_num_value_heads index_n_heads index_topk rope_dim rotary_dim mamba_n_heads sliding_window_size "
        "num_global_key_value_heads num_codebooks num_queries local_attention_window",
-    8: "head_dim d_kv d_head qk_nope_head_dim qk_rope_head_dim v_head_dim kv_lora_rank linear_key_head_dim linear_value_head_dim "
-       "index_head_dim swa_head_dim attention_head_dim linear_head_dim head_size kv_channels patch_size "
-       "mamba_d_state state_size dim_head global_head_dim attention_head_size d_rel rel_extent ssm_state_size "
-       "vocab_size_per_layer_input_unused",
+    8: "head_dim d_kv d_head qk_nope_head_dim qk_rope_head_dim v_head_dim kv_lora_rank linear_key_head_dim "
+       "linear_value_head_dim index_head_dim swa_head_dim attention_head_dim linear_head_dim head_size kv_channels "
+       "patch_size mamba_d_state state_size dim_head global_head_dim attention_head_size d_rel rel_extent "
+       "ssm_state_size",
     16: "qk_head_dim context_size codebook_size codebook_dim",
     32.5: "image_size",
-    VOCABULARY: "vocab_size vocab_size_per_layer_input src_vocab_size tgt_vocab_size decoder_vocab_size text_vocab_size "
-                "input_vocab_size output_vocab_size audio_vocab_size",
+    VOCABULARY: "vocab_size vocab_size_per_layer_input src_vocab_size tgt_vocab_size decoder_vocab_size "
+                "text_vocab_size input_vocab_size output_vocab_size audio_vocab_size",
     64: "max_position_embeddings n_positions max_sequence_length max_source_positions max_target_positions",
 }
 BY_NAME = {name: int(size) for size, names in SIZES.items() for name in names.split()}
@@ -93,7 +93,8 @@ BESIDES = {
     "bamba": {"mamba_d_head": 16, "attn_layer_indices": [1]},
     "granitemoehybrid": {"mamba_d_head": 16, "layer_types": ["mamba", "attention"]},
     "falcon_h1": {"mamba_d_head": 16, "mamba_d_ssm": 64, "mamba_n_heads": 4},
-    "gemma3n_text": {**SHARED_KEYS, "intermediate_size": 48, "activation_sparsity_pattern": 4 * [0.0]}, "gemma4_text": {**SHARED_KEYS, "vocab_size_per_layer_input": VOCABULARY},
+    "gemma3n_text": {**SHARED_KEYS, "intermediate_size": 48, "activation_sparsity_pattern": 4 * [0.0]},
+    "gemma4_text": {**SHARED_KEYS, "vocab_size_per_layer_input": VOCABULARY},
     "siglip": {"vision_config.image_size": 32, "text_config.projection_size": 32, "vision_config.hidden_size": 32},
     "mask2former": {"num_attention_heads": 4},
     "sam3_lite_text_text_model": {"num_hidden_layers": 3},
@@ -102,8 +103,9 @@ BESIDES = {
                                      "original_max_position_embeddings": 64}},
     "dbrx": {"attn_config": {"rope_theta": 1e4, "kv_n_heads": 2, "clip_qkv": 8}},
     "qwen2_5_omni_thinker": {
-        "vision_start_token_id": 6, "text_config.rope_parameters": {"rope_type": "default", "mrope_section": [2, 1, 1],
-                                                                    "rope_theta": 1e4}}, "qwen3_omni_moe_thinker": {"vision_start_token_id": 6},
+        "vision_start_token_id": 6,
+        "text_config.rope_parameters": {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 1e4}},
+    "qwen3_omni_moe_thinker": {"vision_start_token_id": 6},
     "step3p7": {"text_config.sliding_window": 4},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "recurrent_gemma": {"block_types": ["recurrent", "attention"], "num_hidden_layers": 2},
@@ -318,7 +320,8 @@ def sound_inputs(model, takes):
                 given[-1]["attention_mask"] = (torch.arange(4000) < 4000 * SOUND_LENGTHS).long()
     if "input_features" in takes:
         bins = next((getattr(c, n) for c in (made, *sub_configs(made)) for n in
-                     ("num_mel_bins", "feature_projection_input_dim", "input_feat_size", "n_mels", "mel_dim", "input_dim")
+                     ("num_mel_bins", "feature_projection_input_dim", "input_feat_size", "n_mels", "mel_dim",
+                      "input_dim")
                      if getattr(c, n, None)), 80)
         for frames in (64, 128, 3000):
             for shape in ((BATCH, frames, bins), (BATCH, bins, frames)):
