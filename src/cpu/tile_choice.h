@@ -31,8 +31,7 @@ inline bool tiles_win(const Problem& p) {
 }
 
 // Whether forward multiplies in squares of two tiles by two, whose fewer loads count where two threads share a core.
-// Time over that of tiles in pairs: d128 0.92 to 0.98 on one thread, 0.90 to 0.97 on 8 and 16; d64 1.07 and 0.95
-// to 1.05.
+// Time over that of tiles in pairs: d128 0.92 to 0.98 on one thread, 0.82 to 0.97 on 8 and 16; d64 0.98 to 1.08.
 inline bool squares_win(int64_t d, int64_t dv) {
     return d > 64 && dv > 64;
 }
