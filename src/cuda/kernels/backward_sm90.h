@@ -75,9 +75,9 @@ struct BackwardSm90 : KeyBlock<config> {
         start_output<config.element, config.Br, NT>(dv, p, dout_now);
         ptx::wgmma_commit();
         this->differentiate(dp, [&](int t, int half) {
-            // with 128 queries P as it was rounded for dV, so that S gives its registers free
-            return config.Br == 128 ? M::unpack(p.a[0][t / 2][t % 2 * 2 + half])
-                                    : make_float2(s.c[0][t][2 * half], s.c[0][t][2 * half + 1]);
+            // of 128 queries a quarter as it was rounded for dV, so that S gives those registers free
+            return t >= 12 ? M::unpack(p.a[0][t / 2][t % 2 * 2 + half])
+                           : make_float2(s.c[0][t][2 * half], s.c[0][t][2 * half + 1]);
         });
         const auto left_ds = M::left_of(dp);
         this->write_ds(left_ds, ds_now, warp_row);
