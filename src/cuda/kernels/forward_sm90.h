@@ -68,6 +68,7 @@ struct ForwardSm90 : QueryPipeline<config> {
         // Short tiles of few columns lose more by keeping in step than turns gain.
         const bool turns = kConsumers > 1 && (kColumns > 64 || tile.blocks >= 12);
         bool sound = true;
+        int second = 1;  // the first block that is not searched for its maximum
         softmax.start(log2_factor<config>(params));
         // Of the block at hand and, where registers are left, of the next one: a step is hardly longer than they are on
         // their way.
@@ -101,7 +102,7 @@ struct ForwardSm90 : QueryPipeline<config> {
             const auto sum = softmax.exponentiate(s, log2_factor<config>(params));
             if constexpr (kApart) now = M::left_of(s);
             if constexpr (kAnchored) {
-                softmax.template find_growth<NT>(sum);
+                softmax.template find_growth<NT>(sum, n == second);
                 if (softmax.grows) {
                     sound = softmax.lower(s, sum) && sound;
                     if constexpr (kApart) now = M::left_of(s);
@@ -139,6 +140,7 @@ struct ForwardSm90 : QueryPipeline<config> {
             for (; n < tile.blocks && !(kSkips && all_of(consumer, softmax.anchored())); ++n)
                 step.template operator()<false, false>(n, p, p);
             if constexpr (kSkips) {
+                if constexpr (!kMayHide) second = n;  // registers are short
                 if constexpr (kTwoOfP) {
                     LeftP other;
 #pragma unroll 1

@@ -135,28 +135,39 @@ struct Softmax {
     }
 
     // Where a block is not searched for its maximum, P = 2^(factor S - m) with the m that an earlier block left, which
-    // fp32's range holds. `grows` where a lane's sum exceeds what random scores of a variance of 1 hardly reach.
+    // fp32's range holds. `grows` where a lane's sum outweighs what the lane has seen so far, so that one P may be most
+    // of its row: as it is no power of two, rounding it would show. Scores with a standard deviation of 1 never come
+    // there, which matters: a warp that lowers a block makes the consumers fall into step, at 2 to 10% of their speed.
+    // `second`: at the block after a row's first, of which it may have seen a key alone, more may come.
     template <int NT>
-    __device__ __forceinline__ void find_growth(const RowSums& sum) {
-        constexpr float kMostGrowth = NT > 12 ? 16.0f : 12.0f;
+    __device__ __forceinline__ void find_growth(const RowSums& sum, bool second) {
+        constexpr float kOfBefore = 4.0f;
+        const float allowed = second ? 256.0f : NT / 2;
         bool lane_grows = false;
 #pragma unroll
         for (int n = 0; n < MT; ++n)
 #pragma unroll
-            for (int half = 0; half < 2; ++half) lane_grows = lane_grows || !(sum.of[n][half] <= kMostGrowth);
+            for (int half = 0; half < 2; ++half) {
+                // l has the sum in it
+                const float most = fmaxf(l[n][half] * (kOfBefore / (1.0f + kOfBefore)), allowed);
+                lane_grows = lane_grows || !(sum.of[n][half] <= most);
+            }
         grows = __any_sync(~0u, lane_grows);
     }
     // Then each row's greatest P becomes at most 1 and m moves up by its logarithm; alpha is what l has been multiplied
     // by and O must be. False if it jumped too far: the tile is to be done again with find_maximum.
     template <int NT>
     __device__ __forceinline__ bool lower(Fragments<MT, NT>& s, const RowSums& sum) {
-        constexpr float kMostJump = 0x1p24f;  // beyond, roundoff of S - m would show in LSE
+        // Beyond the lesser, roundoff of S - m would show in LSE, unless the new m, and so LSE, is about as large as
+        // the jump; the greater leaves alpha a normal number.
+        constexpr float kMostJump = 0x1p24f, kMostJumpUpwards = 0x1p120f, kUpwards = -12.0f;
         bool sound = true;
 #pragma unroll
         for (int n = 0; n < MT; ++n)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                sound = sound && sum.of[n][half] <= kMostJump;  // a NaN is not
+                const float most = m[n][half] >= kUpwards ? kMostJumpUpwards : kMostJump;
+                sound = sound && sum.of[n][half] <= most;  // a NaN is not
                 float highest = 1.0f;
                 each_of_row(s, n, half, [&](float& p) { highest = fmaxf(highest, p); });
                 highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 1));
