@@ -102,7 +102,8 @@ struct ForwardSm90 : QueryPipeline<config> {
             const auto sum = softmax.exponentiate(s, log2_factor<config>(params));
             if constexpr (kApart) now = M::left_of(s);
             if constexpr (kAnchored) {
-                softmax.template find_growth<NT>(sum, n == second);
+                // more at the block after a row's first, of which it may have seen a key alone
+                softmax.find_growth(sum, kMayHide ? 16.0f : (n == second ? 256.0f : NT / 2));
                 if (softmax.grows) {
                     sound = softmax.lower(s, sum) && sound;
                     if constexpr (kApart) now = M::left_of(s);
@@ -140,7 +141,7 @@ struct ForwardSm90 : QueryPipeline<config> {
             for (; n < tile.blocks && !(kSkips && all_of(consumer, softmax.anchored())); ++n)
                 step.template operator()<false, false>(n, p, p);
             if constexpr (kSkips) {
-                if constexpr (!kMayHide) second = n;  // registers are short
+                second = n;
                 if constexpr (kTwoOfP) {
                     LeftP other;
 #pragma unroll 1

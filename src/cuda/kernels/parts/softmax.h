@@ -138,11 +138,9 @@ struct Softmax {
     // fp32's range holds. `grows` where a lane's sum outweighs what the lane has seen so far, so that one P may be most
     // of its row: as it is no power of two, rounding it would show. Scores with a standard deviation of 1 never come
     // there, which matters: a warp that lowers a block makes the consumers fall into step, at 2 to 10% of their speed.
-    // `second`: at the block after a row's first, of which it may have seen a key alone, more may come.
-    template <int NT>
-    __device__ __forceinline__ void find_growth(const RowSums& sum, bool second) {
+    // A sum of `allowed` may come in any case.
+    __device__ __forceinline__ void find_growth(const RowSums& sum, float allowed) {
         constexpr float kOfBefore = 4.0f;
-        const float allowed = second ? 256.0f : NT / 2;
         bool lane_grows = false;
 #pragma unroll
         for (int n = 0; n < MT; ++n)
