@@ -80,13 +80,13 @@ io::DType choose_types(Inputs& inputs, const std::string& wanted) {
         if (!*input) continue;
         if (!io::is_floating((*input)->dtype()))
             throw std::invalid_argument(fmt::format("{} holds {}, allowed is fp64, fp32, fp16 or bf16",
-                                                    (*input)->flag(), io::name((*input)->dtype())));
+                                                    (*input)->title(), io::name((*input)->dtype())));
         const bool kept = input == &inputs.bias && (*input)->dtype() == compute;
         (*input)->want(kept ? compute : io::DType::fp32);
     }
     if (inputs.mask && inputs.mask->dtype() != io::DType::boolean && inputs.mask->dtype() != io::DType::uint8)
         throw std::invalid_argument(
-            fmt::format("--mask holds {}, allowed is bool or uint8", io::name(inputs.mask->dtype())));
+            fmt::format("{} holds {}, allowed is bool or uint8", inputs.mask->title(), io::name(inputs.mask->dtype())));
     return compute;
 }
 
@@ -108,8 +108,16 @@ void refuse_shared_files(const Arguments& arguments, Inputs& inputs) {
 
 void refuse_beyond(std::uint64_t available, std::uint64_t needed, const char* what = "inputs, outputs and workspace") {
     if (needed > available)
-        throw std::invalid_argument(fmt::format("this takes {} of memory for {}, and {} is available",
-                                                format_bytes(needed), what, format_bytes(available)));
+        throw flashtile::error(FLASHTILE_OUT_OF_MEMORY,
+                               fmt::format("this takes {} of memory for {}, and {} is available", format_bytes(needed),
+                                           what, format_bytes(available)));
+}
+
+// The library's refusals and those of sizes are about several files at once.
+std::string with_files(const char* problem, Inputs& inputs) {
+    std::string files;
+    inputs.for_each([&](const AttendInput& input) { files += (files.empty() ? "" : ", ") + input.title(); });
+    return fmt::format("{}; the inputs are {}", problem, files);
 }
 
 void report(const Arguments& arguments, const std::vector<std::int64_t>& shape, io::DType dtype, double seconds) {
@@ -126,11 +134,9 @@ void report(const Arguments& arguments, const std::vector<std::int64_t>& shape, 
                flashtile::last_run());
 }
 
-void attend(const Arguments& arguments) {
+void attend(const Arguments& arguments, Inputs& inputs) {
     const std::uint64_t available = available_memory();
     const Layout layout = arguments.layout == "bhsd" ? Layout::bhsd : Layout::bshd;
-    Inputs inputs = open(arguments);
-    refuse_shared_files(arguments, inputs);
     const io::DType dtype = choose_types(inputs, arguments.attention.dtype);
 
     std::vector<std::int64_t> out_shape = inputs.q.shape();
@@ -196,6 +202,11 @@ void attend(const Arguments& arguments) {
     report(arguments, out_shape, dtype, seconds);
 }
 
+// Not CLI11's own word for it, "1 required FILE missing".
+std::string check_name(const std::string& name) {
+    return name.empty() ? "is '', allowed is the name of a file" : "";
+}
+
 }  // namespace
 
 void add_attend(CLI::App& app, int& exit_code) {
@@ -211,6 +222,7 @@ void add_attend(CLI::App& app, int& exit_code) {
     command->add_option("--out", arguments->out, "Result: .npy or .safetensors")->required()->type_name("FILE");
     command->add_option("--lse", arguments->lse, "Also write the log-sum-exp of every query's scores")
         ->type_name("FILE");
+    for (const char* flag : {"--out", "--lse"}) command->get_option(flag)->check(check_name);
     input("--alibi", arguments->alibi, "ALiBi slopes");
     input("--bias", arguments->bias, "Added to the scores");
     input("--mask", arguments->mask, "Keys that a query may see");
@@ -222,7 +234,13 @@ void add_attend(CLI::App& app, int& exit_code) {
 
     command->callback([arguments, &exit_code] {
         try {
-            attend(*arguments);
+            Inputs inputs = open(*arguments);
+            refuse_shared_files(*arguments, inputs);
+            try {
+                attend(*arguments, inputs);
+            } catch (const flashtile::error& problem) {
+                throw std::invalid_argument(with_files(problem.what(), inputs));
+            }
             exit_code = exit_ok;
         } catch (const std::bad_alloc&) {
             fmt::print(stderr, "flashtile attend: out of memory\n");

@@ -103,14 +103,14 @@ void check_ranks(const AttendInput& q, const AttendInput& k, const AttendInput& 
     for (const AttendInput* input : {&q, &k, &v}) {
         const auto shape = io::to_string(input->shape());
         if (!io::is_floating(input->dtype()))
-            throw std::invalid_argument(fmt::format("{} holds {}, allowed is fp64, fp32, fp16 or bf16", input->flag(),
+            throw std::invalid_argument(fmt::format("{} holds {}, allowed is fp64, fp32, fp16 or bf16", input->title(),
                                                     io::name(input->dtype())));
         if (input->shape().size() < 2 || input->shape().size() > 4)
             throw std::invalid_argument(
-                fmt::format("{} has shape {}, allowed is (s, d), (s, h, d) or (b, s, h, d)", input->flag(), shape));
+                fmt::format("{} has shape {}, allowed is (s, d), (s, h, d) or (b, s, h, d)", input->title(), shape));
         if (input->shape().size() != q.shape().size())
             throw std::invalid_argument(fmt::format("{} has shape {}, allowed is as many dimensions as --q, {}",
-                                                    input->flag(), shape, io::to_string(q.shape())));
+                                                    input->title(), shape, io::to_string(q.shape())));
     }
 }
 
@@ -122,7 +122,7 @@ io::DType compute_dtype(const AttendInput& q, const AttendInput& k, const Attend
     for (const AttendInput* input : {&k, &v})
         if (own(*input) != own(q))
             throw std::invalid_argument(fmt::format("{} holds {} and --q {}: say with --dtype which to compute in",
-                                                    input->flag(), io::name(input->dtype()), io::name(q.dtype())));
+                                                    input->title(), io::name(input->dtype()), io::name(q.dtype())));
     return own(q);
 }
 

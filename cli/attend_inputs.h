@@ -23,6 +23,7 @@ public:
     AttendInput(const std::string& flag, const std::string& file);
 
     const std::string& flag() const { return flag_; }
+    std::string title() const { return flag_ + " (" + file() + ")"; }
     const std::string& file() const { return file_.file(); }
     io::DType dtype() const { return file_.array().dtype; }
     const std::vector<std::int64_t>& shape() const { return file_.array().shape; }

@@ -42,6 +42,7 @@ void AttentionOptions::add_scores_to(CLI::App& app) {
     // Flags with a value: `--causal` alone is bottom-right, and `--causal FILE` never takes the file for its value.
     app.add_flag("--causal{bottom-right}", causal, "Hide later keys: the last query sees the last key, or =top-left")
         ->check(CLI::IsMember({"bottom-right", "top-left"}))
+        ->multi_option_policy(CLI::MultiOptionPolicy::Throw)
         ->type_name("[=top-left]");
     app.add_option("--window", window, "Keys seen before and after the diagonal, inclusive; -1 is open")
         ->delimiter(',')

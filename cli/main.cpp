@@ -1,10 +1,13 @@
 // main.cpp: the flashtile command line: its commands, what every failure comes to, and what signals leave behind.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 #include <exception>
 #include <flashtile/flashtile.hpp>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "commands.h"
 #include "io/unfinished.h"
@@ -47,6 +50,12 @@ int run(int argc, char** argv) {
         add_compile(app, exit_code);
         try {
             app.parse(argc, argv);
+        } catch (const CLI::RequiredError& error) {
+            if (argc < 2 || *argv[1] == '-' || !app.get_subcommands().empty()) return app.exit(error), exit_usage;
+            std::vector<std::string> names;
+            for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
+            fmt::print(stderr, "flashtile: the command is '{}', allowed is {}\n", argv[1], fmt::join(names, ", "));
+            return exit_usage;
         } catch (const CLI::ParseError& error) {
             return app.exit(error) == 0 ? exit_ok : exit_usage;  // --help comes this way too
         }

@@ -79,7 +79,8 @@ typedef struct flashtile_tensor {
 } flashtile_tensor;
 
 /* A parallel-for that the host program supplies: it must call task(arg, i) once for every i in [0, count), from any
- * threads, and return when all have returned. `concurrency` says how many it runs at once. */
+ * threads, and return when all have returned. `concurrency` says how many it runs at once. While it waits, its threads
+ * may run other work, calls of flashtile among it. */
 typedef struct flashtile_executor {
     void (*parallel_for)(void* context, int64_t count, void (*task)(void* arg, int64_t index), void* arg);
     void* context;
@@ -217,7 +218,8 @@ FLASHTILE_API flashtile_isa flashtile_isa_chosen(flashtile_dtype dtype);
 FLASHTILE_API flashtile_status flashtile_set_threads(int32_t threads);
 FLASHTILE_API int32_t flashtile_get_threads(void);
 
-/* The executor of calls that bring none; NULL restores flashtile's own pool. The struct is copied. */
+/* The executor of calls that bring none; NULL restores flashtile's own pool. The struct is copied, and each distinct one
+ * kept to the end of the process, since a call may still be running on it. */
 FLASHTILE_API flashtile_status flashtile_set_executor(const flashtile_executor* executor);
 
 /* What this process has of CUDA, as JSON: driver, devices, NVRTC, cache, choices, bundles, and of what is missing why,

@@ -4,7 +4,9 @@
     with flashtile.sdpa(): ...                          # F.scaled_dot_product_attention runs on flashtile
     flashtile.install_as_flash_attn()                   # `import flash_attn` finds flashtile
     flashtile.transformers.register()                   # attn_implementation="flashtile"
+    flashtile.numpy.attention(q, k, v)                  # NumPy arrays, without PyTorch
     flashtile.info()                                    # what was found on this machine
+    flashtile.last_run()                                # what this thread's last call ran on
 
 PyTorch is imported when the first name that needs it is used.
 """
@@ -15,29 +17,38 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ._info import describe, info
+from ._last_run import last_run
 from ._library import text as _text
 
 if TYPE_CHECKING:
-    from . import flash_attn, transformers
+    from . import flash_attn, flash_attn_3, numpy, transformers
     from ._attention import attention
     from .flash_attn import install_as_flash_attn
     from ._flash_implementation import register_flash_attention_impl
-    from ._sdpa import scaled_dot_product_attention, sdpa
+    from ._sdpa import scaled_dot_product_attention
+    from ._sdpa_context import sdpa
 
 __version__ = _text("version")
-__all__ = ["attention", "describe", "flash_attn", "info", "install_as_flash_attn", "register_flash_attention_impl",
-           "scaled_dot_product_attention", "sdpa", "transformers"]
+__all__ = ["attention", "describe", "flash_attn", "flash_attn_3", "info", "install_as_flash_attn", "last_run", "numpy",
+           "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa", "transformers"]
 
-_HOMES = {"attention": "_attention", "install_as_flash_attn": "flash_attn", "sdpa": "_sdpa",
+_MODULES = ("flash_attn", "flash_attn_3", "numpy", "transformers")
+_HOMES = {"attention": "_attention", "install_as_flash_attn": "flash_attn", "sdpa": "_sdpa_context",
           "scaled_dot_product_attention": "_sdpa", "register_flash_attention_impl": "_flash_implementation"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("flash_attn", "transformers"):
-        return importlib.import_module("." + name, __name__)
-    if name not in _HOMES:
+    if name not in _HOMES and name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module("." + _HOMES[name], __name__), name)
+    try:
+        module = importlib.import_module("." + _HOMES.get(name, name), __name__)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(f"flashtile.{name} needs PyTorch: pip install flashtile[torch]", name="torch") from None
+    if name in _MODULES:
+        return module
+    value = globals()[name] = getattr(module, name)
     return value
 
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Literal, Optional, TypedDict, Union, overload
 import torch
 from torch import Tensor
 
-from ._call import explain
-from ._ops import attend
+from ._arguments import ALIGNMENTS, blame_an_option, flag
+from ._call import INPUT_NAMES, explain
+from ._ops import attend, deterministic as always_deterministic
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Alignment = Literal["bottom-right", "top-left"]
-_ALIGNMENTS = {"bottom-right": 0, "top-left": 1}  # flashtile_alignment; a causal mode's number is one more
 BOTTOM_RIGHT, TOP_LEFT = 1, 2  # flashtile_causal
 
 
@@ -118,17 +118,26 @@ def attention(
         TypeError: not a tensor, or a dtype or device that flashtile does not have.
         RuntimeError: a device or compiler failed; NotImplementedError: legal, but nothing here can do it.
     """
-    alignment = _ALIGNMENTS.get(align)
-    if alignment is None:
-        raise ValueError(f"align is {align!r}, allowed are {', '.join(map(repr, _ALIGNMENTS))}")
-    left, right = window
+    if type(causal) is not bool or type(return_lse) is not bool:
+        causal, return_lse = flag("causal", causal), flag("return_lse", return_lse)
     given: tuple[Optional[Tensor], ...] = (q, k, v)
     if not (alibi_slopes is bias is mask is cu_seqlens_q is cu_seqlens_k is seqused_k is None):
         given = (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k)
-    out, lse = attend(
-        given,
-        (-1 if max_seqlen_q is None else max_seqlen_q, -1 if max_seqlen_k is None else max_seqlen_k,
-         alignment + 1 if causal else 0, alignment, scale, softcap, left, right, dropout_p,
-         deterministic or torch.are_deterministic_algorithms_enabled(), batch_invariant),
-        draw(q) if dropout_p != 0.0 else None, return_lse)
+    try:
+        alignment = ALIGNMENTS[align]
+        left, right = window
+        out, lse = attend(
+            given,
+            (-1 if max_seqlen_q is None else max_seqlen_q, -1 if max_seqlen_k is None else max_seqlen_k,
+             alignment + 1 if causal else 0, alignment, scale, softcap, left, right, dropout_p,
+             deterministic or always_deterministic(), batch_invariant),
+            draw(q) if dropout_p != 0.0 else None, return_lse)
+    except (TypeError, ValueError, LookupError, AttributeError, OverflowError):
+        for tensor, name in zip(given, INPUT_NAMES):
+            if not isinstance(tensor, Tensor) and (tensor is not None or name in ("q", "k", "v")):
+                explain(tensor, name)
+        blame_an_option(align=align, window=window, scale=scale, softcap=softcap, dropout_p=dropout_p, causal=causal,
+                        max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, deterministic=deterministic,
+                        batch_invariant=batch_invariant)
+        raise
     return (out, lse) if return_lse else out

@@ -2,7 +2,7 @@
 
 The structs of a call lie one after the other in one piece of memory: options, inputs, results, then a flashtile_tensor
 for each argument. Calls that differ in addresses only may use them again (_run.py does), since filling them takes
-longer than all the rest of a small call. tests/test_abi.py holds the layouts to those of a C compiler.
+longer than all the rest of a small call.
 """
 
 from __future__ import annotations
@@ -10,41 +10,47 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from struct import Struct, calcsize
+from struct import Struct
+from struct import error as StructError
 from typing import Any, NoReturn, Optional
 
 import torch
 from torch import Tensor
 
+from ._arguments import blame_an_option
 from ._library import fail, library
+from ._structs import (
+    CPU,
+    CUDA,
+    DTYPE_CODES,
+    INPUT_NAMES,
+    INPUTS,
+    MAX_RANK,
+    OPTIONS,
+    RESULT_NAMES,
+    SEEDS,
+    STREAM,
+    TENSOR_SIZE,
+    TENSORS,
+    THREADS,
+    WORD,
+    WORKSPACE,
+)
 
-MAX_RANK = 6
-DTYPES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.bool: 5, torch.int32: 6, torch.int64: 7}
-CPU, CUDA = 1, 2
+DTYPES = {getattr(torch, name): code for name, code in DTYPE_CODES.items()}
 DEVICES = {"cpu": CPU, "cuda": CUDA}
 
-OPTIONS = Struct("N3i2fqqd2Q2P5i3PN")
-OPTION_FIELDS = ("size", "causal", "alignment", "has_scale", "scale", "softcap", "window_left", "window_right",
-                 "dropout", "seed", "offset", "seed_ptr", "offset_ptr", "deterministic", "batch_invariant",
-                 "check_values", "threads", "isa", "executor", "stream", "workspace", "workspace_size")
-# Where the options lie that `Call.submit` sets, in words of 8 bytes: seed_ptr and offset_ptr, stream, workspace and its
-# size; threads in words of 4.
-WORD = 8
-SEEDS, STREAM = calcsize("N3i2fqqd2Q") // WORD, calcsize("N3i2fqqd2Q2P5iP") // WORD
-WORKSPACE, THREADS = STREAM + 1, calcsize("N3i2fqqd2Q2P3i") // 4
-INPUTS = Struct("N9P2q")
-INPUT_NAMES = ("q", "k", "v", "alibi_slopes", "bias", "mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")
-RESULT_NAMES = {"forward": ("out", "lse"),
-                "backward": ("out", "lse", "dout", "dlse", "dq", "dk", "dv", "dbias")}
 Tensors = Sequence[Any]  # None where one is absent
-# A flashtile_tensor by its rank: what lies past the rank is never read.
-TENSORS = [Struct(f"P4i{rank}q{8 * (MAX_RANK - rank)}x{rank}q{8 * (MAX_RANK - rank)}x") for rank in range(MAX_RANK + 1)]
 _PACK = [tensor.pack_into for tensor in TENSORS]
-TENSOR_SIZE = TENSORS[0].size
 
 # A CPU call uses as many threads as PyTorch does, unless the user told flashtile otherwise.
 _own_threads = "FLASHTILE_THREADS" in os.environ
+_get_num_threads = torch.get_num_threads
 
+_FLOATS = "torch.float32, torch.float16 or torch.bfloat16"
+_LENGTHS = "torch.int32 or torch.int64"
+_ALLOWED = {"alibi_slopes": "torch.float32", "mask": "torch.bool", "cu_seqlens_q": _LENGTHS, "cu_seqlens_k": _LENGTHS,
+            "seqused_k": "torch.int32"}
 
 _places: dict[torch.device, tuple[int, int]] = {}  # what device_of has answered
 
@@ -52,11 +58,11 @@ _places: dict[torch.device, tuple[int, int]] = {}  # what device_of has answered
 def explain(tensor: object, name: str) -> NoReturn:
     """Why something cannot become a flashtile_tensor."""
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name} is a {type(tensor).__name__}, allowed is a torch.Tensor")
+        raise TypeError(f"{name} is a {type(tensor).__name__}, allowed is a torch.Tensor") from None
     if tensor.device.type not in DEVICES:
         raise TypeError(f"{name} lies on {tensor.device}, allowed are cpu and cuda")
     if tensor.dtype not in DTYPES:
-        raise TypeError(f"{name}.dtype is {tensor.dtype}, which flashtile does not have")
+        raise TypeError(f"{name}.dtype is {tensor.dtype}, allowed is {_ALLOWED.get(name, _FLOATS)}")
     raise ValueError(f"{name} has {tensor.dim()} dimensions, allowed are at most {MAX_RANK}")
 
 
@@ -118,10 +124,16 @@ class Call:
             except (AttributeError, KeyError, IndexError):
                 explain(tensor, argument)
             pointers.append(base + at)
-        OPTIONS.pack_into(memory, 0, OPTIONS.size, causal, alignment, scale is not None, scale or 0.0, softcap,
-                          window_left, window_right, dropout, 0, 0, 0, 0, deterministic, batch_invariant, 0, 0, 0, 0, 0,
-                          0, 0)
-        INPUTS.pack_into(memory, inputs, INPUTS.size, *pointers[:len(INPUT_NAMES)], max_seqlen_q, max_seqlen_k)
+        try:
+            OPTIONS.pack_into(memory, 0, OPTIONS.size, causal, alignment, scale is not None, scale or 0.0, softcap,
+                              window_left, window_right, dropout, 0, 0, 0, 0, deterministic, batch_invariant, 0, 0, 0,
+                              0, 0, 0, 0)
+            INPUTS.pack_into(memory, inputs, INPUTS.size, *pointers[:len(INPUT_NAMES)], max_seqlen_q, max_seqlen_k)
+        except StructError:
+            blame_an_option(align="bottom-right", window=(window_left, window_right), scale=scale, softcap=softcap,
+                            dropout_p=dropout, causal=bool(causal), deterministic=deterministic,
+                            batch_invariant=batch_invariant, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
+            raise
         results.pack_into(memory, outputs, results.size, *pointers[len(INPUT_NAMES):])
         self.arguments = (base, base + inputs, base + outputs)
         self.words, self.numbers = memoryview(memory).cast("Q"), memoryview(memory).cast("i")
@@ -143,7 +155,7 @@ class Call:
         if self.kind == CUDA:
             words[STREAM] = stream_of(self.kind, self.index)
         elif not _own_threads:
-            self.numbers[THREADS] = torch.get_num_threads()
+            self.numbers[THREADS] = _get_num_threads()
         if workspace is not None:
             words[WORKSPACE], words[WORKSPACE + 1] = workspace.data_ptr(), workspace.numel()
         status = self.function(*self.arguments)

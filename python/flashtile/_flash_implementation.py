@@ -3,18 +3,21 @@
     flashtile.register_flash_attention_impl()
     torch.nn.attention.activate_flash_attention_impl("flashtile")       # the user's step, never ours
 
-Then the flash backend of F.scaled_dot_product_attention, on CPU and CUDA, and torch.nn.attention.varlen run flashtile.
+Then the flash backend of F.scaled_dot_product_attention, on CPU and CUDA, and torch.nn.attention.varlen run flashtile,
+eager and compiled; what flashtile cannot do stays with PyTorch's own flash attention. The dispatcher has seen to
+autocast, autograd and views before it comes here. Compilers know the operators' layouts, so results have PyTorch's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Optional
 
 import torch
 from torch import Tensor
 
 from ._attention import BOTTOM_RIGHT, TOP_LEFT, draw
-from ._ops import attend, backward_op
+from ._run import calls_of
 
 
 def register_flash_attention_impl() -> None:
@@ -32,7 +35,8 @@ class _Active:
         self.library: Optional[torch.library.Library] = torch.library.Library("aten", "IMPL")
         for device, implementations in _IMPLEMENTATIONS.items():
             for name, function in implementations.items():
-                self.library.impl(name, function, device, allow_override=True)
+                kernel = _or_pytorch(function, _pytorch_kernel(name, device))
+                self.library.impl(name, kernel, device, with_keyset=True, allow_override=True)
 
     def remove(self) -> None:
         if self.library is not None:
@@ -40,45 +44,76 @@ class _Active:
         self.library = None
 
 
+def _pytorch_kernel(name: str, device: str) -> Optional[Callable]:
+    """What ours takes the place of; None in a PyTorch without this device."""
+    get_kernel = getattr(torch.library, "get_kernel", None)
+    try:
+        return None if get_kernel is None else get_kernel("aten::" + name, device).call_boxed
+    except RuntimeError:
+        return None
+
+
+def _or_pytorch(ours: Callable, pytorchs: Optional[Callable]) -> Callable:
+    """A kernel that gives PyTorch's what flashtile cannot do. Backward goes where forward went: what the library
+    refuses, it refuses of both."""
+
+    def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return ours(*args, **kwargs)
+        except (TypeError, ValueError, NotImplementedError):
+            if pytorchs is None:
+                raise
+        return pytorchs(keyset, *args, **kwargs)
+
+    return kernel
+
+
+def _forward(given: tuple, options: tuple, rng: Optional[Tensor], heads_first: bool) -> tuple[Tensor, Tensor]:
+    out, lse = calls_of("forward", given, options, True, heads_first).run(given, rng)
+    return out, lse
+
+
+def _backward(given: tuple, options: tuple, rng: Optional[Tensor], heads_first: bool) -> tuple[Tensor, ...]:
+    """dq, dk and dv. given: the nine inputs, then out, lse, dout and no dlse."""
+    dq, dk, dv, _ = calls_of("backward", given, options, False, heads_first).run(given, rng)
+    return dq, dk, dv
+
+
 def _rest(bias: Optional[Tensor], causal: int, scale: Optional[float], dropout_p: float,
           packed: tuple = (None, None, None, -1, -1), slopes: Optional[Tensor] = None,
           window: tuple[int, int] = (-1, -1)) -> tuple[tuple, tuple]:
-    """attend's tensors after q, k and v, and its options."""
+    """A call's tensors after q, k and v, and its options."""
     options = (causal, 0, scale, 0.0, *window, dropout_p, torch.are_deterministic_algorithms_enabled(), False)
     return (slopes, bias, None, *packed[:3]), (*packed[3:], *options)
 
 
-def _rows(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """(batch, heads, seqlen, d) as (batch, seqlen, heads, d)."""
-    return tuple(tensor.transpose(1, 2) for tensor in tensors)
+def _refuse_dropout(dropout_p: float) -> None:
+    if dropout_p:
+        raise NotImplementedError("PyTorch's CPU operator keeps no dropout state: use flashtile.attention")
 
 
 def _cpu_forward(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
                  attn_mask: Optional[Tensor] = None, scale: Optional[float] = None) -> tuple[Tensor, Tensor]:
-    rng = draw(query) if dropout_p else None
-    tensors, options = _rest(attn_mask, TOP_LEFT * is_causal, scale, dropout_p)
-    out, lse = attend((*_rows(query, key, value), *tensors), options, rng)
-    return out.transpose(1, 2), lse
+    _refuse_dropout(dropout_p)
+    tensors, options = _rest(attn_mask, TOP_LEFT * is_causal, scale, 0.0)
+    out, lse = _forward((query, key, value, *tensors), options, None, True)
+    return out, lse.transpose(1, 2).contiguous().transpose(1, 2)  # PyTorch's layout, which compiled code relies on
 
 
 def _cpu_backward(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor,
                   dropout_p: float, is_causal: bool, *, attn_mask: Optional[Tensor] = None,
                   scale: Optional[float] = None) -> tuple[Tensor, ...]:
-    if dropout_p:
-        raise NotImplementedError("PyTorch's CPU operator keeps no dropout state: use flashtile.attention")
+    _refuse_dropout(dropout_p)
     tensors, options = _rest(attn_mask, TOP_LEFT * is_causal, scale, 0.0)
-    q, k, v, o, dout = _rows(query, key, value, out, grad_out)
-    grads = backward_op(q, k, v, *tensors, *options, None, o, logsumexp, dout, None, False)
-    return tuple(grad.transpose(1, 2) for grad in grads[:3])
+    return _backward((query, key, value, *tensors, out, logsumexp.contiguous(), grad_out, None), options, None, True)
 
 
 def _cuda_forward(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False,
                   return_debug_mask: bool = False, *, scale: Optional[float] = None) -> tuple[Any, ...]:
     rng = draw(query) if dropout_p else query.new_empty(2, dtype=torch.int64)
-    tensors, options = _rest(None, TOP_LEFT * is_causal, scale, dropout_p)
-    out, lse = attend((*_rows(query, key, value), *tensors), options, rng)
-    return (out.transpose(1, 2), lse, None, None, query.shape[2], key.shape[2], rng, rng.new_empty(()),
-            query.new_empty(0))
+    _, options = _rest(None, TOP_LEFT * is_causal, scale, dropout_p)
+    out, lse = _forward((query, key, value), options, rng, True)
+    return (out, lse, None, None, query.shape[2], key.shape[2], rng, rng.new_empty(()), query.new_empty(0))
 
 
 def _cuda_backward(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor,
@@ -86,9 +121,7 @@ def _cuda_backward(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, 
                    philox_seed: Tensor, philox_offset: Tensor, *,
                    scale: Optional[float] = None) -> tuple[Tensor, ...]:
     tensors, options = _rest(None, TOP_LEFT * is_causal, scale, dropout_p)
-    q, k, v, o, dout = _rows(query, key, value, out, grad_out)
-    grads = backward_op(q, k, v, *tensors, *options, philox_seed, o, logsumexp, dout, None, False)
-    return tuple(grad.transpose(1, 2) for grad in grads[:3])
+    return _backward((query, key, value, *tensors, out, logsumexp, grad_out, None), options, philox_seed, True)
 
 
 def _window(left: Optional[int], right: Optional[int]) -> tuple[int, int]:
@@ -115,7 +148,7 @@ def _cuda_varlen_forward(
     tensors, options = _rest(None, BOTTOM_RIGHT * is_causal, scale, dropout_p,
                              _packed(cum_seq_q, cum_seq_k, seqused_k, max_q, max_k), alibi_slopes,
                              _window(window_size_left, window_size_right))
-    out, lse = attend((query, key, value, *tensors), options, rng)
+    out, lse = _forward((query, key, value, *tensors), options, rng, False)
     return out, lse, rng, rng.new_empty(()), query.new_empty(0)
 
 
@@ -128,7 +161,7 @@ def _cuda_varlen_backward(
     tensors, options = _rest(None, BOTTOM_RIGHT * is_causal, scale, dropout_p,
                              _packed(cum_seq_q, cum_seq_k, None, max_q, max_k), None,
                              _window(window_size_left, window_size_right))
-    return backward_op(query, key, value, *tensors, *options, rng_state, out, logsumexp, grad_out, None, False)[:3]
+    return _backward((query, key, value, *tensors, out, logsumexp, grad_out, None), options, rng_state, False)
 
 
 _IMPLEMENTATIONS = {

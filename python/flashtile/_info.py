@@ -35,5 +35,5 @@ def _print(value: dict[str, Any], indent: str) -> None:
             _print(entry, indent + "  ")
         elif isinstance(entry, list):
             print(f"{indent}{name}: {', '.join(map(str, entry)) or 'none'}")
-        else:
+        elif entry not in (None, ""):  # nothing is wrong where why_not is empty
             print(f"{indent}{name}: {entry}")

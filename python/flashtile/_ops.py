@@ -11,9 +11,12 @@ from typing import Any, NoReturn, Optional
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from ._call import Tensors, explain
+from . import _flops
+from ._call import DEVICES, Tensors
 from ._run import Calls, calls_of, complete, gradients, results, turned, usable
+from ._sdpa_layout import as_pytorch_traced
 
 # The operators' arguments are nine tensors, the options that a Call takes, and dropout's seed and offset: a tensor too
 # (int64, 2 of them, on q's device), so that nothing synchronises and a CUDA graph draws afresh at each replay.
@@ -86,6 +89,7 @@ def _by_operator(given: Sequence[Tensor | None], options: tuple, rng: Tensor | N
 
 
 forward_op.register_autograd(_differentiate, setup_context=_remember)
+_flops.register(torch.ops.flashtile.forward, torch.ops.flashtile.backward)
 
 
 class _TransformedBackward(torch.autograd.Function):
@@ -102,6 +106,10 @@ class _TransformedBackward(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> NoReturn:
         raise NotImplementedError("flashtile has no gradients of gradients")
 
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> NoReturn:
+        _refuse_forward_mode()
+
 
 class _Transformed(torch.autograd.Function):
     """forward_op for torch.func's transforms."""
@@ -110,6 +118,10 @@ class _Transformed(torch.autograd.Function):
     forward = staticmethod(forward_op)
     setup_context = staticmethod(_remember)
     backward = staticmethod(_differentiate)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> NoReturn:
+        _refuse_forward_mode()
 
 
 class _Eager(torch.autograd.Function):
@@ -135,7 +147,9 @@ class _Eager(torch.autograd.Function):
         calls, rng = ctx.of
         alone = len(given) < _TENSORS  # q, k and v
         need_dbias = not alone and ctx.needs_input_grad[3 + 4]
-        if dout is None or torch.is_grad_enabled() or not eager((dout, dlse)):
+        if dout is None or _is_grad_enabled() or not eager((dout, dlse)):
+            if forward_mode((*given, dout, dlse)):
+                _refuse_forward_mode()
             grads = _by_operator(complete(given), calls.options, rng, dout, dlse, need_dbias,
                                  calls.heads_first)
             return None, None, None, *(grads[:3] if alone else grads)
@@ -150,48 +164,88 @@ class _Eager(torch.autograd.Function):
 _record = super(torch.autograd.Function, _Eager).apply
 
 
+# Looked up once: finding a function in its module takes as long as calling it.
+_is_compiling = torch.compiler.is_compiling
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_transforms = torch._C._are_functorch_transforms_active
+_tracing = torch._C._is_tracing  # by torch.jit.trace
+_is_grad_enabled = torch.is_grad_enabled
+_is_any_autocast_enabled = torch._C._is_any_autocast_enabled
+_any_requires_grad = torch._C._any_requires_grad
+deterministic = torch.are_deterministic_algorithms_enabled
+
+
 def eager(tensors: Sequence[Tensor | None]) -> bool:
-    """True where plain tensors are computed with, and nothing watches: no tracer, transform, mode or subclass."""
-    if torch.compiler.is_compiling():
+    """True where plain tensors are computed with, and nothing watches: no tracer, transform, mode, subclass or
+    forward-mode derivative. A tensor whose memory holds other values than it has (a negated view) is not plain: the
+    dispatcher makes operators another."""
+    if _is_compiling():
         return False
-    if torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active():
+    if _dispatch_modes() or _transforms() or _tracing() or forward_ad._current_level >= 0:
         return False
     for tensor in tensors:
-        if tensor is not None and type(tensor) not in _PLAIN:
+        if (type(tensor) not in PLAIN or tensor.is_neg()) and tensor is not None:  # type: ignore[union-attr]
             return False
     return True
 
 
-_PLAIN = (Tensor, torch.nn.Parameter)
+PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def _transformed() -> bool:
-    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+    return not _is_compiling() and _transforms()
 
 
-def attend(given: Tensors, options: tuple, rng: Optional[Tensor], want_lse: bool = True,
-           heads_first: bool = False) -> tuple[Tensor, Any]:
+@torch.compiler.assume_constant_result
+def _forward_mode() -> bool:
+    """Whether forward-mode derivatives are being taken: a compiler asks while it traces."""
+    return forward_ad._current_level >= 0
+
+
+def forward_mode(tensors: Sequence[Any]) -> bool:
+    """True where a result's forward-mode derivative would be lost. PyTorch's operators written in Python lose it
+    without a word. A compiler's tensors do not show whether they have one."""
+    if not _forward_mode():
+        return False
+    return _is_compiling() or any(isinstance(tensor, Tensor) and forward_ad.unpack_dual(tensor).tangent is not None
+                                  for tensor in tensors)
+
+
+def _refuse_forward_mode() -> NoReturn:
+    raise NotImplementedError("flashtile has no forward-mode derivatives (dual tensors, torch.func.jvp, jacfwd)")
+
+
+def attend(given: Tensors, options: tuple, rng: Optional[Tensor], want_lse: bool = True, heads_first: bool = False,
+           plain: Optional[bool] = None) -> tuple[Tensor, Any]:
     """(out, lse), differentiable in q, k, v and bias; lse may be None where not wanted. `given` are q, k, v, or they
     and six more; options and rng are the rest of forward_op's arguments. heads_first: q, k, v and out are (batch,
-    heads, seqlen, head_dim), and nothing is packed. Autocast counts."""
-    try:
-        device = "cuda" if given[0].is_cuda else "cpu"
-    except AttributeError:
-        explain(given[0], "q")
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        cast = (tensor if tensor.dtype is torch.float64 else tensor.to(dtype) for tensor in given[:3])
-        given = (*cast, *given[3:])
-    if not eager(given):
-        operator = _Transformed.apply if _transformed() else forward_op
-        given = complete(given)
-        out, lse = operator(*usable(turned(given) if heads_first else given), *options, rng)
-        return out.transpose(1, 2) if heads_first else out, lse
-    if torch.is_grad_enabled():
-        for tensor in given:
-            if tensor is not None and tensor.requires_grad:
-                calls = calls_of("forward", given, options, True, heads_first)
-                recorded = _record(calls, rng, want_lse, *given)
-                return recorded if want_lse else (recorded, None)
-    out, lse = calls_of("forward", given, options, want_lse, heads_first).run(given, rng)
-    return out, lse
+    heads, seqlen, head_dim), and nothing is packed. Autocast counts. plain: what `eager` has said of `given`."""
+    if _is_any_autocast_enabled():
+        given = _autocast(given)
+    if eager(given) if plain is None else plain:
+        record = _is_grad_enabled() and _any_requires_grad(*given)
+        calls = calls_of("forward", given, options, want_lse or record, heads_first)
+        if not calls.meta:
+            if not record:
+                out, lse = calls.run(given, rng)
+                return out, lse
+            recorded = _record(calls, rng, want_lse, *given)
+            return recorded if want_lse else (recorded, None)
+    if forward_mode(given):
+        _refuse_forward_mode()
+    operator = _Transformed.apply if _transformed() else forward_op
+    given = complete(given)
+    out, lse = operator(*usable(turned(given) if heads_first else given), *options, rng)
+    return as_pytorch_traced(given, options, out.transpose(1, 2)) if heads_first else out, lse
+
+
+def _autocast(given: Tensors) -> Tensors:
+    """`given` as autocast of q's device wants it."""
+    if not isinstance(given[0], Tensor) or given[0].device.type not in DEVICES:
+        return given
+    device = given[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return given
+    dtype = torch.get_autocast_dtype(device)
+    cast = (t if not isinstance(t, Tensor) or t.dtype is torch.float64 else t.to(dtype) for t in given[:3])
+    return (*cast, *given[3:])

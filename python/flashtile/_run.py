@@ -12,8 +12,10 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
+from torch.autograd import profiler as _profiler
 
 from ._call import CUDA, INPUT_NAMES, RESULT_NAMES, Call, Tensors, explain
+from ._sdpa_layout import sdpa_gradients, sdpa_results
 
 _NAMES = (*INPUT_NAMES, *RESULT_NAMES["backward"][:4])  # forward is given the inputs, backward what follows too
 _ALIGNMENT = 16  # bytes: no choice of kernels asks for more
@@ -86,6 +88,7 @@ class Calls:
         self.name, self.options, self.want_last, self.heads_first = name, options, want_last, heads_first
         given = complete(given)
         self.copies = any(copy is not tensor for copy, tensor in zip(usable(given), given))
+        self.meta = given[0].is_meta  # tensors without memory: nothing can be run
         self.idle: list[_Repeated] = []
         self.of_gradients: dict[tuple, Calls] = {}
 
@@ -98,6 +101,9 @@ class Calls:
         except IndexError:
             call = _Repeated(self.name, given, self.options, self.want_last, self.heads_first)
         try:
+            if _profiler._is_profiler_enabled:
+                with _profiler.record_function("flashtile_" + self.name):
+                    return call.run(given, rng)
             return call.run(given, rng)
         finally:
             self.idle.append(call)
@@ -120,15 +126,17 @@ def calls_of(name: str, given: Tensors, options: tuple, want_last: bool, heads_f
     """The calls of a function on what is laid out as `given`; options as _call.Call takes them; whether the last of the
     results is wanted."""
     key: tuple
-    if len(given) == 3:  # the usual, and a third faster than as below
-        q, k, v = given
-        key = (name, want_last, heads_first, options, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(),
-               k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device)
-    else:
-        key = (name, want_last, heads_first, options,
-               *[None if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in given])
     try:
+        if len(given) == 3:  # the usual, and a third faster than as below
+            q, k, v = given
+            key = (name, want_last, heads_first, options, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(),
+                   k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device)
+        else:
+            key = (name, want_last, heads_first, options,
+                   *[None if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in given])
         return _calls[key]
+    except AttributeError:
+        explain(*next((t, name) for t, name in zip(given, _NAMES) if not isinstance(t, Tensor)))
     except KeyError:
         calls = Calls(name, given, options, want_last, heads_first)
         # An option of another type may compare by identity and change its value.
@@ -148,16 +156,17 @@ class _Repeated(Call):
     def __init__(self, name: str, given: Tensors, options: tuple, want_last: bool, heads_first: bool):
         inputs = complete(given)
         if heads_first:
+            made = (sdpa_results if name == "forward" else sdpa_gradients)(inputs, options, want_last)
             inputs = turned(inputs)
-        made = (results if name == "forward" else gradients)(inputs, want_last)
+            rows = turned(made, ("out", "lse") if name == "forward" else ("dq", "dk", "dv", "dbias"))
+        else:
+            rows = made = (results if name == "forward" else gradients)(inputs, want_last)
         try:
-            super().__init__(name, inputs, made, *options)
+            super().__init__(name, inputs, rows, *options)
         except StructError as error:
             raise TypeError(f"an option has a value of a wrong type or size: {error}") from None
         if len(given) < len(inputs):
             del self.data[3:len(INPUT_NAMES)]
-        if heads_first:
-            made = turned(made, ("out", "lse") if name == "forward" else ("dq", "dk", "dv", "dbias"))
         self.new = torch.empty_like if inputs[6] is None else torch.zeros_like
         self.examples = [_hollow(tensor) for tensor in made]
         # On CUDA backward's workspace is PyTorch's memory. (The few bytes of a packed forward call come from the

@@ -6,46 +6,40 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any, Optional
 
 import torch
 from torch import Tensor
 
 from ._attention import attention
-
-NAME = "flashtile"
+from ._transformers_names import GIVEN, NAME, accept
 
 
 def register() -> None:
-    """Registers the attention and its masks under "flashtile". Made for transformers 5; tested with 5.23."""
+    """Registers the attention and its masks, as "flashtile". Made for transformers 5; tested with 5.23."""
     from transformers import AttentionInterface
-    from transformers import modeling_flash_attention_utils as flash_utils
-    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+    from transformers.masking_utils import AttentionMaskInterface
 
-    AttentionInterface.register(NAME, attention_forward)
-    # Masks as for PyTorch's attention: boolean, or none where causal or full attention says it all. Without a mask
-    # registered under the same name, models would silently get none.
-    AttentionMaskInterface.register(NAME, sdpa_mask)
-    flash_utils._lazy_imports = _importing(flash_utils._lazy_imports)
+    # Without a mask registered under the same name, models would silently get none.
+    for name in (NAME, GIVEN):
+        AttentionInterface.register(name, attention_forward)
+        AttentionMaskInterface.register(name, attention_mask)
+    accept()
 
 
-def _importing(others: Callable) -> Callable:
-    """transformers takes every name with "flash" in it for a build of flash-attn, and imports its functions at model
-    construction. Under our name it gets ours; the attention itself is called by the interface above."""
-    if getattr(others, "knows_flashtile", False):
-        return others
+def attention_mask(*args: Any, **kwargs: Any) -> Optional[Tensor]:
+    """Masks as for PyTorch's attention: boolean, or none where causal or full attention says it all."""
+    from transformers.masking_utils import sdpa_mask
 
-    @functools.wraps(others)
-    def lazy_imports(implementation: Optional[str], *args: Any, **kwargs: Any) -> tuple:
-        if implementation != NAME:
-            return others(implementation, *args, **kwargs)
-        from .flash_attn import bert_padding, flash_attn_func, flash_attn_varlen_func
-        return flash_attn_func, flash_attn_varlen_func, None, bert_padding.pad_input, bert_padding.unpad_input
+    if _drops_queries(kwargs.get("config")) and kwargs["q_length"] != kwargs["kv_length"]:
+        kwargs["allow_is_causal_skip"] = False
+    return sdpa_mask(*args, **kwargs)
 
-    lazy_imports.knows_flashtile = True  # type: ignore[attr-defined]
-    return lazy_imports
+
+def _drops_queries(config: Any) -> bool:
+    """Models that share keys and values between layers drop all but the last queries before those layers: there, no
+    mask means bottom-right alignment, whereas elsewhere more keys than queries are an empty static cache's."""
+    return bool(getattr(config, "num_kv_shared_layers", None))
 
 
 def attention_forward(
@@ -61,6 +55,7 @@ def attention_forward(
     is_causal: Optional[bool] = None,
     position_bias: Optional[Tensor] = None,
     s_aux: Optional[Tensor] = None,
+    sinks: Optional[Tensor] = None,
     cache: Any = None,
     cu_seq_lens_q: Optional[Tensor] = None,
     cu_seq_lens_k: Optional[Tensor] = None,
@@ -71,26 +66,48 @@ def attention_forward(
     """transformers' attention function: q, k, v (batch, heads, seqlen, head_dim), out (batch, seqlen, heads, head_dim).
 
     attention_mask is boolean (True keeps) or a float to add, and then holds the causal mask and the window too. Packed
-    sequences come by cu_seq_lens, in a batch of one.
+    sequences come by cu_seq_lens, in a batch of one. s_aux and sinks are attention sinks.
     """
-    if s_aux is not None:
-        raise NotImplementedError("attention sinks (s_aux) are not in flashtile yet")
-    if cache is not None:
-        raise NotImplementedError("paged caches (continuous batching) are not in flashtile yet")
+    _refuse(module, cache, kwargs)
     q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
     options: dict[str, Any] = {"scale": scaling, "softcap": softcap or 0.0, "dropout_p": dropout, "bias": position_bias}
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     if cu_seq_lens_q is not None and q.shape[0] == 1:
         window = (-1, -1) if sliding_window is None else (sliding_window - 1, sliding_window - 1)
-        out = attention(q[0], k[0], v[0], causal=is_causal, window=window, cu_seqlens_q=cu_seq_lens_q,
-                        cu_seqlens_k=cu_seq_lens_k, max_seqlen_q=max_length_q, max_seqlen_k=max_length_k, **options)
-        return out.unsqueeze(0), None
+        options.update(causal=is_causal, window=window, cu_seqlens_q=cu_seq_lens_q, cu_seqlens_k=cu_seq_lens_k,
+                       max_seqlen_q=max_length_q, max_seqlen_k=max_length_k)
+        return _with_sinks(q[0], k[0], v[0], s_aux, sinks, options).unsqueeze(0), None
     if attention_mask is None:
         # No mask means that causal says it all; a single query sees every key. Keys beyond the queries belong to an
         # empty static cache: aligned top-left, no query sees them.
-        options.update(causal=is_causal and q.shape[1] > 1, align="top-left")
+        align = "bottom-right" if _drops_queries(getattr(module, "config", None)) else "top-left"
+        options.update(causal=is_causal and q.shape[1] > 1, align=align)
     elif attention_mask.dtype is torch.bool:
         options["mask"] = attention_mask
     else:
         options["bias"] = attention_mask if position_bias is None else attention_mask + position_bias
-    return attention(q, k, v, **options), None
+    return _with_sinks(q, k, v, s_aux, sinks, options), None
+
+
+def _refuse(module: torch.nn.Module, cache: Any, kwargs: dict[str, Any]) -> None:
+    """What would be left out silently: an argument that only some attentions know."""
+    if cache is not None:
+        raise NotImplementedError("paged caches (continuous batching) are not in flashtile yet")
+    for name in ("indices", "block_indices"):
+        if kwargs.get(name) is not None:
+            raise NotImplementedError(f"sparse attention by selected keys ({name}) is not in flashtile yet")
+    if kwargs.get("output_attentions") or getattr(getattr(module, "config", None), "output_attentions", False):
+        raise ValueError('output_attentions is True, allowed is False: flashtile never holds the attention weights; '
+                         'attn_implementation="eager" gives them')
+
+
+def _with_sinks(q: Tensor, k: Tensor, v: Tensor, s_aux: Optional[Tensor], sinks: Optional[Tensor],
+                options: dict[str, Any]) -> Tensor:
+    """Attention where each row has one score more, a head's (s_aux) or a query's own (sinks: batch, heads, seqlen, 1),
+    that takes its share of the softmax and gives nothing: out * l / (l + exp(sink)) = out * sigmoid(lse - sink)."""
+    if s_aux is None and sinks is None:
+        return attention(q, k, v, **options)
+    out, lse = attention(q, k, v, return_lse=True, **options)
+    sink = s_aux.reshape(-1, 1) if s_aux is not None else sinks.squeeze(-1)
+    share = torch.sigmoid(lse - sink.float()).transpose(-1, -2).unsqueeze(-1)
+    return (out * share).to(out.dtype)

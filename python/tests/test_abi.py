@@ -8,16 +8,16 @@ from struct import Struct, calcsize
 
 import pytest
 
-from flashtile import _call
+from flashtile import _structs
 
 INCLUDE = Path(__file__).parents[2] / "include"
 
 STRUCTS = {
-    "flashtile_options": (_call.OPTIONS, _call.OPTION_FIELDS),
-    "flashtile_inputs": (_call.INPUTS, ("size", *_call.INPUT_NAMES, "max_seqlen_q", "max_seqlen_k")),
-    "flashtile_forward_outputs": (Struct("N2P"), ("size", *_call.RESULT_NAMES["forward"])),
-    "flashtile_gradients": (Struct("N8P"), ("size", *_call.RESULT_NAMES["backward"])),
-    "flashtile_tensor": (_call.TENSORS[6], ("data", "dtype", "device_type", "device_id", "rank", "shape", "stride")),
+    "flashtile_options": (_structs.OPTIONS, _structs.OPTION_FIELDS),
+    "flashtile_inputs": (_structs.INPUTS, ("size", *_structs.INPUT_NAMES, "max_seqlen_q", "max_seqlen_k")),
+    "flashtile_forward_outputs": (Struct("N2P"), ("size", *_structs.RESULT_NAMES["forward"])),
+    "flashtile_gradients": (Struct("N8P"), ("size", *_structs.RESULT_NAMES["backward"])),
+    "flashtile_tensor": (_structs.TENSORS[6], ("data", "dtype", "device_type", "device_id", "rank", "shape", "stride")),
 }
 
 
@@ -28,7 +28,7 @@ def offsets(packed: Struct) -> list[int]:
         if code == "x":
             so_far += f"{count}x"
             continue
-        array = packed is _call.TENSORS[6] and code == "q"
+        array = packed is _structs.TENSORS[6] and code == "q"
         for _ in range(1 if array else int(count or 1)):
             starts.append(calcsize(so_far + "0" + code))
             so_far += f"{count}{code}" if array else code
@@ -53,8 +53,8 @@ def test_layout(name, tmp_path):
 
 
 def test_places_of_what_each_call_sets():
-    starts = dict(zip(_call.OPTION_FIELDS, offsets(_call.OPTIONS)))
-    words = {"seed_ptr": _call.SEEDS, "offset_ptr": _call.SEEDS + 1, "stream": _call.STREAM,
-             "workspace": _call.WORKSPACE, "workspace_size": _call.WORKSPACE + 1}
+    starts = dict(zip(_structs.OPTION_FIELDS, offsets(_structs.OPTIONS)))
+    words = {"seed_ptr": _structs.SEEDS, "offset_ptr": _structs.SEEDS + 1, "stream": _structs.STREAM,
+             "workspace": _structs.WORKSPACE, "workspace_size": _structs.WORKSPACE + 1}
     assert {name: starts[name] for name in (*words, "threads")} == {
-        **{name: 8 * word for name, word in words.items()}, "threads": 4 * _call.THREADS}
+        **{name: 8 * word for name, word in words.items()}, "threads": 4 * _structs.THREADS}

@@ -1,5 +1,8 @@
 """flashtile.attention against dense attention in fp64: every option, forward and backward, and how it meets PyTorch."""
 
+import re
+
+import numpy as np
 import pytest
 import torch
 
@@ -205,17 +208,22 @@ def test_many_threads_at_once():
 
 @pytest.mark.parametrize("error, message, change", [
     (ValueError, "q.shape is", lambda q, k, v: ((q, k[..., :3, :].repeat(1, 1, 2, 1)[:, :, :3], v), {})),
-    (ValueError, "dropout is 1, allowed", lambda q, k, v: ((q, k, v), {"dropout_p": 1.0})),
+    (ValueError, "dropout_p is 1.0, allowed", lambda q, k, v: ((q, k, v), {"dropout_p": 1.0})),
     (ValueError, "softcap is -1, allowed", lambda q, k, v: ((q, k, v), {"softcap": -1.0})),
-    (ValueError, "window_left is -2, allowed", lambda q, k, v: ((q, k, v), {"window": (-2, 0)})),
+    (ValueError, r"window is \(-2, 0\), allowed", lambda q, k, v: ((q, k, v), {"window": (-2, 0)})),
     (ValueError, "align is 'left', allowed", lambda q, k, v: ((q, k, v), {"align": "left"})),
     (ValueError, "k.dtype is bf16, allowed is fp32", lambda q, k, v: ((q, k.bfloat16(), v), {})),
     (ValueError, "max_seqlen_q is -1, allowed", lambda q, k, v: ((q[0], k[0], v[0]), {
         "cu_seqlens_q": torch.tensor([0, 37]), "cu_seqlens_k": torch.tensor([0, 53])})),
     (ValueError, "bias.shape is", lambda q, k, v: ((q, k, v), {"bias": torch.zeros(3, 3)})),
-    (TypeError, "q.dtype is torch.float64, which", lambda q, k, v: ((q.double(), k.double(), v.double()), {})),
+    (ValueError, "bias.dtype is bool, allowed is fp32$", lambda q, k, v: ((q, k, v), {
+        "bias": torch.zeros(53, dtype=torch.bool)})),
+    (ValueError, "max_seqlen_k is 53, allowed is -1", lambda q, k, v: ((q, k, v), {"max_seqlen_k": 53})),
+    (TypeError, "q.dtype is torch.float64, allowed is torch.float32, torch.float16 or torch.bfloat16",
+     lambda q, k, v: ((q.double(), k.double(), v.double()), {})),
     (TypeError, "lies on meta", lambda q, k, v: ((q, k.to("meta"), v), {})),
-    (TypeError, "wrong type", lambda q, k, v: ((q, k, v), {"window": (0.5, 0)})),
+    (TypeError, "k is a NoneType, allowed is a torch.Tensor", lambda q, k, v: ((q, None, v), {})),
+    (TypeError, "mask is a bool, allowed is a torch.Tensor", lambda q, k, v: ((q, k, v), {"mask": True})),
 ], ids=lambda value: value if isinstance(value, str) else "")
 def test_errors_are_the_librarys(error, message, change):
     arguments, options = change(*(t.detach() for t in problem()))
@@ -223,3 +231,39 @@ def test_errors_are_the_librarys(error, message, change):
         flashtile.attention(*arguments, **options)
     with pytest.raises(RuntimeError if error is ValueError and "align" not in message else error):
         flashtile.attention(*arguments, **options)  # flash-attn's callers catch RuntimeError
+
+
+@pytest.mark.parametrize("name, value, allowed", [
+    *[("window", value, r"\(left, right\), whole numbers from -1 \(open\)")
+      for value in (5, None, "ab", (1,), (1, 2, 3), (0.5, 0), (2**70, 0), (-2, 0))],
+    *[("scale", value, "None or a finite number") for value in ("a", [1], 1j, 1e300)],
+    *[("softcap", value, r"0 \(off\) or a positive number") for value in ("a", None, [1])],
+    *[("dropout_p", value, r"a probability in \[0, 1\)") for value in ("a", None, [1], 1.5, -0.5)],
+    *[("align", value, "'bottom-right', 'top-left'") for value in (5, None, [1], "left")],
+    *[("max_seqlen_q", value, "None or a whole number") for value in ("a", 2.5, [1])],
+    *[("max_seqlen_k", value, "None or a whole number") for value in ("a", 2.5, [1])],
+    *[(flag, value, "True or False") for flag in ("causal", "return_lse", "batch_invariant")
+      for value in ("no", None, [])],
+    ("causal", 2, "True or False"),
+    ("deterministic", "no", "True or False"),
+], ids=str)
+@pytest.mark.parametrize("recorded", [False, True], ids=["", "recorded"])
+def test_an_option_of_a_wrong_type_or_size_is_named(name, value, allowed, recorded):
+    q, k, v = (t if recorded else t.detach() for t in problem())
+    message = f"^{name} is {re.escape(repr(value))}, allowed (is|are) {allowed}"
+    with pytest.raises((TypeError, ValueError), match=message):
+        flashtile.attention(q, k, v, **{name: value})
+
+
+@pytest.mark.parametrize("name, value", [("scale", "a"), ("dropout_p", "a")])
+def test_an_option_of_another_way_in_is_named(name, value):
+    q, k, v = (t.detach().transpose(1, 2) for t in problem(kv_heads=4))
+    with pytest.raises(TypeError, match=f"^{name} is 'a', allowed is"):
+        flashtile.scaled_dot_product_attention(q, k, v, **{name: value})
+
+
+def test_options_that_are_as_good_as_theirs():
+    q, k, v = (t.detach() for t in problem())
+    expected = flashtile.attention(q, k, v, causal=True, window=(9, -1), scale=0.5)
+    for causal in (1, np.True_, torch.tensor(True)):
+        assert torch.equal(flashtile.attention(q, k, v, causal=causal, window=[9, -1], scale=np.float32(0.5)), expected)

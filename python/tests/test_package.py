@@ -22,6 +22,25 @@ def test_import_needs_no_pytorch():
         assert part in done.stdout
 
 
+@pytest.mark.parametrize("name", ["attention", "sdpa", "scaled_dot_product_attention", "install_as_flash_attn",
+                                  "register_flash_attention_impl", "flash_attn", "flash_attn_3"])
+def test_without_pytorch_it_is_asked_for(name):
+    done = run("-c", f"import sys; sys.modules['torch'] = None; import flashtile; flashtile.{name}")
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"ImportError: flashtile.{name} needs PyTorch: pip install flashtile[torch]\n")
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    assert not project.is_file() or 'torch = ["torch' in project.read_text()
+
+
+def test_info_has_no_empty_lines(capsys):
+    """A key alone heads what is indented below it."""
+    flashtile.info()
+    lines = capsys.readouterr().out.splitlines()
+    for line, after in zip(lines, [*lines[1:], ""]):
+        assert line.strip()
+        assert not line.rstrip().endswith(":") or after.startswith(line[:len(line) - len(line.lstrip())] + "  "), line
+
+
 def test_describe():
     found = flashtile.describe()
     assert Path(found["library"]).is_file()

@@ -92,7 +92,8 @@ def test_context(calls, caplog):
         for _ in range(2):
             assert F.scaled_dot_product_attention(q.double(), q.double(), q.double()).dtype is torch.float64
     assert [record.getMessage() for record in caplog.records] == [
-        "scaled_dot_product_attention falls back to PyTorch: q.dtype is torch.float64, which flashtile does not have"]
+        "scaled_dot_product_attention falls back to PyTorch: q.dtype is torch.float64, allowed is torch.float32, "
+        "torch.float16 or torch.bfloat16"]
     before = len(calls)
     F.scaled_dot_product_attention(q, q, q)
     assert len(calls) == before
@@ -126,8 +127,8 @@ def test_flash_implementation(device, monkeypatch):
 
     from flashtile import _flash_implementation as hook
     count = []
-    forward = hook.attend
-    monkeypatch.setattr(hook, "attend", lambda *a: (count.append(1), forward(*a))[1])
+    forward = hook._forward
+    monkeypatch.setattr(hook, "_forward", lambda *a: (count.append(1), forward(*a))[1])
 
     def run(backend=attention.SDPBackend.FLASH_ATTENTION, **options):
         leaves = [t.clone().requires_grad_() for t in (q, k, v)]

@@ -10,6 +10,7 @@ transformers = pytest.importorskip("transformers")
 
 import flashtile  # noqa: E402
 from oracle import dense  # noqa: E402
+from tiny_models import weighed  # noqa: E402
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 
@@ -33,17 +34,33 @@ def config(name):
     if name == "gpt2":
         return t.GPT2Config(vocab_size=99, n_embd=64, n_layer=2, n_head=4, n_positions=128, bos_token_id=1,
                             eos_token_id=None, attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0)
+    if name == "gpt_oss":
+        return t.GptOssConfig(**GQA, head_dim=16, sliding_window=7, num_local_experts=2, num_experts_per_tok=1,
+                              rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+                              experts_implementation="eager")  # the others have no fp64
     return t.BertConfig(**SMALL, pad_token_id=0, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
-MODELS = ("llama", "mistral", "gemma2", "gemma3", "gpt2", "bert")
+NAME = "tiled_attention"
+MODELS = ("llama", "mistral", "gemma2", "gemma3", "gpt2", "gpt_oss", "bert")
 DECODERS = MODELS[:-1]
 
 
-def oracle(module, query, key, value, attention_mask, scaling=None, softcap=None, **_):
+def oracle(module, query, key, value, attention_mask, scaling=None, softcap=None, s_aux=None, **_):
     q, k, v = (t.transpose(1, 2) for t in (query, key, value))
+    if s_aux is not None:
+        return with_sinks(q, k, v, attention_mask, scaling, s_aux), None
     causal = attention_mask is None and module.is_causal and q.shape[1] > 1
     return dense(q, k, v, mask=attention_mask, causal=causal, scale=scaling, softcap=softcap or 0.0)[0], None
+
+
+def with_sinks(q, k, v, mask, scale, s_aux):
+    """A sink is a key more, the first, whose value is zero and whose score is the sink itself."""
+    if mask is None:
+        mask = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril()[None, None]
+    k, v = (torch.nn.functional.pad(t, (0, 0, 0, 0, 1, 0)) for t in (k, v))
+    bias = torch.nn.functional.pad(s_aux.reshape(1, -1, 1, 1).expand(-1, -1, q.shape[1], -1), (0, k.shape[1] - 1))
+    return dense(q, k, v, mask=torch.nn.functional.pad(mask, (1, 0), value=True), bias=bias, scale=scale)[0]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -140,5 +157,105 @@ def test_attention_dropout_in_training():
 
 def test_what_is_missing_is_named():
     q = torch.zeros(1, 1, 1, 8)
-    with pytest.raises(NotImplementedError, match="sinks"):
-        flashtile.transformers.attention_forward(torch.nn.Module(), q, q, q, None, s_aux=torch.zeros(1))
+    with pytest.raises(NotImplementedError, match="indices"):
+        flashtile.transformers.attention_forward(torch.nn.Module(), q, q, q, None, indices=torch.zeros(1, 1, 1))
+
+
+def test_the_name_is_one_that_transformers_does_not_take_for_flash_attn(tmp_path):
+    """Wherever a name can be told, and only the name: nothing of it is saved."""
+    model, = models("llama", "flashtile")
+    assert "flash" not in NAME and model.config._attn_implementation == NAME
+    assert transformers.LlamaConfig(**GQA, attn_implementation="flashtile")._attn_implementation == NAME
+    model.set_attn_implementation("eager")
+    model.set_attn_implementation("flashtile")
+    assert model.config._attn_implementation == NAME
+    model.save_pretrained(tmp_path)
+    assert NAME not in (tmp_path / "config.json").read_text()
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="flashtile")
+    assert loaded.config._attn_implementation == NAME
+    ids, mask = padded("llama")
+    torch.testing.assert_close(loaded(ids, attention_mask=mask).logits, model(ids, attention_mask=mask).logits)
+
+
+def llava():
+    vision = transformers.CLIPVisionConfig(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, image_size=32,
+                                           intermediate_size=48, patch_size=8)
+    return transformers.LlavaConfig(vision_config=vision, text_config=transformers.LlamaConfig(**GQA), image_token_index=7)
+
+
+def test_parts_of_a_model_are_told_by_name():
+    def told(model):
+        return [c._attn_implementation for c in (model.config.text_config, model.config.vision_config)]
+
+    kind = transformers.LlavaForConditionalGeneration
+    assert told(kind._from_config(llava(), attn_implementation="flashtile")) == [NAME, NAME]
+    model = kind._from_config(llava(), attn_implementation={"text_config": "flashtile", "vision_config": "eager"})
+    assert told(model) == [NAME, "eager"]
+    model.set_attn_implementation({"text_config": "sdpa", "vision_config": "flashtile"})
+    assert told(model) == ["sdpa", NAME]
+
+
+@pytest.mark.parametrize("kind, reason, allowed", [
+    ("MPNet", "computes attention in code of its own", '"eager"'),
+    ("GPTJ", "from a list of its own", '"eager"'),
+    ("Falcon", "from a list of its own", '"sdpa" within flashtile.sdpa()'),
+    ("Splinter", "declares that it works with its own attention only", '"eager"'),
+    ("DeepseekV32", "its sparse attention hides keys", '"sdpa" within flashtile.sdpa()')])
+@pytest.mark.parametrize("name", ["flashtile", NAME])
+def test_models_that_would_go_wrong_are_refused(kind, reason, allowed, name):
+    made, model = getattr(transformers, kind + "Config"), getattr(transformers, kind + "Model")
+    with torch.device("meta"), pytest.raises(ValueError, match=f"{kind}Model cannot have: .*{reason}") as error:
+        model._from_config(made(num_hidden_layers=1), attn_implementation=name)
+    assert allowed in str(error.value)
+    with torch.device("meta"):
+        eager = model._from_config(made(num_hidden_layers=1), attn_implementation="eager")
+    # Where transformers would log that the model goes on as it is.
+    with pytest.raises(ValueError, match=f"{kind}Model cannot have: .*{reason}"):
+        eager.set_attn_implementation(name)
+    assert eager.config._attn_implementation == "eager"
+
+
+def test_a_stranger_s_model_on_a_refused_one_is_refused():
+    class Mine(transformers.MPNetModel):
+        pass
+
+    with torch.device("meta"), pytest.raises(ValueError, match="Mine cannot have"):
+        Mine._from_config(transformers.MPNetConfig(num_hidden_layers=1), attn_implementation="flashtile")
+
+
+@pytest.mark.parametrize("name", ["llama", "bert"])
+def test_attention_weights_are_refused(name):
+    model, = models(name, "flashtile")
+    ids, mask = padded(name)
+    with pytest.raises(ValueError, match="output_attentions is True"):
+        model(ids, attention_mask=mask, output_attentions=True)
+    model, = models(name, "eager")
+    model.config.output_attentions = True
+    model.set_attn_implementation("flashtile")
+    with pytest.raises(ValueError, match="output_attentions is True"):
+        model(ids, attention_mask=mask)
+
+
+def test_continuous_batching_is_refused():
+    model, = models("llama", "flashtile")
+    generation = transformers.GenerationConfig(max_new_tokens=2, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    with pytest.raises(ValueError, match=f"{NAME} is not supported for continuous batching"):
+        model.generate_batch(inputs=[[1, 2, 3], [4, 5]], generation_config=generation)
+
+
+def test_layers_that_share_keys_see_the_last_queries_only():
+    """Before these layers all queries but those whose logits are wanted are dropped: no mask is no causal mask then."""
+    def made(name):
+        values = transformers.Gemma4TextConfig(**GQA, head_dim=16, global_head_dim=16, num_kv_shared_layers=1,
+                                               hidden_size_per_layer_input=8, vocab_size_per_layer_input=99,
+                                               sliding_window=64, layer_types=2 * ["full_attention"])
+        return weighed(transformers.Gemma4ForCausalLM._from_config(values, attn_implementation=name))
+
+    ours, eager = made("flashtile"), made("eager")
+    ids, _ = padded("llama")
+    got, usual = (model(ids, logits_to_keep=3).logits for model in (ours, eager))
+    torch.testing.assert_close(got, usual, atol=1e-5, rtol=1e-4)
+    # And with a static cache, whose keys beyond the queries no query may see.
+    got, usual = (model(ids, logits_to_keep=3, use_cache=True, past_key_values=transformers.StaticCache(
+        config=model.config, max_cache_len=40)).logits for model in (ours, eager))
+    torch.testing.assert_close(got, usual, atol=1e-5, rtol=1e-4)

@@ -7,6 +7,7 @@
 #include "api/validate.h"
 #include "core/backend.h"
 #include "core/error.h"
+#include "core/per_thread.h"
 #include "cpu/features.h"
 #include "cpu/threads.h"
 #include "cuda/choices.h"
@@ -21,25 +22,46 @@ namespace {
 
 using namespace flashtile;
 
-thread_local std::string last_error;
-thread_local std::string last_run;
-thread_local std::string last_cuda_info;
-thread_local std::string last_plan_report;
+// What a thread's last call has to say.
+struct Said {
+    std::string error, run, cuda_info, plan_report;
+};
+
+Said& said() {
+    return PerThread<Said>::get();
+}
+
+flashtile_status report(flashtile_status status, const std::string& message) {
+    said().error = message;
+    return status;
+}
+
+// What the exception in flight means to the caller, whoever threw it: an executor throws what it likes.
+flashtile_status report_exception() {
+    try {
+        throw;
+    } catch (const Error& error) {
+        return report(error.status(), error.what());
+    } catch (const std::bad_alloc&) {
+        return report(FLASHTILE_OUT_OF_MEMORY, "out of memory");
+    } catch (const std::exception& error) {
+        return report(FLASHTILE_INTERNAL, std::string("internal error: ") + error.what());
+    } catch (...) {
+        return report(FLASHTILE_INTERNAL, "internal error: an exception that is no std::exception was thrown");
+    }
+}
 
 template <class F>
 flashtile_status guarded(F body) noexcept {
     try {
         body();
         return FLASHTILE_OK;
-    } catch (const Error& error) {
-        last_error = error.what();
-        return error.status();
-    } catch (const std::bad_alloc&) {
-        last_error = "out of memory";
-        return FLASHTILE_OUT_OF_MEMORY;
-    } catch (const std::exception& error) {
-        last_error = std::string("internal error: ") + error.what();
-        return FLASHTILE_INTERNAL;
+    } catch (...) {
+        try {
+            return report_exception();
+        } catch (...) {
+            return FLASHTILE_OUT_OF_MEMORY;  // none for the message either
+        }
     }
 }
 
@@ -58,7 +80,7 @@ flashtile_status flashtile_forward(const flashtile_options* options, const flash
                                    const flashtile_forward_outputs* outputs) {
     return guarded([&] {
         const api::Call call = api::validate_forward(options, inputs, outputs);
-        last_run = backend_for(call.execution.device_type).forward(call.problem, call.operands, call.execution);
+        said().run = backend_for(call.execution.device_type).forward(call.problem, call.operands, call.execution);
     });
 }
 
@@ -66,7 +88,7 @@ flashtile_status flashtile_backward(const flashtile_options* options, const flas
                                     const flashtile_gradients* gradients) {
     return guarded([&] {
         const api::Call call = api::validate_backward(options, inputs, gradients);
-        last_run = backend_for(call.execution.device_type).backward(call.problem, call.operands, call.execution);
+        said().run = backend_for(call.execution.device_type).backward(call.problem, call.operands, call.execution);
     });
 }
 
@@ -100,10 +122,10 @@ flashtile_status flashtile_from_dlpack(const void* dl_tensor, flashtile_tensor* 
 }
 
 const char* flashtile_last_error(void) {
-    return last_error.c_str();
+    return said().error.c_str();
 }
 const char* flashtile_last_run(void) {
-    return last_run.c_str();
+    return said().run.c_str();
 }
 const char* flashtile_version(void) {
     return FLASHTILE_VERSION_STRING;
@@ -169,8 +191,8 @@ flashtile_status flashtile_set_executor(const flashtile_executor* executor) {
 }
 
 const char* flashtile_cuda_info(void) {
-    const flashtile_status status = guarded([] { last_cuda_info = gpu::info_json(); });
-    return status == FLASHTILE_OK ? last_cuda_info.c_str() : "{}";
+    const flashtile_status status = guarded([] { said().cuda_info = gpu::info_json(); });
+    return status == FLASHTILE_OK ? said().cuda_info.c_str() : "{}";
 }
 
 flashtile_status flashtile_plan_report(const flashtile_options* options, const flashtile_inputs* inputs,
@@ -181,11 +203,11 @@ flashtile_status flashtile_plan_report(const flashtile_options* options, const f
         gpu::Access access = gpu::access_of(call.problem, call.operands);
         access.lse = true;
         access.dbias = static_cast<bool>(call.operands.bias);
-        last_plan_report = gpu::plan_report(
+        said().plan_report = gpu::plan_report(
             call.problem, access,
             device_name != nullptr ? gpu::known_device(device_name) : gpu::facts_of(call.execution.device_id),
             registers != 0);
-        *json = last_plan_report.c_str();
+        *json = said().plan_report.c_str();
     });
 }
 

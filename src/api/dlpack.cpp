@@ -49,6 +49,9 @@ flashtile_tensor from_dlpack(const void* dl_tensor) {
     if (from.ndim < 0 || from.ndim > FLASHTILE_MAX_RANK)
         throw Error(FLASHTILE_INVALID_ARGUMENT, "dl_tensor.ndim is " + std::to_string(from.ndim) +
                                                     ", allowed is 0 to " + std::to_string(FLASHTILE_MAX_RANK));
+    if (from.ndim > 0 && from.shape == nullptr)
+        throw Error(FLASHTILE_INVALID_ARGUMENT,
+                    "dl_tensor.shape is NULL, allowed is an array of ndim " + std::to_string(from.ndim));
     flashtile_tensor to{};
     to.data = from.data != nullptr ? static_cast<char*>(from.data) + from.byte_offset : nullptr;
     to.dtype = static_cast<std::int32_t>(dtype_of(from));

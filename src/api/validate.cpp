@@ -23,6 +23,7 @@ namespace {
 constexpr std::int64_t kMaxHeadDim = 512;
 // No memory holds more rows, and no product of sizes in a backend overflows below it.
 constexpr double kMaxRows = 0x1p47;
+constexpr std::size_t kMostWorkspace = std::size_t{1} << 47;  // no address space has more
 // Philox's packing (shared/philox.h) has this much room.
 constexpr std::int64_t kMaxDropoutLength = std::int64_t{1} << 32;
 constexpr std::int64_t kMaxDropoutBatch = std::int64_t{1} << 20;
@@ -291,8 +292,10 @@ public:
             p.seqlen_k = k.shape(1);
             k.check_shape({p.batch, p.seqlen_k, p.kv_heads, p.head_dim}, "(batch, seqlen_k, kv_heads, q's head_dim)");
             v.check_shape({p.batch, p.seqlen_k, p.kv_heads, p.head_dim_v}, "(batch, seqlen_k, kv_heads, head_dim_v)");
-            if (in.max_seqlen_q != -1 || in.max_seqlen_k != -1)
-                fail("max_seqlen", "given without cu_seqlens", "-1 (unset) for dense batches");
+            const bool of_q = in.max_seqlen_q != -1;
+            if (of_q || in.max_seqlen_k != -1)
+                fail(of_q ? "max_seqlen_q" : "max_seqlen_k", text(of_q ? in.max_seqlen_q : in.max_seqlen_k),
+                     "-1 (unset) without cu_seqlens");
         }
         check_rows();
         q_ = in.q;
@@ -343,7 +346,8 @@ public:
             bias.check_form();
             bias.check_device(q);
             if (bias.dtype() != p.dtype && bias.dtype() != DType::fp32)
-                fail("bias.dtype", flashtile::name(bias.dtype()), std::string(flashtile::name(p.dtype)) + " or fp32");
+                fail("bias.dtype", flashtile::name(bias.dtype()),
+                     p.dtype == DType::fp32 ? "fp32" : std::string(flashtile::name(p.dtype)) + " or fp32");
             const auto shape = broadcast_shape(bias, full);
             x.bias = broadcast_operand(bias);
             x.bias_batch = shape[0], x.bias_heads = shape[1], x.bias_rows = shape[2], x.bias_cols = shape[3];
@@ -571,6 +575,17 @@ private:
                 if (overlap(*out, *outputs_[other]))
                     fail(out.name(), "overlapping " + outputs_[other].name(), "memory of its own");
         }
+        if (o_.workspace == nullptr) return;
+        flashtile_tensor workspace{};
+        workspace.data = o_.workspace;
+        workspace.dtype = FLASHTILE_BOOL;
+        workspace.rank = 1;
+        workspace.shape[0] = static_cast<std::int64_t>(std::min(o_.workspace_size, kMostWorkspace));
+        workspace.stride[0] = 1;
+        for (const auto* operands : {&inputs_, &outputs_})
+            for (const Checked& operand : *operands)
+                if (overlap(workspace, *operand))
+                    fail("workspace", "overlapping " + operand.name(), "memory of its own");
     }
 
     flashtile_options o_{};

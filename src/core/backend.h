@@ -2,8 +2,8 @@
 // nothing about shapes, and it reports what it cannot do before it writes anything.
 #pragma once
 
+#include <array>
 #include <cstddef>
-#include <span>
 #include <string>
 
 #include "core/problem.h"
@@ -12,7 +12,6 @@ namespace flashtile {
 
 class Backend {
 public:
-    virtual ~Backend() = default;
     virtual const char* name() const = 0;
     virtual std::int32_t device_type() const = 0;  // flashtile_device
 
@@ -29,10 +28,13 @@ public:
 
     // Copies from where operands lie to host memory, once the work before is done; for values that must be checked.
     virtual void read(void* to, const void* from, std::size_t bytes, const Execution&) const = 0;
+
+protected:
+    ~Backend() = default;  // backends are constants: a call may come as late as a static destructor
 };
 
 // The ordered list of backends that this library was built with.
-std::span<const Backend* const> backends();
+std::array<const Backend*, 2> backends();
 
 // The first backend for a device type, or an UNSUPPORTED error that lists those there are.
 const Backend& backend_for(std::int32_t device_type);

@@ -1,6 +1,4 @@
 // backends.cpp: the visible, ordered list of backends. A new one is a line here.
-#include <array>
-
 #include "core/backend.h"
 #include "core/error.h"
 #include "cpu/backend.h"
@@ -8,9 +6,8 @@
 
 namespace flashtile {
 
-std::span<const Backend* const> backends() {
-    static const std::array<const Backend*, 2> list = {&cpu::backend(), &gpu::backend()};
-    return list;
+std::array<const Backend*, 2> backends() {
+    return {&cpu::backend(), &gpu::backend()};
 }
 
 const Backend& backend_for(std::int32_t device_type) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/per_thread.h"
 #include "cpu/features.h"
 #include "cpu/schedule.h"
 #include "cpu/threads.h"
@@ -23,7 +24,8 @@ std::size_t round_up(std::size_t bytes) {
     return (bytes + kLine - 1) / kLine * kLine;
 }
 
-// A call's memory: what the caller brought, or this thread's own, which is kept for the next call unless it is large.
+// A call's memory: what the caller brought, or what this thread has kept from an earlier call, unless it is large. A
+// call takes the kept memory away and brings it back, since an executor may run another call on this thread meanwhile.
 class Workspace {
 public:
     Workspace(const Execution& execution, std::size_t bytes) {
@@ -35,20 +37,19 @@ public:
             base_ = static_cast<std::byte*>(execution.workspace);
             return;
         }
-        thread_local Kept kept;
-        if (bytes <= kept.size) {
-            base_ = kept.memory.get();
-            return;
-        }
-        Memory memory(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kLine})));
-        base_ = memory.get();
-        if (bytes <= kMostKept) {
-            kept.memory = std::move(memory);
-            kept.size = bytes;
-        } else {
-            own_ = std::move(memory);
-        }
+        Owned& kept = PerThread<Owned>::get();
+        if (bytes <= kept.size)
+            own_ = std::exchange(kept, {});
+        else
+            own_ = {Memory(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kLine}))), bytes};
+        base_ = own_.memory.get();
     }
+    ~Workspace() {
+        if (own_.size == 0 || own_.size > kMostKept) return;
+        if (Owned& kept = PerThread<Owned>::get(); kept.size < own_.size) kept = std::move(own_);
+    }
+    Workspace(const Workspace&) = delete;
+    Workspace& operator=(const Workspace&) = delete;
 
     std::byte* base() const { return base_; }
 
@@ -58,13 +59,13 @@ private:
         void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{kLine}); }
     };
     using Memory = std::unique_ptr<std::byte, Delete>;
-    struct Kept {
+    struct Owned {
         Memory memory;
         std::size_t size = 0;
     };
 
     std::byte* base_ = nullptr;
-    Memory own_;
+    Owned own_;
 };
 
 // Rows of a forward block: fewer than share a key block well if threads would go without work. A row's bits do not
@@ -222,7 +223,7 @@ public:
 }  // namespace
 
 const Backend& backend() {
-    static const CpuBackend instance;
+    static constexpr CpuBackend instance;
     return instance;
 }
 

@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <span>
 
+#include "core/environment.h"
 #include "core/error.h"
+#include "core/per_process.h"
 #include "cpu/tile_permission.h"
 
 #if defined(__x86_64__)
@@ -31,12 +33,16 @@ bool always() {
 #if defined(__x86_64__)
 // clang 14's __builtin_cpu_supports does not know this one. Asked once: in a virtual machine the hypervisor answers
 // CPUID, which takes longer than a small problem.
-bool has_f16c() {
-    static const bool has = [] {
+struct F16c {
+    bool has = [] {
         unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
         return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
     }();
-    return has;
+};
+constinit PerProcess<F16c> f16c;
+
+bool has_f16c() {
+    return f16c.get().has;
 }
 bool has_avx2() {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
@@ -96,17 +102,22 @@ const Set& require(flashtile_isa isa, const std::string& who) {
 }
 
 flashtile_isa isa_from_environment() {
-    const char* wish = std::getenv("FLASHTILE_ISA");
-    if (wish == nullptr || *wish == '\0' || std::string(wish) == "auto") return FLASHTILE_ISA_AUTO;
+    const std::string wish = environment("FLASHTILE_ISA");
+    if (wish.empty() || wish == "auto") return FLASHTILE_ISA_AUTO;
     for (const Set& set : kSets)
-        if (set.name == std::string(wish)) return require(set.isa, "FLASHTILE_ISA").isa;
+        if (set.name == wish) return require(set.isa, "FLASHTILE_ISA").isa;
     throw Error(FLASHTILE_INVALID_ARGUMENT,
-                std::string("FLASHTILE_ISA is '") + wish + "', allowed is one of: auto, " + available_names());
+                "FLASHTILE_ISA is '" + wish + "', allowed is one of: auto, " + available_names());
 }
+
+struct IsaWish {
+    flashtile_isa isa = isa_from_environment();
+};
+constinit PerProcess<IsaWish> isa_wish;
 
 #if defined(__x86_64__)
 // True if bf16 problems run faster on pairs of bf16 than widened to fp32: both multiply the same tile a few times.
-bool bf16_pairs_win() {
+bool time_bf16_pairs() {
     const auto best_time = [](DType dtype) {
         auto best = std::chrono::steady_clock::duration::max();
         for (int repeat = 0; repeat < 8; ++repeat) {
@@ -118,6 +129,11 @@ bool bf16_pairs_win() {
     };
     return best_time(DType::bf16) < best_time(DType::fp32);
 }
+
+struct Bf16Pairs {
+    bool win = time_bf16_pairs();
+};
+constinit PerProcess<Bf16Pairs> bf16_pairs;
 #endif
 
 // The sets for 16-bit types have nothing to give to fp32, which need not ask for the tiles' permission, nor pairs of
@@ -127,10 +143,7 @@ bool preferred(flashtile_isa isa, DType dtype) {
     if (isa != FLASHTILE_ISA_AVX512_BF16) return true;
     if (dtype != DType::bf16) return false;
 #if defined(__x86_64__)
-    if (has_avx512_bf16()) {
-        static const bool pairs_win = bf16_pairs_win();
-        return pairs_win;
-    }
+    if (has_avx512_bf16()) return bf16_pairs.get().win;
 #endif
     return true;
 }
@@ -162,8 +175,8 @@ const char* isa_why_not(flashtile_isa isa) {
 
 const Kernels& kernels_for(DType dtype, flashtile_isa forced) {
     if (forced != FLASHTILE_ISA_AUTO) return require(forced, "isa").kernels();
-    static const flashtile_isa from_environment = isa_from_environment();
-    return find(from_environment != FLASHTILE_ISA_AUTO ? from_environment : best_for(dtype))->kernels();
+    const flashtile_isa wish = isa_wish.get().isa;
+    return find(wish != FLASHTILE_ISA_AUTO ? wish : best_for(dtype))->kernels();
 }
 
 }  // namespace flashtile::cpu

@@ -1,19 +1,20 @@
 // threads.cpp: a small pool that spins shortly before it sleeps, since an attention call can be shorter than a wake-up.
 #include "cpu/threads.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <list>
 #include <mutex>
 #include <thread>
 
+#include "core/environment.h"
 #include "core/error.h"
+#include "core/per_process.h"
+#include "core/signals_blocked.h"
 #include "cpu/turn.h"
 
 namespace flashtile::cpu {
@@ -28,6 +29,52 @@ void pause() {
 }
 
 constexpr int kSpins = 4000;  // 20 to 50 microseconds of pauses: longer than the gap between the passes of a call
+
+std::int32_t available_cpus() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+    return std::max<std::int32_t>(1, static_cast<std::int32_t>(sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+struct Cpus {
+    std::int32_t count = available_cpus();
+    std::atomic<std::int32_t> occupied{0};
+};
+constinit PerProcess<Cpus> cpus;
+
+// While it lives, its thread works on flashtile's tasks, or spins until there are some.
+class Occupies {
+public:
+    Occupies() { all_.occupied.fetch_add(1, std::memory_order_relaxed); }
+    ~Occupies() { all_.occupied.fetch_sub(1, std::memory_order_relaxed); }
+    Occupies(const Occupies&) = delete;
+    Occupies& operator=(const Occupies&) = delete;
+
+private:
+    Cpus& all_ = cpus.get();
+};
+
+// Whether spinning keeps no other thread from a CPU that it would work on.
+bool may_spin() {
+    const Cpus& all = cpus.get();
+    return all.occupied.load(std::memory_order_relaxed) <= all.count;
+}
+
+// Returns once done(), after which `word` changes and its waiters are notified.
+template <class Word, class Done>
+void wait_until(const Word& word, Done done) {
+    for (int spin = 0;; ++spin) {
+        const std::uint32_t seen = word.load(std::memory_order_acquire);
+        if (done()) return;
+        if (!may_spin())
+            word.wait(seen, std::memory_order_acquire);
+        else if (spin < kSpins)
+            pause();
+        else
+            std::this_thread::yield();
+    }
+}
 
 // Moves the calling thread off a CPU, if it is there and may run elsewhere. A worker that slept is often woken on the
 // CPU of the caller, which is busy with the same job, and some kernels would leave both there for call after call.
@@ -59,12 +106,8 @@ public:
             const std::lock_guard lock(mutex_);
             jobs_.remove(&job);
         }
-        for (int spin = 0; job.running.load(std::memory_order_acquire) != 0; ++spin) {
-            if (spin < kSpins)
-                pause();
-            else
-                std::this_thread::yield();
-        }
+        const Occupies spinning;
+        wait_until(finished_, [&] { return job.running.load(std::memory_order_acquire) == 0; });
     }
 
 private:
@@ -83,6 +126,8 @@ private:
     }
 
     void grow(std::int32_t workers) {
+        if (workers_ >= workers) return;
+        const SignalsBlocked blocked;
         for (; workers_ < workers; ++workers_) {
             try {
                 std::thread([this] { work(); }).detach();
@@ -110,66 +155,65 @@ private:
             if (job != nullptr) {
                 move_off(job->callers_cpu);
                 job->runner(slot);
-                job->running.fetch_sub(1, std::memory_order_release);
+                job->running.fetch_sub(1, std::memory_order_release);  // its caller may go on, and the job be gone
+                finished_.fetch_add(1, std::memory_order_release);
+                finished_.notify_all();
                 continue;
             }
-            int spin = 0;
-            while (spin < kSpins && wakes_.load(std::memory_order_relaxed) == seen) {
-                pause();
-                ++spin;
+            {
+                const Occupies spinning;
+                for (int spin = 0; spin < kSpins && may_spin() && wakes_.load(std::memory_order_relaxed) == seen;
+                     ++spin)
+                    pause();
             }
-            if (spin == kSpins) wakes_.wait(seen, std::memory_order_acquire);
+            wakes_.wait(seen, std::memory_order_acquire);
         }
     }
 
     std::mutex mutex_;
     std::list<Job*> jobs_;
     std::int32_t workers_ = 0;
-    std::atomic<std::uint32_t> wakes_{0};
+    std::atomic<std::uint32_t> wakes_{0};     // a job has come
+    std::atomic<std::uint32_t> finished_{0};  // a worker has returned from a runner
 };
 
-// The pool is never destroyed: its threads may outlive static destructors. A forked child has none of its threads and
-// starts a pool of its own.
-std::atomic<Pool*> the_pool{nullptr};
-
-Pool& pool() {
-    Pool* current = the_pool.load(std::memory_order_acquire);
-    if (current != nullptr) return *current;
-    static const int registered = pthread_atfork(nullptr, nullptr, [] { the_pool.store(nullptr); });
-    static_cast<void>(registered);
-    auto* fresh = new Pool;
-    if (the_pool.compare_exchange_strong(current, fresh)) return *fresh;
-    delete fresh;
-    return *current;
-}
-
-std::int32_t available_cpus() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-    return std::max<std::int32_t>(1, static_cast<std::int32_t>(sysconf(_SC_NPROCESSORS_ONLN)));
-}
+// Its threads may outlive static destructors. A forked child has none of them and starts a pool of its own.
+constinit PerProcess<Pool> pool;
 
 std::int32_t default_threads() {
-    const char* wish = std::getenv("FLASHTILE_THREADS");
-    if (wish == nullptr || *wish == '\0') return available_cpus();
+    const std::string wish = environment("FLASHTILE_THREADS");
+    if (wish.empty()) return available_cpus();
     std::int32_t threads = 0;
-    const char* end = wish + std::strlen(wish);
-    const auto parsed = std::from_chars(wish, end, threads);
+    const char* end = wish.data() + wish.size();
+    const auto parsed = std::from_chars(wish.data(), end, threads);
     if (parsed.ec != std::errc() || parsed.ptr != end || threads < 1 || threads > 4096)
         throw Error(FLASHTILE_INVALID_ARGUMENT,
-                    std::string("FLASHTILE_THREADS is '") + wish + "', allowed is a number from 1 to 4096");
+                    "FLASHTILE_THREADS is '" + wish + "', allowed is a number from 1 to 4096");
     return threads;
 }
 
-std::atomic<std::int32_t> process_threads{0};
-std::mutex executor_mutex;
-flashtile_executor process_executor{};  // parallel_for null: the pool
+struct DefaultThreads {
+    std::int32_t count = default_threads();
+};
+constinit PerProcess<DefaultThreads> standard;
 
-flashtile_executor executor_for(const Execution& execution) {
-    if (execution.executor != nullptr) return *execution.executor;
-    const std::lock_guard lock(executor_mutex);
-    return process_executor;
+constinit std::atomic<std::int32_t> process_threads{0};
+
+// Every executor that was ever set, each once: a call may still be running on an earlier one, and a lock that calls
+// took would be held for ever in a child that forked meanwhile.
+struct KnownExecutor {
+    flashtile_executor executor;
+    const KnownExecutor* next;
+};
+constinit std::atomic<const KnownExecutor*> known_executors{nullptr};
+constinit std::atomic<const KnownExecutor*> process_executor{nullptr};  // null: the pool
+
+// Null: the pool.
+const flashtile_executor* executor_for(const Execution& execution) {
+    if (execution.executor != nullptr)
+        return execution.executor->parallel_for != nullptr ? execution.executor : nullptr;
+    const KnownExecutor* known = process_executor.load(std::memory_order_acquire);
+    return known != nullptr ? &known->executor : nullptr;
 }
 
 }  // namespace
@@ -180,52 +224,60 @@ void set_threads(std::int32_t threads) {
 
 std::int32_t get_threads() {
     const std::int32_t threads = process_threads.load();
-    if (threads > 0) return threads;
-    static const std::int32_t standard = default_threads();
-    return standard;
+    return threads > 0 ? threads : standard.get().count;
 }
 
 void set_executor(const flashtile_executor* executor) {
-    const std::lock_guard lock(executor_mutex);
-    process_executor = executor != nullptr ? *executor : flashtile_executor{};
+    if (executor == nullptr) return process_executor.store(nullptr);
+    const auto same = [&](const flashtile_executor& other) {
+        return other.parallel_for == executor->parallel_for && other.context == executor->context &&
+               other.concurrency == executor->concurrency;
+    };
+    const KnownExecutor* known = known_executors.load(std::memory_order_acquire);
+    while (known != nullptr && !same(known->executor)) known = known->next;
+    if (known == nullptr) {
+        auto* fresh = new KnownExecutor{*executor, known_executors.load()};
+        while (!known_executors.compare_exchange_weak(fresh->next, fresh)) {
+        }
+        known = fresh;
+    }
+    process_executor.store(known, std::memory_order_release);
 }
 
 std::int32_t threads_for(const Execution& execution) {
     const std::int32_t wish = execution.threads > 0 ? execution.threads : get_threads();
-    const flashtile_executor executor = executor_for(execution);
-    return executor.parallel_for != nullptr ? std::min(wish, std::max(1, executor.concurrency)) : wish;
+    const flashtile_executor* executor = executor_for(execution);
+    return executor != nullptr ? std::min(wish, std::max(1, executor->concurrency)) : wish;
 }
 
 void run_tasks(const Execution& execution, std::int32_t slots, std::int64_t tickets,
                const std::function<void(std::int64_t, std::int32_t)>& task) {
     std::atomic<std::int64_t> next{0};
     const std::function<void(std::int32_t)> runner = [&](std::int32_t slot) {
+        const Occupies working;
         for (std::int64_t ticket; (ticket = next.fetch_add(1, std::memory_order_relaxed)) < tickets;)
             task(ticket, slot);
     };
     slots = static_cast<std::int32_t>(std::min<std::int64_t>(slots, tickets));
     if (slots <= 1) return runner(0);
-    const flashtile_executor executor = executor_for(execution);
-    if (executor.parallel_for == nullptr) return pool().run(slots, runner);
-    executor.parallel_for(
-        executor.context, slots,
+    const flashtile_executor* executor = executor_for(execution);
+    if (executor == nullptr) return pool.get().run(slots, runner);
+    executor->parallel_for(
+        executor->context, slots,
         [](void* arg, std::int64_t slot) {
             (*static_cast<const std::function<void(std::int32_t)>*>(arg))(static_cast<std::int32_t>(slot));
         },
         const_cast<std::function<void(std::int32_t)>*>(&runner));
 }
 
-void wait_for_turn(const std::uint32_t* turn, std::uint32_t mine) {
-    for (int spin = 0; __atomic_load_n(turn, __ATOMIC_ACQUIRE) != mine; ++spin) {
-        if (spin < kSpins)
-            pause();
-        else
-            std::this_thread::yield();
-    }
+void wait_for_turn(std::uint32_t* turn, std::uint32_t mine) {
+    const std::atomic_ref word(*turn);
+    wait_until(word, [&] { return word.load(std::memory_order_acquire) == mine; });
 }
 
 void pass_turn(std::uint32_t* turn, std::uint32_t next) {
-    __atomic_store_n(turn, next, __ATOMIC_RELEASE);
+    std::atomic_ref(*turn).store(next, std::memory_order_release);
+    std::atomic_ref(*turn).notify_all();
 }
 
 }  // namespace flashtile::cpu

@@ -12,6 +12,8 @@
 #include <unistd.h>
 #endif
 
+#include "core/per_process.h"
+
 namespace flashtile::cpu {
 namespace {
 
@@ -37,11 +39,15 @@ std::string find_out() {
 #endif
 }
 
+struct Answer {
+    std::string why_not = find_out();
+};
+constinit PerProcess<Answer> answer;
+
 }  // namespace
 
 const std::string& why_no_tiles() {
-    static const std::string why = find_out();
-    return why;
+    return answer.get().why_not;
 }
 
 }  // namespace flashtile::cpu

@@ -6,8 +6,8 @@
 
 namespace flashtile::cpu {
 
-// Returns once *turn has come to `mine`; spins shortly, then yields.
-void wait_for_turn(const std::uint32_t* turn, std::uint32_t mine);
+// Returns once *turn has come to `mine`; spins shortly, then yields, or sleeps where CPUs are short.
+void wait_for_turn(std::uint32_t* turn, std::uint32_t mine);
 void pass_turn(std::uint32_t* turn, std::uint32_t next);
 
 }  // namespace flashtile::cpu

@@ -132,7 +132,7 @@ public:
 }  // namespace
 
 const Backend& backend() {
-    static const CudaBackend instance;
+    static constexpr CudaBackend instance;
     return instance;
 }
 

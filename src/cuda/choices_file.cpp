@@ -4,6 +4,7 @@
 #include <sys/file.h>
 
 #include <cstring>
+#include <memory>
 #include <sstream>
 
 #include "cuda/jit/private_folder.h"
@@ -49,7 +50,10 @@ std::string edit_choices(const std::filesystem::path& folder,
     const PrivateFolder opened = open_private_folder(folder);
     if (!opened.descriptor) return opened.why_not;
     const int descriptor = opened.descriptor.get();
-    if (::flock(descriptor, LOCK_EX) != 0) return std::strerror(errno);  // until the folder is closed
+    if (::flock(descriptor, LOCK_EX) != 0) return std::strerror(errno);
+    // A child forked meanwhile holds the descriptor too, so that closing ours would not end the lock.
+    const auto unlock = [](const int* locked) { ::flock(*locked, LOCK_UN); };
+    const std::unique_ptr<const int, decltype(unlock)> locked(&descriptor, unlock);
     std::vector<std::string> lines = read_from(descriptor).lines;
     edit(lines);
     std::string text;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/signals_blocked.h"
 #include "cuda/driver.h"
 #include "cuda/jit/bundle.h"
 #include "cuda/jit/compile.h"
@@ -143,7 +144,10 @@ void compile_bundle(const std::string& path, std::span<const flashtile_bundle_it
     };
     {
         std::vector<std::jthread> others(std::max(1u, std::thread::hardware_concurrency()) - 1);
-        for (std::jthread& other : others) other = std::jthread(work);
+        {
+            const SignalsBlocked blocked;
+            for (std::jthread& other : others) other = std::jthread(work);
+        }
         work();
     }
     if (failure) std::rethrow_exception(failure);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/per_process.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -35,16 +36,12 @@ struct Devices {
     std::mutex mutex;
     std::vector<std::atomic<const Device*>> known = std::vector<std::atomic<const Device*>>(count_devices());
 };
-
-Devices& devices() {
-    static auto* all = new Devices;
-    return *all;
-}
+constinit PerProcess<Devices> devices;
 
 }  // namespace
 
 int device_count() {
-    return static_cast<int>(devices().known.size());
+    return static_cast<int>(devices.get().known.size());
 }
 
 DeviceFacts facts_of(int ordinal) {
@@ -63,7 +60,7 @@ DeviceFacts facts_of(int ordinal) {
 }
 
 const Device& device(int ordinal) {
-    Devices& all = devices();
+    Devices& all = devices.get();
     if (ordinal < 0 || ordinal >= device_count())
         throw Error(FLASHTILE_INVALID_ARGUMENT, "device_id is " + std::to_string(ordinal) +
                                                     ", allowed is an ordinal of one of the " +

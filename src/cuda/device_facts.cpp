@@ -6,6 +6,7 @@
 #include <cctype>
 
 #include "core/error.h"
+#include "core/per_process.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -27,17 +28,21 @@ std::string plain(std::string_view name) {
     return text;
 }
 
-}  // namespace
-
-std::span<const DeviceFacts> known_devices() {
-    static const std::array list = {
+struct KnownDevices {
+    std::array<DeviceFacts, 13> list = {
         facts("A100-40", 80, 108, 40),   facts("A100-80", 80, 108, 40), facts("A10", 86, 72, 6),
         facts("A40", 86, 84, 6),         facts("RTX 3090", 86, 82, 6),  facts("RTX 4090", 89, 128, 72),
         facts("L4", 89, 58, 48),         facts("L40S", 89, 142, 96),    facts("H100", 90, 132, 50),
         facts("H200", 90, 132, 60),      facts("GH200", 90, 132, 60),   facts("B200", 100, 148, 126),
         facts("RTX 5090", 120, 170, 96),
     };
-    return list;
+};
+constinit PerProcess<KnownDevices> known;
+
+}  // namespace
+
+std::span<const DeviceFacts> known_devices() {
+    return known.get().list;
 }
 
 const DeviceFacts& known_device(std::string_view name) {

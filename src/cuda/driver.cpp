@@ -3,17 +3,21 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
-
+#include "core/environment.h"
 #include "core/error.h"
+#include "core/per_process.h"
 
 namespace flashtile::gpu {
 namespace {
 
 struct Opened {
     Driver driver;
-    std::string why_not;  // "": opened
+    std::string why_not = open();  // "": opened
+
+private:
+    std::string open();
 };
+constinit PerProcess<Opened> opened;
 
 constexpr int kOldestVersion = 12000;
 
@@ -27,38 +31,30 @@ std::string resolve(void* library, Driver& driver) {
     return "";
 }
 
-Opened open() {
-    Opened opened;
-    Driver& driver = opened.driver;
-    const char* wish = std::getenv("FLASHTILE_CUDA_DRIVER");
-    driver.path = wish != nullptr && *wish != '\0' ? wish : "libcuda.so.1";
+std::string Opened::open() {
+    const std::string wish = environment("FLASHTILE_CUDA_DRIVER");
+    driver.path = !wish.empty() ? wish : "libcuda.so.1";
     void* library = ::dlopen(driver.path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
         const char* reason = ::dlerror();
-        opened.why_not = "no CUDA driver: looked for " + driver.path + " on the loader's path (" +
-                         (reason != nullptr ? reason : "no reason given") + "). Install NVIDIA's driver, 525 or newer";
-        return opened;
+        return "no CUDA driver: looked for " + driver.path + " on the loader's path (" +
+               (reason != nullptr ? reason : "no reason given") + "). Install NVIDIA's driver, 525 or newer";
     }
     const std::string missing = resolve(library, driver);
     if (driver.cuDriverGetVersion != nullptr) driver.cuDriverGetVersion(&driver.version);
     if (!missing.empty() || driver.version < kOldestVersion) {
-        opened.why_not = "the CUDA driver " + driver.path + " serves CUDA " + version_text(driver.version) +
-                         (missing.empty() ? "" : " and lacks " + missing) +
-                         "; needed is CUDA 12.0, NVIDIA's driver 525 or newer";
-        return opened;
+        return "the CUDA driver " + driver.path + " serves CUDA " + version_text(driver.version) +
+               (missing.empty() ? "" : " and lacks " + missing) + "; needed is CUDA 12.0, NVIDIA's driver 525 or newer";
     }
     if (const CUresult result = driver.cuInit(0); result != CUDA_SUCCESS) {
         const char* reason = nullptr;
         driver.cuGetErrorString(result, &reason);
-        opened.why_not = "the CUDA driver " + driver.path + " does not start: cuInit says " +
-                         (reason != nullptr ? reason : "nothing") + " (" + std::to_string(result) + ")";
+        return "the CUDA driver " + driver.path + " does not start: cuInit says " +
+               (reason != nullptr ? reason : "nothing") + " (" + std::to_string(result) + ")" +
+               (result == CUDA_ERROR_NOT_INITIALIZED ? ". So it is in a process that was forked after CUDA was started"
+                                                     : "");
     }
-    return opened;
-}
-
-const Opened& opened() {
-    static const Opened once = open();
-    return once;
+    return "";
 }
 
 }  // namespace
@@ -78,13 +74,13 @@ void Driver::fail(CUresult result, std::string_view what) const {
 }
 
 const Driver& driver() {
-    const Opened& once = opened();
+    const Opened& once = opened.get();
     if (!once.why_not.empty()) throw Error(FLASHTILE_UNSUPPORTED, once.why_not);
     return once.driver;
 }
 
 std::string why_no_driver() {
-    return opened().why_not;
+    return opened.get().why_not;
 }
 
 }  // namespace flashtile::gpu

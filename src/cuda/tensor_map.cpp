@@ -2,10 +2,11 @@
 #include "cuda/tensor_map.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <initializer_list>
-#include <vector>
 
+#include "core/per_thread.h"
 #include "cuda/driver.h"
 #include "shared/kernel_layout.h"
 
@@ -54,16 +55,18 @@ TensorMap encoded(const MapKey& key) {
 
 // The driver takes longer to encode a call's maps than all else here takes, and programs use the same memory again. A
 // thread keeps the last map of each slot.
-const TensorMap& map_for(const MapKey& key) {
-    struct Kept {
+struct KeptMaps {
+    struct Slot {
         MapKey key{};
         TensorMap map{};
     };
-    constexpr std::size_t kSlots = 256;
-    thread_local std::vector<Kept> kept(kSlots);
+    std::array<Slot, 256> slots;
+};
+
+const TensorMap& map_for(const MapKey& key) {
     const std::uint64_t mixed =
         (reinterpret_cast<std::uintptr_t>(key.data) >> 4 ^ key.shape[1] << 32 ^ key.box[1]) * 0x9E3779B97F4A7C15u;
-    Kept& slot = kept[mixed >> 56];
+    KeptMaps::Slot& slot = PerThread<KeptMaps>::get().slots[mixed >> 56];
     if (slot.key != key) {
         slot.map = encoded(key);
         slot.key = key;  // last: encoding may throw

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -40,9 +41,14 @@ fs::path resolve(const fs::path& path) {
 
 OutputFile::OutputFile(const fs::path& path, std::size_t bytes)
     : path_(resolve(path)), temporary_(path_.parent_path()) {
-    descriptor_ = ::open(temporary_.path().c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    // Who may read the file that this one replaces, may read this one.
+    struct stat replaced {};
+    const bool replaces = ::stat(path_.c_str(), &replaced) == 0;
+    const mode_t mode = replaces ? replaced.st_mode & 0777 : 0666;
+    descriptor_ = ::open(temporary_.path().c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (descriptor_ < 0) fail(path, "cannot be written in its folder", errno);
     try {
+        if (replaces && ::fchmod(descriptor_, mode) != 0) fail(path, "cannot keep its mode", errno);
         const int error = bytes != 0 ? ::posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes)) : 0;
         if (error != 0) fail(path, fmt::format("no room for {} bytes", bytes), error);
         void* memory =

@@ -54,6 +54,9 @@ protected:
 
 TEST_F(Refused, Flags) {
     expect_refused({"--no-such-flag"}, "--no-such-flag");
+    expect_refused({"--causal", "--causal=top-left"}, "--causal: At Most 1 required but received 2");
+    expect_refused({"--out", ""}, "--out: is '', allowed is the name of a file");
+    expect_refused({"--lse", ""}, "--lse: is '', allowed is the name of a file");
     expect_refused({"stray"}, "stray");
     expect_refused({"--causal=diagonal"}, "--causal: diagonal not in {bottom-right,top-left}");
     expect_refused({"--window=5"}, "--window");
@@ -85,17 +88,17 @@ TEST_F(Refused, Inputs) {
     expect_refused({"--k", "k.npy:k"}, "k.npy:k: a .npy file has no named tensors");
     expect_refused({"--k", "layer.safetensors:key"}, "key");
     expect_refused({"--k", "layer.safetensors"}, "layer.safetensors");
-    expect_refused({"--q", "int32.npy"}, "--q holds int32, allowed is fp64, fp32, fp16 or bf16");
-    expect_refused({"--k", "fp16.npy"}, "--k holds fp16 and --q fp32: say with --dtype which to compute in");
-    expect_refused({"--mask", "q.npy"}, "--mask holds fp32, allowed is bool or uint8");
-    expect_refused({"--bias", "int32.npy"}, "--bias holds int32, allowed is fp64, fp32, fp16 or bf16");
-    expect_refused({"--alibi", "int32.npy"}, "--alibi holds int32, allowed is fp64, fp32, fp16 or bf16");
+    expect_refused({"--q", "int32.npy"}, "--q (int32.npy) holds int32, allowed is fp64, fp32, fp16 or bf16");
+    expect_refused({"--k", "fp16.npy"}, "--k (fp16.npy) holds fp16 and --q fp32: say with --dtype which to compute in");
+    expect_refused({"--mask", "q.npy"}, "--mask (q.npy) holds fp32, allowed is bool or uint8");
+    expect_refused({"--bias", "int32.npy"}, "--bias (int32.npy) holds int32, allowed is fp64, fp32, fp16 or bf16");
+    expect_refused({"--alibi", "int32.npy"}, "--alibi (int32.npy) holds int32, allowed is fp64, fp32, fp16 or bf16");
 }
 
 TEST_F(Refused, Shapes) {
-    expect_refused({"--q", "row.npy"}, "--q has shape (24,), allowed is (s, d), (s, h, d) or (b, s, h, d)");
-    expect_refused({"--q", "rank5.npy"}, "--q has shape (1, 1, 1, 1, 1), allowed is");
-    expect_refused({"--k", "row.npy"}, "--k has shape (24,), allowed is");
+    expect_refused({"--q", "row.npy"}, "--q (row.npy) has shape (24,), allowed is (s, d), (s, h, d) or (b, s, h, d)");
+    expect_refused({"--q", "rank5.npy"}, "--q (rank5.npy) has shape (1, 1, 1, 1, 1), allowed is");
+    expect_refused({"--k", "row.npy"}, "--k (row.npy) has shape (24,), allowed is");
     expect_refused({"--k", "narrow.npy"}, "k.shape is (2, 53, 2, 23)");
     expect_refused({"--v", "q.npy"}, "v.shape is (2, 37, 6, 24)");
     expect_refused({"--layout=bhsd"}, "allowed is heads a multiple of k's");

@@ -19,7 +19,7 @@ void expect_usage_error(const Command& arguments, const std::string& message) {
 
 TEST(Usage, UnknownWordsAreRefused) {
     expect_usage_error({}, "A subcommand is required");
-    expect_usage_error({"attention"}, "A subcommand is required");
+    expect_usage_error({"attention"}, "the command is 'attention', allowed is info, attend, verify");
     expect_usage_error({"--frobnicate"}, "A subcommand is required");
     expect_usage_error({"info", "--frobnicate"}, "--frobnicate");
     expect_usage_error({"info", "more"}, "more");

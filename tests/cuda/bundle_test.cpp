@@ -2,6 +2,7 @@
 #include "cuda/jit/bundle.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "core/error.h"
 #include "temporary_folder.h"
@@ -69,9 +70,27 @@ TEST_F(BundleTest, StaysAsItWasOpenedThoughItsFileIsReplaced) {
     EXPECT_EQ(Bundle(path).kernels(), 0u);
 }
 
+// Sparse, it takes no room on the disk, and its index would take all memory.
+TEST_F(BundleTest, AnIndexOfATebibyteIsRefused) {
+    constexpr std::uintmax_t kBytes = std::uintmax_t{1} << 40;
+    write_file(path, "flashtile bundle 1 " + std::to_string(kBytes) + " " + std::string(64, '0') + "\n");
+    std::filesystem::resize_file(path, 2 * kBytes);
+    EXPECT_EQ(status(), FLASHTILE_INVALID_ARGUMENT);
+}
+
+TEST_F(BundleTest, MayBeReadByWhomTheOlderFileMight) {
+    ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
+    write_bundle(path, kernels);
+    struct stat written {};
+    ASSERT_EQ(::stat(path.c_str(), &written), 0);
+    EXPECT_EQ(written.st_mode & 0777, 0600u);
+}
+
 TEST_F(BundleTest, WhatIsNoFileIsRefused) {
     EXPECT_THROW(Bundle(folder / "none.ftb"), Error);
     EXPECT_THROW(Bundle(folder.path()), Error);
+    ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+    EXPECT_THROW(Bundle(folder / "pipe"), Error);  // and does not wait for a writer
     EXPECT_THROW(write_bundle(folder / "no" / "folder.ftb", kernels), Error);
 }
 

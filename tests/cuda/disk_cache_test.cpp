@@ -63,6 +63,13 @@ TEST_F(DiskCacheTest, AnyTruncationIsAMissAndIsRepaired) {
     EXPECT_EQ(load(), image);
 }
 
+// Sparse, it takes no room on the disk, and would take all memory.
+TEST_F(DiskCacheTest, AnEntryOfATebibyteIsAMiss) {
+    ASSERT_TRUE(store());
+    fs::resize_file(entry, std::uintmax_t{1} << 40);
+    EXPECT_EQ(load(), std::nullopt);
+}
+
 TEST_F(DiskCacheTest, AnyFlippedBitIsAMiss) {
     ASSERT_TRUE(store());
     const std::string whole = read_file(entry);

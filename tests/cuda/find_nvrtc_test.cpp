@@ -71,6 +71,21 @@ TEST_F(FindNvrtc, ThePythonsOnThePathWithoutStartingThem) {
     EXPECT_EQ(found(), (List{second, shim}));
 }
 
+// Whoever chooses the folder that a process works in must not choose its libraries.
+TEST_F(FindNvrtc, NoRelativeFolders) {
+    for (const char* root : {"here", "here/.local", "here/toolkit"}) {
+        put(std::string(root) + "/lib/python3.12/site-packages/nvidia/cu13/lib/libnvrtc.so.13");
+        put(std::string(root) + "/lib64/libnvrtc.so");
+    }
+    write_file(folder / "here/bin/python3", "");
+    const std::filesystem::path before = std::filesystem::current_path();
+    std::filesystem::current_path(folder.path());
+    const Environment a("PATH", "here/bin:."), b("VIRTUAL_ENV", "here"), c("HOME", "here"),
+        d("CUDA_HOME", "here/toolkit");
+    EXPECT_EQ(found(), List{});
+    std::filesystem::current_path(before);
+}
+
 TEST_F(FindNvrtc, TheUsersOwnPackagesAndToolkits) {
     const std::string own = put("home/.local/lib/python3.12/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
     const std::string toolkit = put("toolkit/lib64/libnvrtc.so");

@@ -120,6 +120,20 @@ TEST_P(Written, ReplacesWhatWasThere) {
     EXPECT_TRUE(content(path_).ends_with(bytes_of(values)));
 }
 
+TEST_P(Written, MayBeReadByWhomTheOlderFileMight) {
+    const auto mode = [&] {
+        struct stat status {};
+        EXPECT_EQ(::stat(path_.c_str(), &status), 0);
+        return status.st_mode & 0777;
+    };
+    for (const mode_t before : {0600u, 0640u, 0666u}) {
+        write(path_, "old");
+        ASSERT_EQ(::chmod(path_.c_str(), before), 0);
+        write_it();
+        EXPECT_EQ(mode(), before);
+    }
+}
+
 // No room even for the first byte, or for all but the last.
 TEST_P(Written, LeavesNothingOnAFullDisk) {
     for (const std::size_t room : {std::size_t{0}, GetParam().bytes - 1}) {

@@ -56,6 +56,11 @@ void PrintTo(const Wrong& wrong, std::ostream* out) {
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr std::int64_t kHuge = std::int64_t{1} << 62;
 
+// A multiple of 64 bytes, as workspaces must be, whose 64 bytes hold `data`.
+void* line_of(void* data) {
+    return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(data) & ~std::uintptr_t{63});
+}
+
 template <class T>
 T& element(const flashtile_tensor& t, int n) {
     return static_cast<T*>(t.data)[n];
@@ -184,6 +189,18 @@ const std::vector<Wrong>& wrong_calls() {
              c.options.workspace_size = 8;
          },
          {"workspace"}},
+        {"workspace_over_q",
+         [](Call& c) {
+             c.options.workspace = line_of(c.q.data);
+             c.options.workspace_size = 64;
+         },
+         {"workspace", "overlapping q"}},
+        {"workspace_over_out",
+         [](Call& c) {
+             c.options.workspace = line_of(c.out.data);
+             c.options.workspace_size = 64;
+         },
+         {"workspace", "overlapping out"}},
         {"options_size", [](Call& c) { c.options.size = 3; }, {"options.size", "3"}},
         {"options_size_zero", [](Call& c) { c.options.size = 0; }, {"options.size", "0"}},
         {"inputs_size", [](Call& c) { c.inputs.size = sizeof(flashtile_inputs) + 8; }, {"inputs.size"}},
@@ -195,7 +212,7 @@ const std::vector<Wrong>& wrong_calls() {
         {"used_past_the_end", [](Call& c) { element<std::int32_t>(c.used_k, 1) = 8; }, {"seqused_k[1]", "8"}},
         {"used_negative", [](Call& c) { element<std::int32_t>(c.used_k, 0) = -1; }, {"seqused_k[0]", "-1"}},
         {"used_shape", [](Call& c) { c.used_k.shape[0] = 1; }, {"seqused_k.shape", "1"}},
-        {"max_seqlen_of_a_dense_batch", [](Call& c) { c.inputs.max_seqlen_q = 5; }, {"max_seqlen"}},
+        {"max_seqlen_of_a_dense_batch", [](Call& c) { c.inputs.max_seqlen_q = 5; }, {"max_seqlen_q", "5"}},
         {"cu_seqlens_start",
          [](Call& c) { element<std::int32_t>(c.cu_seqlens_q, 0) = 1; },
          {"cu_seqlens_q[0]", "1"},

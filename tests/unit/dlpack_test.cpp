@@ -80,6 +80,7 @@ TEST(Dlpack, RefusesWhatIsNoView) {
     refused([](DLTensor& t) { t.dtype = {2, 64, 1}; }, "64");
     refused([](DLTensor& t) { t.dtype = {2, 32, 4}; }, "4 lanes");
     refused([](DLTensor& t) { t.ndim = 7; }, "7");
+    refused([](DLTensor& t) { t.shape = nullptr; }, "dl_tensor.shape is NULL");
     refused([](DLTensor& t) { t.ndim = -1; }, "-1");
     EXPECT_EQ(raw.rank, 77);
     Owner owner;

@@ -3,9 +3,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <ctime>
+#include <stdexcept>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "unit/run.h"
 
@@ -83,6 +88,102 @@ TEST(Threads, AnyExecutorGivesTheSameBits) {
             EXPECT_GT(counts.calls, 0) << "the executor was not used";
         }
     }
+}
+
+// An executor is the host's code and throws what it likes, which may not be a std::exception.
+TEST(Threads, WhatAnExecutorThrowsIsAnError) {
+    ProblemData data(problem(0));
+    flashtile::options o = data.options(isa::automatic);
+    const Outputs expected = run(data, o);
+    o.threads = 2;
+    using ParallelFor = void (*)(void*, std::int64_t, void (*)(void*, std::int64_t), void*);
+    const std::pair<ParallelFor, const char*> throwing[] = {
+        {[](void*, std::int64_t, void (*)(void*, std::int64_t), void*) { throw 42; }, "no std::exception"},
+        {[](void*, std::int64_t, void (*)(void*, std::int64_t), void*) { throw std::runtime_error("busy"); }, "busy"}};
+    for (const auto& [parallel_for, reason] : throwing) {
+        const flashtile_executor executor{parallel_for, nullptr, 2};
+        o.executor = &executor;
+        try {
+            run(data, o);
+            ADD_FAILURE() << "no error where the executor throws '" << reason << "'";
+        } catch (const flashtile::error& error) {
+            EXPECT_EQ(error.code(), flashtile::status::internal);
+            EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
+        }
+    }
+    o.executor = nullptr;
+    EXPECT_TRUE(run(data, o) == expected) << "the calls after the failures";
+}
+
+// Runs another call on the calling thread before each task, as a task scheduler may, through itself once more.
+struct Nesting {
+    ProblemData smaller{problem(2)}, larger{[] {
+        Case c = problem(4);
+        c.seqlen_q = c.seqlen_k = 300;
+        return c;
+    }()};
+    Outputs of_smaller = run(smaller, smaller.options(isa::automatic));
+    Outputs of_larger = run(larger, larger.options(isa::automatic));
+    int depth = 0;
+    int calls = 0;
+
+    static void parallel_for(void* context, std::int64_t count, void (*task)(void*, std::int64_t), void* arg) {
+        auto& self = *static_cast<Nesting*>(context);
+        for (std::int64_t n = 0; n < count; ++n) {
+            if (self.depth < 2) self.call_between();
+            task(arg, n);
+        }
+    }
+
+    void call_between() {
+        ++depth;
+        const flashtile_executor executor{parallel_for, this, 4};
+        for (auto [data, expected] : {std::pair(&smaller, &of_smaller), std::pair(&larger, &of_larger)}) {
+            flashtile::options o = data->options(isa::automatic);
+            o.executor = &executor;
+            o.threads = 3;
+            // The data's memory is shared by the calls of all depths, so only the innermost judges its results.
+            if (depth == 2)
+                EXPECT_TRUE(run(*data, o) == *expected);
+            else
+                run(*data, o);
+            ++calls;
+        }
+        --depth;
+    }
+};
+
+TEST(Threads, AnExecutorMayNestCalls) {
+    for (int variant = 0; variant < 6; ++variant) {
+        ProblemData data(problem(variant));
+        flashtile::options o = data.options(isa::automatic);
+        const Outputs expected = run(data, o);
+        Nesting nesting;
+        const flashtile_executor executor{Nesting::parallel_for, &nesting, 4};
+        o.executor = &executor;
+        o.threads = 4;
+        EXPECT_TRUE(run(data, o) == expected) << "variant " << variant;
+        EXPECT_GT(nesting.calls, 0);
+    }
+}
+
+// What one thread's calls need as they are, many threads must not need many times over by waiting for each other.
+TEST(Threads, MoreThreadsThanCpusCostLittleMore) {
+    Case c = problem(0);
+    c.batch = 1;
+    c.heads = c.kv_heads = 2;
+    c.seqlen_q = c.seqlen_k = 2048;
+    ProblemData data(c);
+    const auto cpu_time = [&](int threads) {
+        flashtile::options o = data.options(isa::automatic);
+        o.threads = threads;
+        run(data, o);
+        const std::clock_t start = std::clock();
+        for (int turn = 0; turn < 3; ++turn) run(data, o);
+        return static_cast<double>(std::clock() - start);
+    };
+    const double usual = cpu_time(std::min(2u, std::thread::hardware_concurrency()));
+    EXPECT_LT(cpu_time(64), 2 * usual);
 }
 
 TEST(Threads, TheProcessesExecutor) {

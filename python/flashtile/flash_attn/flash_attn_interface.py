@@ -17,7 +17,50 @@ import torch
 from torch import Tensor
 
 from .._attention import attention, draw
+from .._run import innermost as maybe_contiguous
+from ._autograd import (
+    FlashAttnFunc,
+    FlashAttnKVPackedFunc,
+    FlashAttnQKVPackedFunc,
+    FlashAttnVarlenFunc,
+    FlashAttnVarlenKVPackedFunc,
+    FlashAttnVarlenQKVPackedFunc,
+)
+from ._functional import (
+    _flash_attn_backward,
+    _flash_attn_forward,
+    _flash_attn_varlen_backward,
+    _flash_attn_varlen_forward,
+    packed_arguments,
+)
+from ._kvcache import flash_attn_with_kvcache
 from ._probabilities import signed_probabilities
+
+__all__ = [
+    "FlashAttnFunc",
+    "FlashAttnKVPackedFunc",
+    "FlashAttnQKVPackedFunc",
+    "FlashAttnVarlenFunc",
+    "FlashAttnVarlenKVPackedFunc",
+    "FlashAttnVarlenQKVPackedFunc",
+    "_flash_attn_backward",
+    "_flash_attn_forward",
+    "_flash_attn_varlen_backward",
+    "_flash_attn_varlen_forward",
+    "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
+    "flash_attn_with_kvcache",
+    "maybe_contiguous",
+]
+
+# What flash-attn calls its operators by where torch.compile can see them.
+_wrapped_flash_attn_forward, _wrapped_flash_attn_backward = _flash_attn_forward, _flash_attn_backward
+_wrapped_flash_attn_varlen_forward = _flash_attn_varlen_forward
+_wrapped_flash_attn_varlen_backward = _flash_attn_varlen_backward
 
 Window = tuple[int, int]
 Result = Union[Tensor, tuple[Tensor, Tensor, Tensor]]
@@ -61,11 +104,11 @@ def flash_attn_varlen_func(
     window_size: Window = (-1, -1), softcap: float = 0.0, alibi_slopes: Optional[Tensor] = None,
     deterministic: bool = False, return_attn_probs: bool = False, block_table: Optional[Tensor] = None,
 ) -> Result:
-    """As flash_attn_func, of sequences that lie one after the other: q (total_q, nheads, d)."""
-    if block_table is not None:
-        raise NotImplementedError("flash_attn_varlen_func's block_table (paged keys) is not in flashtile yet")
-    return _attend(q, k, v, _packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k), dropout_p, softmax_scale,
-                   causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+    """As flash_attn_func, of sequences that lie one after the other: q (total_q, nheads, d). With a block_table (batch,
+    pages) k and v are pages (num_pages, page_size, nheads_k, d), which are read through a copy."""
+    k, v, packed = packed_arguments(k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table)
+    return _attend(q, k, v, packed, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+                   return_attn_probs)
 
 
 def flash_attn_varlen_qkvpacked_func(
@@ -89,19 +132,6 @@ def flash_attn_varlen_kvpacked_func(
     k, v = kv.unbind(-3)
     return _attend(q, k, v, _packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k), dropout_p,
                    softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
-
-
-def flash_attn_with_kvcache(
-    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Optional[Tensor] = None, v: Optional[Tensor] = None,
-    rotary_cos: Optional[Tensor] = None, rotary_sin: Optional[Tensor] = None,
-    cache_seqlens: Optional[Union[int, Tensor]] = None, cache_batch_idx: Optional[Tensor] = None,
-    cache_leftpad: Optional[Tensor] = None, block_table: Optional[Tensor] = None,
-    softmax_scale: Optional[float] = None, causal: bool = False, window_size: Window = (-1, -1), softcap: float = 0.0,
-    rotary_interleaved: bool = True, alibi_slopes: Optional[Tensor] = None, num_splits: int = 0,
-    return_softmax_lse: bool = False,
-) -> Result:
-    """Not in flashtile yet: raises NotImplementedError."""
-    raise NotImplementedError("flash_attn_with_kvcache is not in flashtile yet")
 
 
 def _packed(cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int) -> dict:

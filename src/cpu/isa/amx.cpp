@@ -5,7 +5,7 @@
 namespace flashtile::cpu {
 
 const Kernels& amx_kernels() {
-    static const Kernels kernels = amx::make_kernels(FLASHTILE_ISA_AMX);
+    static constexpr Kernels kernels = amx::make_kernels(FLASHTILE_ISA_AMX);
     return kernels;
 }
 

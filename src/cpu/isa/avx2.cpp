@@ -4,7 +4,7 @@
 namespace flashtile::cpu {
 
 const Kernels& avx2_kernels() {
-    static const Kernels kernels = avx2::make_kernels(FLASHTILE_ISA_AVX2);
+    static constexpr Kernels kernels = avx2::make_kernels(FLASHTILE_ISA_AVX2);
     return kernels;
 }
 

@@ -4,7 +4,7 @@
 namespace flashtile::cpu {
 
 const Kernels& avx512_kernels() {
-    static const Kernels kernels = avx512::make_kernels(FLASHTILE_ISA_AVX512);
+    static constexpr Kernels kernels = avx512::make_kernels(FLASHTILE_ISA_AVX512);
     return kernels;
 }
 

@@ -4,7 +4,7 @@
 namespace flashtile::cpu {
 
 const Kernels& avx512_bf16_kernels() {
-    static const Kernels kernels = avx512_bf16::make_kernels(FLASHTILE_ISA_AVX512_BF16);
+    static constexpr Kernels kernels = avx512_bf16::make_kernels(FLASHTILE_ISA_AVX512_BF16);
     return kernels;
 }
 

@@ -123,7 +123,7 @@ constexpr int64_t kDqRows = kTileRows;
 constexpr int64_t kDqRows = 1;
 #endif
 
-inline cpu::Kernels make_kernels(flashtile_isa isa) {
+constexpr cpu::Kernels make_kernels(flashtile_isa isa) {
     return {
         isa,     kPanel,           kBackwardKeys,    kBackwardQueries, kDqRows,         forward_rows,  forward_scratch,
         forward, backward_scratch, backward_prepare, backward_keys,    backward_finish, backward_bias, probe};

@@ -4,7 +4,7 @@
 namespace flashtile::cpu {
 
 const Kernels& portable_kernels() {
-    static const Kernels kernels = portable::make_kernels(FLASHTILE_ISA_PORTABLE);
+    static constexpr Kernels kernels = portable::make_kernels(FLASHTILE_ISA_PORTABLE);
     return kernels;
 }
 

@@ -18,6 +18,7 @@ namespace {
 
 constexpr const char* kMagic = "flashtile bundle 1";
 constexpr std::size_t kLongestFirstLine = 128;
+constexpr std::uint64_t kLargestIndex = 64 << 20;  // a kernel takes some 500 bytes of it
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
     throw Error(FLASHTILE_INVALID_ARGUMENT,
@@ -26,7 +27,9 @@ constexpr std::size_t kLongestFirstLine = 128;
 
 }  // namespace
 
-Bundle::Bundle(std::string path) : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+Bundle::Bundle(std::string path)
+    : path_(std::move(path)),
+      file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a pipe must not block
     if (!file_) refuse(path_, std::strerror(errno));
     struct stat status {};
     if (::fstat(file_.get(), &status) != 0) refuse(path_, std::strerror(errno));
@@ -41,6 +44,7 @@ Bundle::Bundle(std::string path) : path_(std::move(path)), file_(::open(path_.c_
     std::string index_checksum;
     if (!(about >> index_bytes >> index_checksum)) refuse(path_, "is not a bundle");
     if (index_bytes > file_bytes) refuse(path_, "is cut short");
+    if (index_bytes > kLargestIndex) refuse(path_, "its index is damaged");
     const std::string index = file_.read(index_bytes, static_cast<off_t>(line + 1));
     if (sha256(index) != index_checksum) refuse(path_, "its index is damaged");
 
@@ -70,6 +74,16 @@ std::optional<std::string> Bundle::find(const std::string& key) const {
     return image;
 }
 
+namespace {
+
+// That of the file which is replaced: who may not read it, may not read the new one.
+unsigned mode_for(const std::string& path) {
+    struct stat replaced {};
+    return ::stat(path.c_str(), &replaced) == 0 ? replaced.st_mode & 0777 : 0644;
+}
+
+}  // namespace
+
 void write_bundle(const std::string& path, const std::vector<BundledKernel>& kernels) {
     std::string index, images;
     for (const BundledKernel& kernel : kernels) {
@@ -80,9 +94,9 @@ void write_bundle(const std::string& path, const std::vector<BundledKernel>& ker
     const std::string first = std::string(kMagic) + " " + std::to_string(index.size()) + " " + sha256(index) + "\n";
     const std::filesystem::path parent = std::filesystem::absolute(path).parent_path();
     const Descriptor folder(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    const std::string reason =
-        folder ? write_whole(folder.get(), std::filesystem::path(path).filename(), {first, index, images}, 0644)
-               : std::strerror(errno);
+    const std::string reason = folder ? write_whole(folder.get(), std::filesystem::path(path).filename(),
+                                                    {first, index, images}, mode_for(path))
+                                      : std::strerror(errno);
     if (!reason.empty())
         throw Error(FLASHTILE_INVALID_ARGUMENT, "path is " + path + ", which cannot be written: " + reason);
 }

@@ -8,12 +8,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <tuple>
 #include <vector>
 
+#include "core/environment.h"
 #include "cuda/jit/private_folder.h"
 #include "cuda/jit/sha256.h"
 #include "cuda/jit/whole_file.h"
@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMiB = 1024 * 1024;
 constexpr std::uint64_t kStandardLimit = 512 * kMiB;
+constexpr std::uint64_t kLargestEntry = 1024 * kMiB;  // what is larger is no kernel, and might take all memory
 
 std::string header(const std::string& key, std::string_view image) {
     return "flashtile kernel 1\n" + key + "\n" + sha256(image) + "\n";
@@ -72,19 +73,14 @@ void keep_within(int folder, std::uint64_t limit, const std::string& newest) {
 }  // namespace
 
 fs::path cache_folder() {
-    const auto variable = [](const char* name) {
-        const char* value = std::getenv(name);
-        return fs::path(value != nullptr ? value : "");
-    };
-    if (fs::path wish = variable("FLASHTILE_CACHE"); !wish.empty()) return wish;
-    if (const fs::path caches = variable("XDG_CACHE_HOME"); caches.is_absolute()) return caches / "flashtile";
-    if (const fs::path home = variable("HOME"); !home.empty()) return home / ".cache" / "flashtile";
+    if (fs::path wish = environment("FLASHTILE_CACHE"); !wish.empty()) return wish;
+    if (const fs::path caches = environment("XDG_CACHE_HOME"); caches.is_absolute()) return caches / "flashtile";
+    if (const fs::path home = environment("HOME"); !home.empty()) return home / ".cache" / "flashtile";
     return {};
 }
 
 std::uint64_t cache_limit() {
-    const char* value = std::getenv("FLASHTILE_CACHE_MIB");
-    const std::string_view text = value != nullptr ? value : "";
+    const std::string text = environment("FLASHTILE_CACHE_MIB");
     std::uint64_t mib = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mib);
     if (error != std::errc() || end != text.data() + text.size()) return kStandardLimit;
@@ -96,6 +92,7 @@ std::optional<std::string> DiskCache::load(const std::string& key) const {
     if (!folder.descriptor) return std::nullopt;
     const PrivateFile file = open_private_file(folder.descriptor.get(), key);
     if (!file.descriptor) return std::nullopt;
+    if (file.bytes > kLargestEntry) return std::nullopt;
     const std::string entry = file.descriptor.read(file.bytes, 0);
     const std::size_t start = header(key, "").size();
     if (entry.size() < start || !entry.starts_with(header(key, std::string_view(entry).substr(start))))

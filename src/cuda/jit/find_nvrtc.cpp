@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <sstream>
+
+#include "core/environment.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -15,11 +16,6 @@ namespace fs = std::filesystem;
 
 // Newest first. The unversioned name comes last: it belongs to a toolkit's development files.
 constexpr std::array kNames = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
-
-std::string environment(const char* name) {
-    const char* value = std::getenv(name);
-    return value != nullptr ? value : "";
-}
 
 // The folders of `folder` whose names start with `start`, later versions first.
 std::vector<fs::path> children(const fs::path& folder, const std::string& start) {
@@ -51,7 +47,7 @@ public:
 
     // A Python environment's root, which need not be that of the Python now running.
     void python(const fs::path& root) {
-        if (root.empty()) return;
+        if (!root.is_absolute()) return;
         for (const auto* lib : {"lib", "lib64", "local/lib"})
             for (const fs::path& version : children(root / lib, "python3"))
                 for (const auto* site : {"site-packages", "dist-packages"}) {
@@ -61,7 +57,7 @@ public:
     }
 
     void toolkit(const fs::path& root) {
-        if (root.empty()) return;
+        if (!root.is_absolute()) return;
         folder(root / "lib64");
         folder(root / "lib");
     }
@@ -81,13 +77,14 @@ private:
     }
 };
 
-// The folders of PATH that have a python3.
+// The folders of PATH that have a python3. Of its relative entries, and of those below, anyone who chooses the
+// process's working folder would choose the library.
 std::vector<fs::path> python_folders() {
     std::vector<fs::path> list;
     std::istringstream path(environment("PATH"));
     std::error_code error;
     for (std::string folder; std::getline(path, folder, ':');)
-        if (!folder.empty() && fs::exists(fs::path(folder) / "python3", error))
+        if (fs::path(folder).is_absolute() && fs::exists(fs::path(folder) / "python3", error))
             list.push_back(fs::canonical(folder, error));  // /bin may be /usr/bin
     return list;
 }

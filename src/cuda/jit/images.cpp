@@ -3,14 +3,16 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <optional>
 
+#include "core/environment.h"
 #include "core/error.h"
+#include "core/per_process.h"
 #include "cuda/jit/compile.h"
 #include "cuda/jit/render.h"
 #include "cuda/jit/single_flight.h"
@@ -20,21 +22,31 @@ namespace {
 
 using BundleList = std::vector<std::shared_ptr<const Bundle>>;
 
-// All that this process knows; never destroyed, since a call may come as late as a static destructor.
 struct State {
-    std::mutex mutex;  // of the three below
-    bool environment_read = false;
-    BundleList bundles;
+    std::mutex mutex;                           // of `memory`
     std::map<std::string, std::string> memory;  // where the disk does not take them
 
     DiskCache disk{cache_folder()};
     SingleFlight<std::string> flights;
 };
+constinit PerProcess<State> state;
 
-State& state() {
-    static auto* once = new State;
-    return *once;
-}
+// The bundles that the program has loaded, the last first. They stay for good, and in forked children too.
+struct LoadedBundle {
+    std::shared_ptr<const Bundle> bundle;
+    const LoadedBundle* next;
+};
+constinit std::atomic<const LoadedBundle*> loaded_bundles{nullptr};
+
+struct EnvironmentBundle {
+    std::shared_ptr<const Bundle> bundle;  // null: none is named
+
+    EnvironmentBundle() {
+        if (const std::string path = environment("FLASHTILE_BUNDLE"); !path.empty())
+            bundle = std::make_shared<const Bundle>(path);
+    }
+};
+constinit PerProcess<EnvironmentBundle> environment_bundle;
 
 void say_once(const std::string& note) {
     static std::once_flag said;
@@ -66,14 +78,14 @@ std::string cached_or_compiled(const KernelConfig& config, int architecture) {
     const std::string key =
         key_of(program_for(config, architecture, compiler.nearest(architecture)), compiler.version());
     {
-        const std::lock_guard lock(state().mutex);
-        if (const auto found = state().memory.find(key); found != state().memory.end()) return found->second;
+        const std::lock_guard lock(state.get().mutex);
+        if (const auto found = state.get().memory.find(key); found != state.get().memory.end()) return found->second;
     }
-    if (std::optional<std::string> image = state().disk.load(key)) return *std::move(image);
+    if (std::optional<std::string> image = state.get().disk.load(key)) return *std::move(image);
     std::string image = compile_and_say(config, architecture);
-    if (!state().disk.store(key, image)) {
-        const std::lock_guard lock(state().mutex);
-        state().memory[key] = image;
+    if (!state.get().disk.store(key, image)) {
+        const std::lock_guard lock(state.get().mutex);
+        state.get().memory[key] = image;
     }
     return image;
 }
@@ -81,7 +93,7 @@ std::string cached_or_compiled(const KernelConfig& config, int architecture) {
 }  // namespace
 
 std::string image_for(const KernelConfig& config, int architecture) {
-    return state().flights.run(to_string(config) + target_name(architecture), [&] {
+    return state.get().flights.run(to_string(config) + target_name(architecture), [&] {
         if (const BundleList list = bundles(); !list.empty()) {
             const std::string key = key_of(program_for(config, architecture));
             for (const auto& bundle : list)
@@ -93,24 +105,20 @@ std::string image_for(const KernelConfig& config, int architecture) {
 }
 
 void load_bundle(const std::string& path) {
-    auto bundle = std::make_shared<const Bundle>(path);
-    const std::lock_guard lock(state().mutex);
-    state().bundles.insert(state().bundles.begin(), std::move(bundle));
+    auto* fresh = new LoadedBundle{std::make_shared<const Bundle>(path), loaded_bundles.load()};
+    while (!loaded_bundles.compare_exchange_weak(fresh->next, fresh)) {
+    }
 }
 
 BundleList bundles() {
-    const std::lock_guard lock(state().mutex);
-    if (!state().environment_read) {
-        // Where this throws, the next caller tries again and is told the same.
-        if (const char* path = std::getenv("FLASHTILE_BUNDLE"); path != nullptr && *path != '\0')
-            state().bundles.push_back(std::make_shared<const Bundle>(path));
-        state().environment_read = true;
-    }
-    return state().bundles;
+    BundleList list;
+    for (const LoadedBundle* one = loaded_bundles.load(); one != nullptr; one = one->next) list.push_back(one->bundle);
+    if (const auto& named = environment_bundle.get().bundle) list.push_back(named);
+    return list;
 }
 
 const DiskCache& disk_cache() {
-    return state().disk;
+    return state.get().disk;
 }
 
 }  // namespace flashtile::gpu

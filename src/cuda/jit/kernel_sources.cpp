@@ -2,10 +2,10 @@
 #include "cuda/jit/kernel_sources.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
+#include "core/environment.h"
 #include "core/error.h"
 
 namespace flashtile::gpu {
@@ -13,8 +13,8 @@ namespace {
 
 std::string read(const std::string& name, const std::string& includer) {
     const auto from = includer.empty() ? "" : ", which " + includer + " includes,";
-    if (const char* folder = std::getenv("FLASHTILE_KERNEL_SOURCES"); folder != nullptr && *folder != '\0') {
-        std::ifstream file(std::string(folder) + "/" + name, std::ios::binary);
+    if (const std::string folder = environment("FLASHTILE_KERNEL_SOURCES"); !folder.empty()) {
+        std::ifstream file(folder + "/" + name, std::ios::binary);
         if (!file)
             throw Error(FLASHTILE_INTERNAL, "the kernel source " + name + from +
                                                 " is not in the folder of FLASHTILE_KERNEL_SOURCES, " + folder);

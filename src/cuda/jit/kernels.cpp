@@ -3,6 +3,7 @@
 
 #include <mutex>
 
+#include "core/per_process.h"
 #include "cuda/jit/images.h"
 #include "cuda/jit/kernel_table.h"
 #include "cuda/jit/load.h"
@@ -12,24 +13,19 @@
 namespace flashtile::gpu {
 namespace {
 
-// Never destroyed: a call may come as late as a static destructor.
 struct Kernels {
     KernelTable table;
     std::mutex inserting;
     SingleFlight<const LoadedKernel*> flights;
 };
-
-Kernels& kernels() {
-    static auto* once = new Kernels;
-    return *once;
-}
+constinit PerProcess<Kernels> kernels;
 
 const LoadedKernel* make(const KernelKey& key, const Device& device) {
-    KernelTable& table = kernels().table;
+    KernelTable& table = kernels.get().table;
     if (const LoadedKernel* kernel = table.find(key)) return kernel;  // by a flight that has just ended
     const LoadedKernel kernel =
         load(image_for(key.config, device.facts().architecture), key.config, device, key.shared_memory);
-    const std::lock_guard lock(kernels().inserting);
+    const std::lock_guard lock(kernels.get().inserting);
     return table.insert(key, kernel);
 }
 
@@ -37,10 +33,10 @@ const LoadedKernel* make(const KernelKey& key, const Device& device) {
 
 const LoadedKernel& kernel_for(const KernelConfig& config, const Device& device, int shared_memory) {
     const KernelKey key{config, device.ordinal(), shared_memory};
-    if (const LoadedKernel* kernel = kernels().table.find(key)) return *kernel;
+    if (const LoadedKernel* kernel = kernels.get().table.find(key)) return *kernel;
     const std::string name =
         to_string(config) + " " + std::to_string(device.ordinal()) + " " + std::to_string(shared_memory);
-    return *kernels().flights.run(name, [&] { return make(key, device); });
+    return *kernels.get().flights.run(name, [&] { return make(key, device); });
 }
 
 }  // namespace flashtile::gpu

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "core/error.h"
+#include "core/per_process.h"
 
 namespace flashtile::gpu {
 
@@ -120,10 +121,7 @@ private:
 
 namespace {
 
-NvrtcOpening& opening() {
-    static auto* once = new NvrtcOpening;  // never taken back: a call may come as late as a static destructor
-    return *once;
-}
+constinit PerProcess<NvrtcOpening> opening;
 
 }  // namespace
 
@@ -175,16 +173,16 @@ Nvrtc::Result Nvrtc::compile(const Program& program) const {
 }
 
 const Nvrtc& nvrtc() {
-    if (!opening().why_not.empty()) throw Error(FLASHTILE_UNSUPPORTED, opening().why_not);
-    return opening().nvrtc;
+    if (!opening.get().why_not.empty()) throw Error(FLASHTILE_UNSUPPORTED, opening.get().why_not);
+    return opening.get().nvrtc;
 }
 
 std::string why_no_nvrtc() {
-    return opening().why_not;
+    return opening.get().why_not;
 }
 
 const std::vector<std::string>& nvrtc_looked() {
-    return opening().places.looked;
+    return opening.get().places.looked;
 }
 
 }  // namespace flashtile::gpu

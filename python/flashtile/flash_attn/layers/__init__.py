@@ -1,1 +1,1 @@
-"""flash_attn.layers: apply_rotary_emb lies in rotary."""
+"""flash_attn.layers: rotary position embedding lies in rotary."""

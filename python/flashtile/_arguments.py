@@ -1,0 +1,62 @@
+"""What attention's options may be, and errors that name the one that is not.
+
+A call looks at its options as it packs them for the library. Only where that, or the library, fails are they looked at
+here, one by one, for the one to blame. Needs no PyTorch.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+from typing import Any
+
+from ._library import InvalidArgument
+
+ALIGNMENTS = {"bottom-right": 0, "top-left": 1}  # flashtile_alignment; a causal mode's number is one more
+_NUMBERS = {"scale": "None or a finite number", "softcap": "0 (off) or a positive number",
+            "dropout_p": "a probability in [0, 1)"}
+_WHOLE = {"max_seqlen_q": "None or a whole number", "max_seqlen_k": "None or a whole number"}
+_FLAGS = ("causal", "deterministic", "batch_invariant")
+_WINDOW = "(left, right), whole numbers from -1 (open)"
+
+
+def flag(name: str, value: Any) -> bool:
+    """A bool, from what is as good as one: 0 and 1, NumPy's, a tensor of one."""
+    single = value.item() if hasattr(value, "item") else value
+    if isinstance(single, int) and single in (0, 1):
+        return bool(single)
+    raise TypeError(f"{name} is {value!r}, allowed is True or False")
+
+
+def blame_an_option(**options: Any) -> None:
+    """Raises for the first option that is of a wrong type or size. Knows those of `attention` that are not tensors."""
+    align, window = options.get("align"), options.get("window")
+    if not isinstance(align, str) or align not in ALIGNMENTS:
+        raise InvalidArgument(f"align is {align!r}, allowed are {', '.join(map(repr, ALIGNMENTS))}") from None
+    pair = tuple(window) if isinstance(window, (tuple, list)) else ()
+    if len(pair) != 2 or not all(_packs("q", side) for side in pair):
+        raise TypeError(f"window is {window!r}, allowed is {_WINDOW}") from None
+    if min(pair) < -1:
+        raise InvalidArgument(f"window is {window!r}, allowed is {_WINDOW}") from None
+    for name, allowed in _NUMBERS.items():
+        if not (_packs("d", options[name]) or (name == "scale" and options[name] is None)):
+            raise TypeError(f"{name} is {options[name]!r}, allowed is {allowed}") from None
+    if not 0.0 <= options["dropout_p"] < 1.0:
+        raise InvalidArgument(f"dropout_p is {options['dropout_p']!r}, allowed is {_NUMBERS['dropout_p']}") from None
+    for name in ("scale", "softcap"):
+        if options[name] is not None and not _packs("<f", options[name]):
+            raise InvalidArgument(f"{name} is {options[name]!r}, allowed is {_NUMBERS[name]}, of 32 bits") from None
+    for name, allowed in _WHOLE.items():
+        if not (options[name] is None or _packs("q", options[name])):
+            raise TypeError(f"{name} is {options[name]!r}, allowed is {allowed}") from None
+    for name in _FLAGS:
+        flag(name, options[name])
+
+
+def _packs(code: str, value: Any) -> bool:
+    """True where the value goes into a field of the library's structs."""
+    try:
+        Struct(code).pack(value)
+    except (StructError, OverflowError, TypeError, ValueError, RuntimeError):
+        return False
+    return True

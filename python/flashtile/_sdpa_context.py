@@ -1,0 +1,152 @@
+"""PyTorch's scaled_dot_product_attention on flashtile, as a context: `with flashtile.sdpa():`.
+
+The context puts a function of ours in the place of torch.nn.functional's. That gives PyTorch whatever flashtile cannot
+do, and so makes no call fail that would not fail without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.jit._builtins import _register_builtin
+from torch.overrides import _get_current_function_mode_stack, has_torch_function_variadic
+from torch.utils._device import DeviceContext
+
+from ._causal_bias import is_causal_bias
+from ._ops import PLAIN, eager
+from ._sdpa import attend_as_pytorch, scaled_dot_product_attention
+from ._sdpa_conditions import why_not
+
+logger = logging.getLogger("flashtile")
+
+_lock = threading.Lock()
+_inside = 0  # contexts that are open, in all threads
+_active = False  # whether any is: compiled code depends on this and not on their number
+_said: set[str] = set()
+_BUILTIN = torch._C._nn.scaled_dot_product_attention
+
+
+@contextlib.contextmanager
+def sdpa() -> Iterator[None]:
+    """Within `with flashtile.sdpa():` F.scaled_dot_product_attention is flashtile's, in every thread of the process.
+
+    In every thread, since autograd, checkpointing and data parallelism call models in threads of their own. Contexts
+    may nest and overlap, in one thread or in several: the first one entered begins it and the last one left ends it.
+
+    A call that flashtile cannot do goes to PyTorch, and the logger "flashtile" says why, each reason once: other dtypes
+    and devices, head dimensions over 512, nested tensors, tensor subclasses, calls under a TorchFunctionMode,
+    forward-mode derivatives, export to ONNX. What torch.jit.script compiles here is PyTorch's. Code that has taken the
+    function out of torch.nn.functional by `from ... import` keeps PyTorch's.
+    """
+    _change(_enter)
+    try:
+        yield
+    finally:
+        _change(_leave)
+
+
+def _change(step: Callable[[], None]) -> None:
+    if torch.compiler.is_compiling():  # what is entered and left in a graph is so while one thread traces it
+        step()
+    else:
+        with _lock:
+            step()
+
+
+def _enter() -> None:
+    global _inside, _active
+    _inside += 1
+    if _inside > 1:
+        return
+    _said.clear()
+    _active = True
+    found = F.scaled_dot_product_attention
+    if found not in _routed_over.values():  # else one that another put back after we had left
+        F.scaled_dot_product_attention = _routed(found)
+
+
+def _leave() -> None:
+    global _inside, _active
+    _inside -= 1
+    if _inside:
+        return
+    _active = False
+    # Another's function in that place may call ours, which from now on passes everything on.
+    for found, ours in _routed_over.items():
+        if F.scaled_dot_product_attention is ours:
+            F.scaled_dot_product_attention = found
+
+
+def _routed(found: Callable) -> Callable:
+    """The function that takes the place of `found`: one and the same for each, since compiled code and torch.jit.script
+    know functions by identity."""
+    if found in _routed_over:
+        return _routed_over[found]
+
+    @functools.wraps(scaled_dot_product_attention)
+    def routed(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor] = None, dropout_p: float = 0.0,
+               is_causal: bool = False, scale: Optional[float] = None, enable_gqa: bool = False) -> Tensor:
+        reason: Optional[str] = None
+        if not _active:
+            reason = _NOT_NOW
+        elif has_torch_function_variadic(query, key, value, attn_mask):
+            reason = _why_overridden(query, key, value, attn_mask)
+        plain = reason is None and eager((query, key, value, attn_mask))
+        if reason is None and not plain:
+            reason = why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        if reason is None:
+            try:
+                return attend_as_pytorch(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, plain)
+            except (TypeError, ValueError, NotImplementedError) as error:
+                reason = str(error)
+            except RuntimeError:  # a device's, or PyTorch's own about what is none of ours, such as a nested tensor
+                reason = why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+                if reason is None:
+                    raise
+        if reason is not _NOT_NOW:
+            _say(reason)
+        if is_causal_bias(attn_mask):
+            # These compare the function with torch.nn.functional's, which is not `found`.
+            return attn_mask.__torch_function__(
+                F.scaled_dot_product_attention, (type(attn_mask),), (query, key, value, attn_mask),
+                {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa})
+        return found(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+
+    _routed_over[found] = routed
+    return routed
+
+
+_DISABLED = torch._C._disabled_torch_function_impl
+_NOT_NOW = "no context is open"
+_routed_over: dict[Callable, Callable] = {}
+# torch.jit.script compiles what it finds in PyTorch's name, and knows PyTorch's functions by a table.
+_register_builtin(_routed(_BUILTIN), "aten::scaled_dot_product_attention")
+
+
+def _why_overridden(*given: Any) -> Optional[str]:
+    """Why a call belongs to its tensors or to a mode, None where it does not after all. PyTorch asks them with the
+    function that they know: its own."""
+    for tensor in given:
+        if tensor is None or type(tensor) in PLAIN or is_causal_bias(tensor):
+            continue
+        if getattr(type(tensor), "__torch_function__", _DISABLED) is not _DISABLED:
+            return "an argument has a __torch_function__"
+    # PyTorch's for torch.set_default_device, which only functions that make tensors heed.
+    if any(type(mode) is not DeviceContext for mode in _get_current_function_mode_stack()):
+        return "a TorchFunctionMode is active"
+    return None
+
+
+@torch.compiler.assume_constant_result  # so that a compiler says it once, when it traces
+def _say(reason: str) -> None:
+    if reason not in _said:
+        _said.add(reason)
+        logger.warning("scaled_dot_product_attention falls back to PyTorch: %s", reason)

@@ -1,0 +1,67 @@
+"""How PyTorch's scaled_dot_product_attention lays out its results, so that flashtile's are laid out alike: `.view` of a
+result works exactly where it does with PyTorch's.
+
+Which layout it is depends on the backend that PyTorch would choose: its flash attention makes out like q, the
+memory-efficient one with rows before heads, and the math backend contiguous. (PyTorch 2.13; q, k and v as it has them,
+(batch, heads, seqlen, head_dim).)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+_DROPOUT = 8  # among the options of a call
+_FLASH, _EFFICIENT, _MATH = range(3)
+
+
+def _backend(given: Sequence[Any], options: tuple) -> int:
+    q, _, v, _, bias, mask = given[:6]
+    alike = q.shape[-1] == v.shape[-1]
+    if q.is_cuda:
+        return _FLASH if alike and bias is mask is None and q.dtype is not torch.float32 else _EFFICIENT
+    return _FLASH if alike and options[_DROPOUT] == 0.0 else _MATH
+
+
+def _rows_first(like: Tensor, head_dim: int) -> Tensor:
+    batch, heads, seqlen, _ = like.shape
+    return like.new_empty((batch, seqlen, heads, head_dim)).transpose(1, 2)
+
+
+def sdpa_results(given: Sequence[Any], options: tuple, want_lse: bool) -> tuple[Tensor, Optional[Tensor]]:
+    """Empty out and lse."""
+    q, _, v = given[:3]
+    backend = _backend(given, options)
+    if backend == _FLASH:
+        out = torch.empty_like(q)
+    elif backend == _EFFICIENT:
+        out = _rows_first(q, v.shape[-1])
+    else:
+        out = q.new_empty((*q.shape[:-1], v.shape[-1]))
+    return out, q.new_empty(q.shape[:-1], dtype=torch.float32) if want_lse else None
+
+
+def sdpa_gradients(given: Sequence[Any], options: tuple, want_dbias: bool) -> tuple[Optional[Tensor], ...]:
+    """Empty dq, dk, dv and dbias. PyTorch's flash attention on the CPU has rows before heads here, and on CUDA what q,
+    k and v have."""
+    q, k, v, _, bias = given[:5]
+    backend = _backend(given, options)
+    made: list[Optional[Tensor]]
+    if backend == _FLASH and q.is_cuda:
+        made = [torch.empty_like(t) for t in (q, k, v)]
+    elif backend == _MATH:
+        made = [t.new_empty(t.shape) for t in (q, k, v)]
+    else:
+        made = [_rows_first(t, t.shape[-1]) for t in (q, k, v)]
+    dbias = torch.empty(bias.shape, dtype=bias.dtype, device=bias.device) if want_dbias else None
+    return (*made, dbias)
+
+
+def as_pytorch_traced(given: Sequence[Any], options: tuple, out: Tensor) -> Tensor:
+    """What an operator made with rows before heads, as PyTorch would lay it out: for tracers, which cannot be given a
+    result of another layout than the operator has. Of what q may be only the two layouts that occur are told apart."""
+    backend = _backend(given, options)
+    return out.contiguous() if backend == _MATH or backend == _FLASH and given[0].is_contiguous() else out

@@ -1,0 +1,84 @@
+"""flash_attn_with_kvcache: attention of new queries on a cache of keys and values, which it may first append to.
+
+Made of PyTorch's operators around `attention`: the same result, not yet the speed of one kernel. Pages (block_table)
+and picked rows (cache_batch_idx) of a cache are read through a copy, and cache_leftpad as a mask.
+"""
+
+from __future__ import annotations
+
+from typing import Optional, Union
+
+import torch
+from torch import Tensor
+
+from .._attention import attention
+from ._paged import places_in_pages, rows_of_pages
+from .layers.rotary import apply_rotary_emb
+
+
+@torch.no_grad()
+def flash_attn_with_kvcache(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Optional[Tensor] = None, v: Optional[Tensor] = None,
+    rotary_cos: Optional[Tensor] = None, rotary_sin: Optional[Tensor] = None,
+    cache_seqlens: Optional[Union[int, Tensor]] = None, cache_batch_idx: Optional[Tensor] = None,
+    cache_leftpad: Optional[Tensor] = None, block_table: Optional[Tensor] = None,
+    softmax_scale: Optional[float] = None, causal: bool = False, window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0, rotary_interleaved: bool = True, alibi_slopes: Optional[Tensor] = None, num_splits: int = 0,
+    return_softmax_lse: bool = False,
+) -> Union[Tensor, tuple[Tensor, Tensor]]:
+    """Attention of q (batch, seqlen_q, nheads, d) on the caches' used rows; no gradient.
+
+    Args:
+        k_cache, v_cache: (batch_cache, seqlen_cache, nheads_k, d), or with block_table pages (num_pages, page_size,
+            nheads_k, d).
+        k, v: (batch, seqlen_new, nheads_k, d): written into the caches behind cache_seqlens, and used. k is rotated
+            first, at its positions in the cache, if rotary_cos and rotary_sin (positions, rotary_dim / 2) are given.
+            So is q: at cache_seqlens and what follows if causal or in a window, else all of it at cache_seqlens.
+        cache_seqlens: int or int32 (batch): the used rows before k and v. None: the whole caches.
+        cache_batch_idx: (batch): the row of the caches that each sequence has.
+        cache_leftpad: (batch): the first row of the caches that counts.
+        block_table: int32 (batch, pages): the pages that each sequence has.
+        num_splits: taken as flash-attn does; the result does not depend on it.
+
+    Returns:
+        out (batch, seqlen_q, nheads, d); with return_softmax_lse (out, lse), fp32 (batch, nheads, seqlen_q).
+    """
+    batch, seqlen_q = q.shape[:2]
+    if block_table is not None and cache_batch_idx is not None:
+        raise ValueError("cache_batch_idx and block_table are both given, allowed is one of them")
+    rows = torch.arange(batch, device=q.device) if cache_batch_idx is None else cache_batch_idx.long()
+    lengths = cache_seqlens
+    if isinstance(lengths, int):
+        lengths = torch.full((batch,), lengths, dtype=torch.int32, device=q.device)
+    if k is None or v is None:
+        if (k is None) != (v is None):
+            raise ValueError(f"{'k' if k is None else 'v'} is None, allowed is None for both of k and v or for neither")
+        if rotary_cos is not None:
+            raise ValueError("rotary_cos is given without k and v, allowed is None: the cache holds rotated keys")
+    else:
+        if lengths is None:
+            raise ValueError("cache_seqlens is None, allowed with k and v is the length that they are appended to")
+        if rotary_cos is not None and rotary_sin is not None:
+            def rotate(x: Tensor) -> Tensor:
+                return apply_rotary_emb(x, rotary_cos, rotary_sin, rotary_interleaved, seqlen_offsets=lengths)
+
+            k = rotate(k)
+            moves = causal or tuple(window_size) != (-1, -1)
+            q = rotate(q) if moves else rotate(q.flatten(1, 2).unsqueeze(1)).view(q.shape)
+        position = lengths[:, None].long() + torch.arange(k.shape[1], device=q.device)
+        where = (rows[:, None], position)
+        if block_table is not None:
+            where = places_in_pages(block_table, position, k_cache.shape[1])
+        k_cache[where], v_cache[where] = k.to(k_cache.dtype), v.to(v_cache.dtype)
+        lengths = lengths + k.shape[1]
+    keys, values = k_cache, v_cache
+    if block_table is not None:
+        keys, values = rows_of_pages(k_cache, block_table), rows_of_pages(v_cache, block_table)
+    elif cache_batch_idx is not None:
+        keys, values = k_cache[rows], v_cache[rows]
+    mask = None
+    if cache_leftpad is not None:
+        mask = (torch.arange(keys.shape[1], device=q.device) >= cache_leftpad[:, None])[:, None, None]
+    return attention(q, keys, values, causal=causal, window=window_size, scale=softmax_scale, softcap=softcap,
+                     alibi_slopes=alibi_slopes, mask=mask, return_lse=return_softmax_lse,
+                     seqused_k=None if lengths is None else lengths.to(torch.int32))

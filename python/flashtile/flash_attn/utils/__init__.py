@@ -1,0 +1,1 @@
+"""flash_attn.utils: of it distributed and benchmark."""

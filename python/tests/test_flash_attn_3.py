@@ -1,0 +1,93 @@
+"""FlashAttention-3's interface: its signatures, its options as far as they exist, and the others refused by name."""
+
+import inspect
+
+import pytest
+import torch
+
+from flashtile import flash_attn_3 as ours
+from oracle import dense
+
+SCALES = "q_descale=None, k_descale=None, v_descale=None, window_size=(-1, -1), attention_chunk=0, softcap=0.0"
+TAIL = "num_splits=1, pack_gqa=None, deterministic=False, sm_margin=0, return_attn_probs=False"
+SIGNATURES = {
+    "flash_attn_func": f"q, k, v, softmax_scale=None, causal=False, qv=None, {SCALES}, {TAIL}",
+    "flash_attn_varlen_func": "q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q=None, "
+                              f"seqused_k=None, softmax_scale=None, causal=False, qv=None, {SCALES}, {TAIL}",
+    "flash_attn_qkvpacked_func": f"qkv, softmax_scale=None, causal=False, {SCALES}, deterministic=False, "
+                                 "num_heads_q=None, sm_margin=0, return_attn_probs=False",
+    "flash_attn_with_kvcache":
+        "q, k_cache, v_cache, k=None, v=None, qv=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, "
+        "cache_batch_idx=None, cache_leftpad=None, page_table=None, cu_seqlens_q=None, cu_seqlens_k_new=None, "
+        "max_seqlen_q=None, rotary_seqlens=None, q_descale=None, k_descale=None, v_descale=None, softmax_scale=None, "
+        "causal=False, window_size=(-1, -1), attention_chunk=0, softcap=0.0, rotary_interleaved=True, "
+        "scheduler_metadata=None, num_splits=0, pack_gqa=None, sm_margin=0, return_softmax_lse=False",
+    "flash_attn_combine": "out_partial, lse_partial, out=None, out_dtype=None",
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signature(name):
+    parameters = inspect.signature(getattr(ours, name)).parameters.values()
+    said = ", ".join(p.name if p.default is p.empty else f"{p.name}={p.default}" for p in parameters)
+    assert said == SIGNATURES[name]
+
+
+def close(got, expected):
+    torch.testing.assert_close(got.double(), expected, atol=3e-5, rtol=1e-4)
+
+
+def test_functions():
+    qkv = torch.randn(2, 20, 3, 4, 16, requires_grad=True)
+    wide = qkv.detach().double().requires_grad_()
+    expected, expected_lse = dense(*wide.unbind(2), causal=True, window=(7, 0), scale=0.3, softcap=2.0)
+    (expected.square().sum() + expected_lse.sum()).backward()
+    options = {"softmax_scale": 0.3, "causal": True, "window_size": (7, 0), "softcap": 2.0}
+    heads = qkv.flatten(2, 3)
+    cu = torch.tensor([0, 20, 40], dtype=torch.int32)
+    rows = [t.flatten(0, 1) for t in qkv.unbind(2)]
+    for result in (ours.flash_attn_func(*qkv.unbind(2), num_splits=3, sm_margin=4, return_attn_probs=True, **options),
+                   ours.flash_attn_qkvpacked_func(qkv, return_attn_probs=True, **options),
+                   ours.flash_attn_qkvpacked_func(heads, num_heads_q=4, return_attn_probs=True, **options),
+                   ours.flash_attn_varlen_func(*rows, cu, cu, 20, 20, return_attn_probs=True, **options)):
+        out, lse = result
+        qkv.grad = None
+        (out.square().sum() + lse.sum()).backward(retain_graph=True)
+        close(out.view(expected.shape), expected)
+        close(lse if lse.dim() == 3 else lse.unflatten(1, (2, 20)).transpose(0, 1), expected_lse)
+        close(qkv.grad, wide.grad)
+    assert isinstance(ours.flash_attn_func(*qkv.unbind(2)), torch.Tensor)
+
+
+def test_used_keys():
+    q, k, v = (torch.randn(40, h, 16) for h in (4, 2, 2))
+    cu, used = torch.tensor([0, 20, 40], dtype=torch.int32), torch.tensor([20, 5], dtype=torch.int32)
+    out = ours.flash_attn_varlen_func(q, k, v, cu, cu, 20, 20, seqused_k=used, causal=True)
+    expected, _ = dense(*(t[None].double() for t in (q[20:], k[20:25], v[20:25])), causal=True)
+    close(out[20:], expected[0])
+
+
+def test_combine():
+    """Parts of the keys, one of them unseen by some rows, and its NaN with it."""
+    q, k, v = torch.randn(2, 9, 4, 16), torch.randn(2, 30, 4, 16), torch.randn(2, 30, 4, 16)
+    parts = [ours.flash_attn_func(q, k[:, a:b], v[:, a:b], return_attn_probs=True) for a, b in ((0, 11), (11, 30))]
+    outs = torch.stack([part[0] for part in parts] + [torch.full_like(q, torch.nan)])
+    lses = torch.stack([part[1].transpose(1, 2) for part in parts] + [torch.full((2, 9, 4), -torch.inf)])
+    expected, expected_lse = dense(q.double(), k.double(), v.double())
+    out, lse = ours.flash_attn_combine(outs, lses)
+    close(out, expected)
+    close(lse, expected_lse.transpose(1, 2))
+    place = torch.empty_like(q)
+    assert ours.flash_attn_combine(outs, lses, place)[0] is place and torch.equal(place, out)
+    assert ours.flash_attn_combine(outs, lses, out_dtype=torch.bfloat16)[0].dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("name", ["qv", "q_descale", "k_descale", "v_descale"])
+def test_what_is_missing_is_named(name):
+    q = torch.randn(1, 1, 2, 8)
+    with pytest.raises(NotImplementedError, match=f"^{name} is given, which flashtile does not have: allowed is None"):
+        ours.flash_attn_func(q, q, q, **{name: q})
+    with pytest.raises(NotImplementedError, match=f"^{name} is given"):
+        ours.flash_attn_with_kvcache(q, q, q, **{name: q})
+    with pytest.raises(NotImplementedError, match="^attention_chunk is 4, which flashtile does not have: allowed is 0"):
+        ours.flash_attn_func(q, q, q, attention_chunk=4)

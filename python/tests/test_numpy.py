@@ -1,0 +1,169 @@
+"""flashtile.numpy against dense attention in fp64, and in a process where neither PyTorch nor anything but NumPy can be
+imported."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import flashtile
+import flashtile.numpy as ours
+from oracle import dense
+
+
+def array(*shape, dtype=np.float32):
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
+
+
+def problem():
+    return array(2, 37, 4, 16), array(2, 53, 2, 16), array(2, 53, 2, 24)
+
+
+CASES = {
+    "plain": {},
+    "causal": {"causal": True},
+    "top-left": {"causal": True, "align": "top-left"},
+    "window": {"window": (9, 4)},
+    "scale, softcap": {"scale": 0.3, "softcap": 2.0},
+    "alibi": {"alibi_slopes": np.array([0.5, 0.25, 0.125, 0.0625], np.float32)},
+    "mask": {"mask": np.arange(53) % 3 > 0},
+    "bias": {"bias": array(4, 37, 53)},
+    "bias of rows": {"bias": array(37, 1)},
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_options(name):
+    options = CASES[name]
+    q, k, v = problem()
+    out, lse = ours.attention(q, k, v, return_lse=True, **options)
+    dout, dlse = array(2, 37, 4, 24), array(2, 4, 37)
+    grads = ours.attention_backward(dout, q, k, v, out, lse, dlse=dlse, return_dbias="bias" in name, **options)
+
+    wide = [torch.from_numpy(t).double().requires_grad_() for t in (q, k, v)]
+    given = {key: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for key, value in options.items()}
+    leaves = wide
+    if "bias" in name:
+        given["bias"] = given["bias"].double().requires_grad_()
+        leaves = [*wide, given["bias"]]
+    expected = dense(*wide, **given)
+    cotangents = torch.from_numpy(dout).double(), torch.from_numpy(dlse).double()
+    expected = (*expected, *torch.autograd.grad(expected, leaves, cotangents))
+    for got, wanted in zip((out, lse, *grads), expected, strict=True):
+        np.testing.assert_allclose(got, wanted.detach(), atol=5e-5, rtol=1e-4)
+    assert lse.dtype == np.float32 and np.array_equal(out, ours.attention(q, k, v, **options))
+
+
+def test_packed_and_used_keys():
+    q, k, v, dout = array(34, 4, 16), array(38, 2, 16), array(38, 2, 16), array(34, 4, 16)
+    cu_q, cu_k = (np.cumsum((0, *lengths)).astype(np.int32) for lengths in ((7, 0, 20, 5), (9, 4, 20, 3)))
+    used = np.array([9, 4, 11, 3], np.int32)
+    options = dict(causal=True, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=20, max_seqlen_k=20, seqused_k=used)
+    out, lse = ours.attention(q, k, v, return_lse=True, **options)
+    grads = ours.attention_backward(dout, q, k, v, out, lse, **options)
+    assert not out[32:].any() and not grads[0][32:].any()
+    assert not grads[1][36:].any() and not grads[2][9 + 4 + 11:33].any()
+    wide = [torch.from_numpy(t).double().requires_grad_() for t in (q, k, v)]
+    total = 0
+    for b, n in enumerate(used):
+        rows, keys = slice(cu_q[b], cu_q[b + 1]), slice(cu_k[b], cu_k[b] + n)
+        expected, expected_lse = dense(wide[0][None, rows], wide[1][None, keys], wide[2][None, keys], causal=True)
+        np.testing.assert_allclose(out[rows], expected[0].detach(), atol=2e-6, rtol=1e-5)
+        np.testing.assert_allclose(lse[:, rows], expected_lse[0].detach(), atol=2e-6, rtol=1e-5)
+        total = total + (expected[0] * torch.from_numpy(dout[rows])).sum()
+    for got, wanted in zip(grads, torch.autograd.grad(total, wide)):
+        np.testing.assert_allclose(got, wanted, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("make", [
+    lambda t: t, np.asfortranarray, lambda t: t.repeat(2, -1)[..., ::2], lambda t: t[..., ::-1][..., ::-1],
+    lambda t: t[:, ::-1].copy()[:, ::-1],
+    lambda t: np.frombuffer(b"\0" + t.tobytes(), t.dtype, t.size, 1).reshape(t.shape),
+    lambda t: np.stack((t, t), -2)[..., 0, :]], ids=["as it is", "Fortran", "innermost apart", "turned twice",
+                                                     "turned rows", "no multiple of an element", "rows apart"])
+def test_any_strides(make):
+    q, k, v = problem()
+    given = [make(t) for t in (q, k, v)]
+    assert np.array_equal(ours.attention(*given, causal=True), ours.attention(q, k, v, causal=True))
+
+
+def test_float16_and_bfloat16():
+    q, k, v = problem()
+    half = [t.astype(np.float16) for t in (q, k, v)]
+    expected, _ = dense(*(torch.from_numpy(t).double() for t in half))
+    out = ours.attention(*half)
+    assert out.dtype == np.float16
+    np.testing.assert_allclose(out, expected, atol=2e-3, rtol=2e-3)
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    assert ours.attention(*(t.astype(bfloat16) for t in (q, k, v))).dtype == bfloat16
+
+
+def test_dropout_is_drawn_from_the_seed():
+    """As PyTorch's call with the same seed and offset drops."""
+    q, k, v = problem()
+    out, lse = ours.attention(q, k, v, dropout_p=0.3, seed=(7, 11), return_lse=True)
+    torch.manual_seed(0)
+    drawn = torch.randint(torch.iinfo(torch.int64).max, (2,)).tolist()
+    torch.manual_seed(0)
+    tensors = [torch.from_numpy(t).requires_grad_() for t in (q, k, v)]
+    of_torch = flashtile.attention(*tensors, dropout_p=0.3)
+    assert not np.array_equal(out, ours.attention(q, k, v, dropout_p=0.3, seed=(7, 12)))
+    same, lse = ours.attention(q, k, v, dropout_p=0.3, seed=tuple(drawn), return_lse=True)
+    assert np.array_equal(same, of_torch.detach())
+    dout = array(2, 37, 4, 24)
+    of_torch.backward(torch.from_numpy(dout))
+    grads = ours.attention_backward(dout, q, k, v, same, lse, dropout_p=0.3, seed=tuple(drawn), deterministic=True)
+    for got, tensor in zip(grads, tensors):
+        np.testing.assert_allclose(got, tensor.grad, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("options, kind, message", [
+    ({"q": [1.0]}, TypeError, "^q is a list, allowed is a numpy.ndarray"),
+    ({"q": None}, TypeError, "^q is a NoneType, allowed is a numpy.ndarray"),
+    ({"q": np.ma.array(array(2, 3, 4, 8))}, TypeError, "^q is a MaskedArray, allowed is a numpy.ndarray"),
+    ({"q": array(2, 3, 4, 8).astype(np.float64)}, TypeError, "^q.dtype is float64, allowed is float32, float16 or bf"),
+    ({"q": array(2, 3, 4, 8).astype(">f4")}, TypeError, "^q.dtype is >f4, allowed is .* in native byte order"),
+    ({"q": array(2, 3, 8)}, ValueError, "^q.rank is 3, allowed is 4"),
+    ({"v": np.array(1.0, np.float32)}, ValueError, "^v.rank is 0, allowed is 4"),
+    ({"k": np.zeros((1,) * 7, np.float32)}, ValueError, "^k has 7 dimensions, allowed are at most 6"),
+    ({"mask": np.ones(3)}, TypeError, "^mask.dtype is float64, allowed is bool"),
+    ({"window": 5}, TypeError, r"^window is 5, allowed is \(left, right\)"),
+    ({"scale": "a"}, TypeError, "^scale is 'a', allowed is None or a finite number"),
+    ({"causal": "no"}, TypeError, "^causal is 'no', allowed is True or False"),
+    ({"dropout_p": 0.5}, TypeError, "^seed is None, allowed with dropout_p are two whole numbers"),
+    ({"dropout_p": 0.5, "seed": (1, -1)}, TypeError, r"^seed is \(1, -1\), allowed with dropout_p are two whole"),
+    ({"dropout_p": 1.5, "seed": (1, 1)}, ValueError, r"^dropout_p is 1.5, allowed is a probability in \[0, 1\)"),
+    ({"max_seqlen_k": 2.5}, TypeError, "^max_seqlen_k is 2.5, allowed is None or a whole number"),
+    ({"return_lse": "yes"}, TypeError, "^return_lse is 'yes', allowed is True or False"),
+], ids=lambda value: "-".join(value) if isinstance(value, dict) else "")
+def test_errors(options, kind, message):
+    given = {**dict(zip("qkv", problem())), **options}
+    with pytest.raises(kind, match=message):
+        ours.attention(**given)
+
+
+def test_gradient_of_a_bias_that_is_not_there():
+    q, k, v = problem()
+    out, lse = ours.attention(q, k, v, return_lse=True)
+    with pytest.raises(ValueError, match="^return_dbias is True without bias, allowed is False"):
+        ours.attention_backward(out, q, k, v, out, lse, return_dbias=True)
+
+
+def test_nothing_but_numpy():
+    program = """
+import sys
+for name in ("torch", "transformers", "ml_dtypes", "scipy", "einops"):
+    sys.modules[name] = None  # `import` of it raises
+import numpy as np
+import flashtile
+q = np.ones((1, 8, 2, 16), np.float32)
+v = np.arange(8, dtype=np.float32)[None, :, None, None].repeat(2, 2).repeat(16, 3)
+out, lse = flashtile.numpy.attention(q, q, v, causal=True, return_lse=True)
+np.testing.assert_allclose(out[0, :, 0, 0], np.arange(8) / 2, atol=1e-6)  # the mean of those before
+np.testing.assert_allclose(lse[0, 1], 4 + np.log(np.arange(1, 9)), atol=1e-5)
+dq, dk, dv = flashtile.numpy.attention_backward(np.ones_like(out), q, q, v, out, lse, causal=True)
+np.testing.assert_allclose(dv[0, :, 0, 0], np.cumsum(1 / np.arange(8, 0, -1))[::-1], atol=1e-5)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
