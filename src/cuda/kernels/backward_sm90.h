@@ -20,7 +20,7 @@ struct BackwardSm90 : KeyBlock<config> {
     // With 128 queries P takes 64 registers beside dP's 64 until dS is made of both: the producer goes without some.
     // Where it has more to do, and where masks take registers too, dS is made of P as it was rounded for dV.
     static constexpr bool kRoundedP =
-        config.Br == 128 && (config.lengths_differ() || config.window || config.deterministic);
+        config.Br == 128 && (config.lengths_differ() || config.window || config.deterministic) && !config.exact_max;
     static constexpr bool kManyRegisters = config.Br == 128 && !kRoundedP;
     static constexpr int kProducerRegisters = kManyRegisters ? 24 : 40, kConsumerRegisters = kManyRegisters ? 240 : 232;
     // dQ, 64 x 64 for each consumer: of one block of rows the columns, or of one chunk of columns the rows.
