@@ -138,16 +138,18 @@ struct Softmax {
     // fp32's range holds. `grows` where a lane's sum outweighs what the lane has seen so far, so that one P may be most
     // of its row: as it is no power of two, rounding it would show. Scores with a standard deviation of 1 never come
     // there, which matters: a warp that lowers a block makes the consumers fall into step, at 2 to 10% of their speed.
-    // A sum of `allowed` may come in any case.
+    // A sum of `allowed` may come in any case, one over kMostGrowth in none: fp16's range, and l is infinite where the
+    // sum is.
     __device__ __forceinline__ void find_growth(const RowSums& sum, float allowed) {
-        constexpr float kOfBefore = 4.0f;
+        constexpr float kOfBefore = 4.0f, kMostGrowth = 256.0f;
         bool lane_grows = false;
 #pragma unroll
         for (int n = 0; n < MT; ++n)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 // l has the sum in it
-                const float most = fmaxf(l[n][half] * (kOfBefore / (1.0f + kOfBefore)), allowed);
+                const float before = l[n][half] * (kOfBefore / (1.0f + kOfBefore));
+                const float most = fminf(fmaxf(before, allowed), kMostGrowth);
                 lane_grows = lane_grows || !(sum.of[n][half] <= most);
             }
         grows = __any_sync(~0u, lane_grows);
