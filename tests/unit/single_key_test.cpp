@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "unit/on_target.h"
 
@@ -27,7 +28,7 @@ protected:
         for (const std::int64_t d : {64, 128, 256})
             for (const Guard guard : {Guard::nan_bands, Guard::page_before})
                 each_type([&](dtype type) {
-                    const bool on_cpu = where() == cpu;
+                    const bool on_cpu = where().type == FLASHTILE_CPU;
                     // alignment decides between a GPU's kernels, as widths do
                     if (!takes(type) || (on_cpu && (d == 128 || guard != Guard::nan_bands))) return;
                     const double allowed = on_cpu && type == fp32 ? 0x1p-22 : 0.0;
@@ -120,14 +121,15 @@ TEST_P(SingleKey, IsAllThatIsUsed) {
     expect_value(c, as_drawn, [](std::int64_t) { return 0; });
 }
 
-// e^16 above all others, which have v = 0, in a block that comes after a row has a maximum: 2^23 is as far as a maximum
-// may lag before a block is done again. In fp32 the others would show.
+// Above all others, which have v = 0, in a block that comes after a row has a maximum: by e^16, which a maximum of that
+// block makes up for; by e^40 and by e^200, which overflows before it does. In fp32 the others would show.
 TEST_P(SingleKey, IsFarAboveTheRest) {
     constexpr std::int64_t queries = 40, keys_in_all = 600;
-    for (const std::int64_t peak : {3, 300, 599})
+    for (const auto& [peak, score] : {std::pair(std::int64_t{3}, 16.0), std::pair(std::int64_t{300}, 16.0),
+                                      std::pair(std::int64_t{3}, 40.0), std::pair(std::int64_t{3}, 200.0)})
         expect_value(
             keys(queries, keys_in_all),
-            [&](ProblemData& data) {
+            [peak = peak, score = score](ProblemData& data) {
                 const std::int64_t width = data.problem.heads * data.problem.head_dim, d = data.problem.head_dim;
                 for (std::size_t n = 0; n < data.k.size(); ++n) data.k.set(n, 0.0);
                 for (std::int64_t j = 0; j < keys_in_all; ++j)
@@ -136,10 +138,10 @@ TEST_P(SingleKey, IsFarAboveTheRest) {
                 for (std::int64_t h = 0; h < data.problem.heads; ++h) {
                     data.k.set(static_cast<std::size_t>(peak * width + h * d), 1.0);
                     for (std::int64_t i = 0; i < queries; ++i)
-                        data.q.set(static_cast<std::size_t>(i * width + h * d), 16.0 * std::sqrt(d));
+                        data.q.set(static_cast<std::size_t>(i * width + h * d), score * std::sqrt(d));
                 }
             },
-            [&](std::int64_t) { return peak; }, [](dtype type) { return type != fp32; });
+            [peak = peak](std::int64_t) { return peak; }, [](dtype type) { return type != fp32; });
 }
 
 INSTANTIATE_TEST_SUITE_P(, SingleKey, testing::ValuesIn(all_targets()), target_name);
