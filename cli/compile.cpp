@@ -46,7 +46,8 @@ constexpr auto bundle_options = std::to_array<Named>({{"none", 0},
                                                       {"mask", FLASHTILE_WITH_MASK},
                                                       {"dropout", FLASHTILE_WITH_DROPOUT},
                                                       {"deterministic", FLASHTILE_WITH_DETERMINISTIC},
-                                                      {"batch-invariant", FLASHTILE_WITH_BATCH_INVARIANT}});
+                                                      {"batch-invariant", FLASHTILE_WITH_BATCH_INVARIANT},
+                                                      {"exact-max", FLASHTILE_WITH_EXACT_MAX}});
 
 template <std::size_t n>
 int value_of(const std::array<Named, n>& list, const char* option, const std::string& word) {
@@ -126,7 +127,8 @@ void add_compile(CLI::App& app, int& exit_code) {
         ->add_option(
             "--with", settings->sets,
             "Options that calls use together: none, causal (or window), packed, seqused, softcap, alibi, bias, "
-            "bias-fp32, bias-gradient, mask, dropout, deterministic, batch-invariant")
+            "bias-fp32, bias-gradient, mask, dropout, deterministic, batch-invariant, "
+            "exact-max")
         ->take_all()
         ->capture_default_str();
     command->add_flag("--forward-only", settings->forward_only, "No backward kernels");

@@ -63,6 +63,7 @@ void add_plan_flags(CLI::App& command, PlanArguments& a) {
     flags.add_flag("--mask", a.mask, "A boolean mask");
     flags.add_flag("--deterministic", a.deterministic);
     flags.add_flag("--batch-invariant", a.batch_invariant);
+    flags.add_flag("--exact-max", a.exact_max);
     flags.add_flag("--no-registers", a.no_registers, "Do not compile the kernels to see what registers they take");
     flags.add_option("--device-name", a.device_name, "H200, A100-80, RTX4090, ... (default: the GPU that is here)")
         ->type_name("GPU");
@@ -83,6 +84,7 @@ std::string plan_report_of(const PlanArguments& a) {
     options o = a.attention.to_options();
     o.deterministic = a.deterministic;
     o.batch_invariant = a.batch_invariant;
+    o.exact_max = a.exact_max;
     if (a.packed) {
         o.cu_seqlens_q = o.cu_seqlens_k = somewhere(int32, {s.batch + 1});
         o.max_seqlen_q = s.seqlen_q;

@@ -20,6 +20,7 @@ struct PlanArguments {
     bool mask = false;
     bool deterministic = false;
     bool batch_invariant = false;
+    bool exact_max = false;
     bool no_registers = false;
     std::string device_name;  // "": the GPU that is here
     int device = 0;           // its ordinal

@@ -264,6 +264,7 @@ void add_problem_flags(CLI::App& command, VerifyArguments& a) {
     command.add_flag("--dlse", c.with_dlse, "With a gradient that comes in through lse")->group(group);
     command.add_flag("--deterministic", c.deterministic)->group(group);
     command.add_flag("--batch-invariant", c.batch_invariant)->group(group);
+    command.add_flag("--exact-max", c.exact_max)->group(group);
 }
 
 }  // namespace

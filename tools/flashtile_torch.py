@@ -37,12 +37,12 @@ class Library:
         return self.prepared("backward", (q, k, v), (out, lse, dout, None), (dq, dk, dv, None), **options)
 
     def prepared(self, name, inputs, forwards, made, causal=False, window=(-1, -1), softcap=0.0, dropout=0.0, seed=0,
-                 deterministic=False, alibi_slopes=None, bias=None, mask=None, seqused_k=None, cu_seqlens=None,
+                 deterministic=False, exact_max=False, alibi_slopes=None, bias=None, mask=None, seqused_k=None, cu_seqlens=None,
                  max_seqlen=-1):
         rng = torch.tensor([seed, 0], device=inputs[0].device) if dropout else None
         given = (*inputs, alibi_slopes, bias, mask, cu_seqlens, cu_seqlens, seqused_k, *forwards)
         call = self.abi.Call(name, given, made, max_seqlen, max_seqlen, int(causal), 0, None, softcap, *window, dropout,
-                             deterministic, False)
+                             deterministic, False, exact_max)
         return Prepared(self.loaded, call, rng, (given, made))
 
     def dropout_mask(self, dropout, seed, shape, device):

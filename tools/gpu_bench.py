@@ -7,8 +7,9 @@ Work: forward, backward (the FlashAttention-2 paper's grid: hidden dimension 204
 (`both`), gqa (64 query heads on 8), few_queries (decoding with groups of heads: the speed at which K and V are read),
 head_dims (96, 192, 192/128), fp16, window (the time for each block that is visited, beside full attention's), varlen (a
 packed batch beside a dense one of as many FLOPs), options (the slow-down of each), deterministic (backward against the
-default one), dropout (slow-down of forward, and of PyTorch's), memory (beyond the results), host (what a call costs the
-host, and the first call: needs --host-time, the program flashtile_host_time).
+default one), dropout (slow-down of forward, and of PyTorch's), memory (beyond the results), errors (rms and largest
+errors against fp64 as shares of standard attention's, ours and the peers', with q 1, 3, 10 and 30 times as large), host
+(what a call costs the host, and the first call: needs --host-time, the program flashtile_host_time).
 Methods: flashtile, torch_flash and torch_cudnn (scaled_dot_product_attention on those backends), torch_standard
 (matmul, softmax, matmul), fa3 (FlashAttention-3, where --fa3 names a folder whose fa3.py loads it).
 

@@ -112,12 +112,13 @@ typedef struct flashtile_options {
     void* stream;                       /* CUDA: a CUstream */
     void* workspace;                    /* NULL: allocated by the call */
     size_t workspace_size;
+    int32_t exact_max; /* CUDA: no shortcut costs accuracy (docs/semantics.md); batch_invariant implies it */
 } flashtile_options;
 
 #define FLASHTILE_OPTIONS_INIT                                                                                    \
     {                                                                                                             \
         sizeof(flashtile_options), 0, 0, 0, 0.0f, 0.0f, -1, -1, 0.0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, \
-            NULL, 0                                                                                               \
+            NULL, 0, 0                                                                                            \
     }
 
 /* The inputs that forward and backward share. A NULL pointer means absent.
@@ -218,8 +219,8 @@ FLASHTILE_API flashtile_isa flashtile_isa_chosen(flashtile_dtype dtype);
 FLASHTILE_API flashtile_status flashtile_set_threads(int32_t threads);
 FLASHTILE_API int32_t flashtile_get_threads(void);
 
-/* The executor of calls that bring none; NULL restores flashtile's own pool. The struct is copied, and each distinct one
- * kept to the end of the process, since a call may still be running on it. */
+/* The executor of calls that bring none; NULL restores flashtile's own pool. The struct is copied, and each distinct
+ * one kept to the end of the process, since a call may still be running on it. */
 FLASHTILE_API flashtile_status flashtile_set_executor(const flashtile_executor* executor);
 
 /* What this process has of CUDA, as JSON: driver, devices, NVRTC, cache, choices, bundles, and of what is missing why,
@@ -261,7 +262,8 @@ typedef enum flashtile_bundle_option {
     FLASHTILE_WITH_MASK = 1 << 8,
     FLASHTILE_WITH_DROPOUT = 1 << 9,
     FLASHTILE_WITH_DETERMINISTIC = 1 << 10,
-    FLASHTILE_WITH_BATCH_INVARIANT = 1 << 11
+    FLASHTILE_WITH_BATCH_INVARIANT = 1 << 11,
+    FLASHTILE_WITH_EXACT_MAX = 1 << 12
 } flashtile_bundle_option;
 
 typedef struct flashtile_bundle_item {

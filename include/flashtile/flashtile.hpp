@@ -197,6 +197,7 @@ struct options {
     tensor seqused_k = {};
     bool deterministic = false;
     bool batch_invariant = false;
+    bool exact_max = false;
     bool check_values = false;
     int threads = 0;
     flashtile::isa isa = flashtile::isa::automatic;
@@ -236,6 +237,7 @@ inline flashtile_options c_options(const options& o) {
     c.offset_ptr = o.offset_ptr;
     c.deterministic = o.deterministic;
     c.batch_invariant = o.batch_invariant;
+    c.exact_max = o.exact_max;
     c.check_values = o.check_values;
     c.threads = o.threads;
     c.isa = static_cast<std::int32_t>(o.isa);

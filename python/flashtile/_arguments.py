@@ -16,7 +16,7 @@ ALIGNMENTS = {"bottom-right": 0, "top-left": 1}  # flashtile_alignment; a causal
 _NUMBERS = {"scale": "None or a finite number", "softcap": "0 (off) or a positive number",
             "dropout_p": "a probability in [0, 1)"}
 _WHOLE = {"max_seqlen_q": "None or a whole number", "max_seqlen_k": "None or a whole number"}
-_FLAGS = ("causal", "deterministic", "batch_invariant")
+_FLAGS = ("causal", "deterministic", "batch_invariant", "exact_max")
 _WINDOW = "(left, right), whole numbers from -1 (open)"
 
 
@@ -50,7 +50,7 @@ def blame_an_option(**options: Any) -> None:
         if not (options[name] is None or _packs("q", options[name])):
             raise TypeError(f"{name} is {options[name]!r}, allowed is {allowed}") from None
     for name in _FLAGS:
-        flag(name, options[name])
+        flag(name, options.get(name, False))
 
 
 def _packs(code: str, value: Any) -> bool:

@@ -100,7 +100,7 @@ class Call:
 
     def __init__(self, name: str, given: Tensors, made: Tensors, max_seqlen_q: int, max_seqlen_k: int, causal: int,
                  alignment: int, scale: Optional[float], softcap: float, window_left: int, window_right: int,
-                 dropout: float, deterministic: bool, batch_invariant: bool):
+                 dropout: float, deterministic: bool, batch_invariant: bool, exact_max: bool):
         self.function = getattr(library, "flashtile_" + name)
         self.workspace_function = getattr(library, f"flashtile_{name}_workspace")
         self.device = given[0].device
@@ -132,12 +132,13 @@ class Call:
         try:
             OPTIONS.pack_into(memory, 0, OPTIONS.size, causal, alignment, scale is not None, scale or 0.0, softcap,
                               window_left, window_right, dropout, 0, 0, 0, 0, deterministic, batch_invariant, 0, 0, 0,
-                              0, 0, 0, 0)
+                              0, 0, 0, 0, exact_max)
             INPUTS.pack_into(memory, inputs, INPUTS.size, *pointers[:len(INPUT_NAMES)], max_seqlen_q, max_seqlen_k)
         except StructError:
             blame_an_option(align="bottom-right", window=(window_left, window_right), scale=scale, softcap=softcap,
                             dropout_p=dropout, causal=bool(causal), deterministic=deterministic,
-                            batch_invariant=batch_invariant, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
+                            batch_invariant=batch_invariant, exact_max=exact_max, max_seqlen_q=max_seqlen_q,
+                            max_seqlen_k=max_seqlen_k)
             raise
         results.pack_into(memory, outputs, results.size, *pointers[len(INPUT_NAMES):])
         self.arguments = (base, base + inputs, base + outputs)
@@ -173,7 +174,7 @@ def dropout_mask(dropout: float, rng: Tensor, keep: Tensor) -> None:
     place = device_of(keep, "keep")
     options = ctypes.create_string_buffer(OPTIONS.size)
     OPTIONS.pack_into(options, 0, OPTIONS.size, 0, 0, 0, 0.0, 0.0, -1, -1, dropout, 0, 0,
-                      *seed_and_offset(rng, keep.device), 0, 0, 0, 0, 0, 0, stream_of(*place), 0, 0)
+                      *seed_and_offset(rng, keep.device), 0, 0, 0, 0, 0, 0, stream_of(*place), 0, 0, 0)
     tensor = ctypes.create_string_buffer(TENSOR_SIZE)
     _PACK[4](tensor, 0, keep.data_ptr(), DTYPES[keep.dtype], *place, 4, *keep.shape, *keep.stride())
     status = library.flashtile_dropout_mask(ctypes.addressof(options), ctypes.addressof(tensor))

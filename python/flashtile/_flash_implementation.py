@@ -83,7 +83,8 @@ def _rest(bias: Optional[Tensor], causal: int, scale: Optional[float], dropout_p
           packed: tuple = (None, None, None, -1, -1), slopes: Optional[Tensor] = None,
           window: tuple[int, int] = (-1, -1)) -> tuple[tuple, tuple]:
     """A call's tensors after q, k and v, and its options."""
-    options = (causal, 0, scale, 0.0, *window, dropout_p, torch.are_deterministic_algorithms_enabled(), False)
+    options = (causal, 0, scale, 0.0, *window, dropout_p, torch.are_deterministic_algorithms_enabled(), False,
+               False)
     return (slopes, bias, None, *packed[:3]), (*packed[3:], *options)
 
 

@@ -20,11 +20,11 @@ from ._sdpa_layout import as_pytorch_traced
 
 # The operators' arguments are nine tensors, the options that a Call takes, and dropout's seed and offset: a tensor too
 # (int64, 2 of them, on q's device), so that nothing synchronises and a CUDA graph draws afresh at each replay.
-_TENSORS, _OPTIONS = 9, 11
+_TENSORS, _OPTIONS = 9, 12
 _ARGUMENTS = ("Tensor q, Tensor k, Tensor v, Tensor? alibi_slopes, Tensor? bias, Tensor? mask, Tensor? cu_seqlens_q, "
               "Tensor? cu_seqlens_k, Tensor? seqused_k, SymInt max_seqlen_q, SymInt max_seqlen_k, int causal, "
               "int alignment, float? scale, float softcap, SymInt window_left, SymInt window_right, float dropout, "
-              "bool deterministic, bool batch_invariant, Tensor? rng")
+              "bool deterministic, bool batch_invariant, bool exact_max, Tensor? rng")
 _GRADIENTS = "Tensor out, Tensor lse, Tensor dout, Tensor? dlse, bool need_dbias"
 
 

@@ -81,7 +81,7 @@ def attend_as_pytorch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Opti
         boolean = attn_mask.dtype is torch.bool
         given = (q, k, v, None, None if boolean else attn_mask, attn_mask if boolean else None, None, None, None)
     out, _ = attend(given, (-1, -1, causal, 0 if causal == BOTTOM_RIGHT else 1, scale, 0.0, -1, -1, dropout_p,
-                            deterministic(), False),
+                            deterministic(), False, False),
                     draw(q) if dropout_p != 0.0 else None, False, True, eager)
     if not broadcast and (attn_mask is None or not attn_mask.requires_grad or out.is_cuda):
         return out

@@ -9,10 +9,10 @@ MAX_RANK = 6
 CPU, CUDA = 1, 2  # flashtile_device
 DTYPE_CODES = {"float32": 1, "float16": 2, "bfloat16": 3, "bool": 5, "int32": 6, "int64": 7}  # flashtile_dtype
 
-OPTIONS = Struct("N3i2fqqd2Q2P5i3PN")
+OPTIONS = Struct("N3i2fqqd2Q2P5i3PNi4x")
 OPTION_FIELDS = ("size", "causal", "alignment", "has_scale", "scale", "softcap", "window_left", "window_right",
                  "dropout", "seed", "offset", "seed_ptr", "offset_ptr", "deterministic", "batch_invariant",
-                 "check_values", "threads", "isa", "executor", "stream", "workspace", "workspace_size")
+                 "check_values", "threads", "isa", "executor", "stream", "workspace", "workspace_size", "exact_max")
 # Where the options lie that each call sets, in words of 8 bytes: seed_ptr and offset_ptr, stream, workspace and its
 # size; threads in words of 4.
 WORD = 8

@@ -219,4 +219,4 @@ def _packed(causal: bool, window: tuple[int, int], align: str, scale: Optional[f
     Struct("2q").pack(max_seqlen_q or 0, max_seqlen_k or 0)  # in flashtile_inputs, and checked here with the others
     return OPTIONS.pack(OPTIONS.size, alignment + 1 if flag("causal", causal) else 0, alignment, scale is not None,
                         scale or 0.0, softcap, left, right, dropout_p, first, second, 0, 0, deterministic,
-                        batch_invariant, 0, 0, 0, 0, 0, 0, 0)
+                        batch_invariant, 0, 0, 0, 0, 0, 0, 0, 0)

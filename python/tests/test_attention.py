@@ -244,7 +244,7 @@ def test_errors_are_the_librarys(error, message, change):
     *[("align", value, "'bottom-right', 'top-left'") for value in (5, None, [1], "left")],
     *[("max_seqlen_q", value, "None or a whole number") for value in ("a", 2.5, [1])],
     *[("max_seqlen_k", value, "None or a whole number") for value in ("a", 2.5, [1])],
-    *[(flag, value, "True or False") for flag in ("causal", "return_lse", "batch_invariant")
+    *[(flag, value, "True or False") for flag in ("causal", "return_lse", "batch_invariant", "exact_max")
       for value in ("no", None, [])],
     ("causal", 2, "True or False"),
     ("deterministic", "no", "True or False"),

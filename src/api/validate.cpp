@@ -222,6 +222,7 @@ public:
         p.dropout_threshold = static_cast<std::uint32_t>(std::fmin(std::nearbyint(o_.dropout * 65536.0), 65535.0));
         p.deterministic = o_.deterministic != 0;
         p.batch_invariant = o_.batch_invariant != 0;
+        p.exact_max = o_.exact_max != 0 || p.batch_invariant;
         call.operands.seed = o_.seed;
         call.operands.offset = o_.offset;
         call.operands.seed_ptr = o_.seed_ptr;

@@ -61,6 +61,7 @@ std::string to_string(const Problem& p) {
     if (p.dropout_threshold != 0) text << " dropout=" << p.dropout_threshold << "/65536";
     if (p.deterministic) text << " deterministic";
     if (p.batch_invariant) text << " batch_invariant";
+    if (p.exact_max && !p.batch_invariant) text << " exact_max";
     return text.str();
 }
 

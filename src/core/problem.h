@@ -57,6 +57,7 @@ struct Problem {
     std::uint32_t dropout_threshold = 0;  // round(65536 p); 0: off
     bool deterministic = false;
     bool batch_invariant = false;
+    bool exact_max = false;  // no maximum lags, and no gradient is made of a P that was rounded
 
     std::int64_t group() const { return heads / kv_heads; }  // query heads that share a key head
     // As they lie in memory: runs of rows, and how many; a packed batch is one run.

@@ -80,6 +80,7 @@ Problem problem_of(const flashtile_bundle_item& item) {
     p.dropout_threshold = with(FLASHTILE_WITH_DROPOUT) ? 1 : 0;
     p.deterministic = with(FLASHTILE_WITH_DETERMINISTIC);
     p.batch_invariant = with(FLASHTILE_WITH_BATCH_INVARIANT);
+    p.exact_max = with(FLASHTILE_WITH_EXACT_MAX) || p.batch_invariant;
     return p;
 }
 

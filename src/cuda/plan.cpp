@@ -295,7 +295,7 @@ ForwardPlan plan_forward(const Problem& p, const Access& access, const DeviceFac
     KernelConfig c = common(p, access);
     c.kernel = Kernel::forward;
     c.lse = access.lse;
-    c.lazy_rescale = !p.batch_invariant;
+    c.lazy_rescale = !p.batch_invariant && !p.exact_max;
     const bool fp32 = c.element == Element::fp32;
     const std::string_view why_not = why_not_forward_sm90(c, p, access, device);
     if (why_not.empty()) {
@@ -379,6 +379,7 @@ BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceF
     const std::string_view why_not = why_not_backward_sm90(c, p, access, device);
     const bool hopper = why_not.empty();
     if (hopper) c.kernel = Kernel::backward_sm90;
+    c.exact_max = hopper && p.exact_max;  // the general kernels round no P that gradients are made of
     plan.backward = measured_or(choose(c, hopper ? std::span<const Tile>(sm90::kBackward) : table, widest, device), p,
                                 device, choices);
     plan.backward.why_not_sm90 = why_not;
@@ -388,7 +389,7 @@ BackwardPlan plan_backward(const Problem& p, const Access& access, const DeviceF
     // They need nothing of a config but where dQ lies: every mask and option shares them.
     KernelConfig around = main;
     around.band = around.window = around.seqused = around.softcap = around.alibi = around.mask = around.dropout = false;
-    around.scale_first = around.deterministic = false;
+    around.scale_first = around.deterministic = around.exact_max = false;
     around.bias = BiasElement::none;
     around.blocks_per_sm = 1;
     if (hopper) around.warps = kConsumerWarps;

@@ -63,6 +63,7 @@ struct KernelConfig {
     bool dropout = false;
     bool deterministic = false;  // dQ is added to in turns
     bool lazy_rescale = false;   // forward lets the maximum lag behind; off where rows must not share a decision
+    bool exact_max = false;      // Hopper's backward makes dS of P in fp32, whatever that costs
 
     // The lengths of sequences lie in device memory: no plan knows them.
     constexpr bool lengths_differ() const { return packed || seqused; }

@@ -67,6 +67,7 @@ std::string to_string(const Case& p) {
     if (p.with_dlse) text << " dlse";
     if (p.deterministic) text << " deterministic";
     if (p.batch_invariant) text << " batch-invariant";
+    if (p.exact_max) text << " exact-max";
     text << " threads=" << p.threads;
     const auto layout = [&](const char* what, const Layout& l) {
         if (l.heads_before_rows) text << ' ' << what << "=bhsd";

@@ -60,6 +60,7 @@ struct Case {
     bool with_dlse = false;
     bool deterministic = false;
     bool batch_invariant = false;
+    bool exact_max = false;
     int threads = 1;
 
     Layout inputs;

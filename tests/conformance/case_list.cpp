@@ -214,6 +214,7 @@ private:
             {"same_heads", [](Case& c) { c.inputs.broadcast_heads = true; }},
             {"deterministic", [](Case& c) { c.deterministic = true; }},
             {"batch_invariant", [](Case& c) { c.batch_invariant = true; }},
+            {"exact_max", [](Case& c) { c.exact_max = true; }},
             {"threads", [](Case& c) { c.threads = 3; }},
             {"large", [](Case& c) { c.magnitude_qk = 4.0; }},
         };

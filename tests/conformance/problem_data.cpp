@@ -322,6 +322,7 @@ flashtile::options ProblemData::options(isa which) const {
     o.seqused_k = used_k.view();
     o.deterministic = p.deterministic;
     o.batch_invariant = p.batch_invariant;
+    o.exact_max = p.exact_max;
     o.threads = p.threads;
     o.isa = which;
     return o;

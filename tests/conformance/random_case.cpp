@@ -98,6 +98,7 @@ void options(Case& c, RandomSource& random) {
     c.with_dlse = random.chance(0.3);
     c.deterministic = random.chance(0.3);
     c.batch_invariant = random.chance(0.3);
+    c.exact_max = random.chance(0.3);
     c.threads = static_cast<int>(random.integer(1, 3));
 }
 

@@ -417,6 +417,26 @@ TEST(Plan, BatchInvariantFixesTheOrderOfSums) {
                 }
 }
 
+// exact_max changes no kernel and no tile, only what they do with maxima and P; batch_invariant has no need of it.
+TEST(Plan, ExactMaximaKeepKernelsAndTiles) {
+    for (const DeviceFacts& device : known_devices())
+        for (const int d : {64, 128, 256}) {
+            SCOPED_TRACE(device.name + " d=" + std::to_string(d));
+            Problem p = problem(DType::bf16, d, d);
+            const Access access = contiguous_access(p);
+            KernelConfig forward = plan_forward(p, access, device).forward.config;
+            KernelConfig backward = plan_backward(p, access, device).backward.config;
+            EXPECT_TRUE(forward.lazy_rescale);
+            EXPECT_FALSE(backward.exact_max);
+            p.exact_max = true;
+            forward.lazy_rescale = false;
+            backward.exact_max = backward.kernel == Kernel::backward_sm90;
+            EXPECT_TRUE(plan_forward(p, access, device).forward.config == forward);
+            EXPECT_TRUE(plan_backward(p, access, device).backward.config == backward);
+            EXPECT_FALSE(plan_backward(p, access, device).prepare.config.exact_max);
+        }
+}
+
 // What `flashtile compile` makes ahead of time serves every length.
 TEST(Plan, ConfigsForAreAllThatCallsGet) {
     for (const DeviceFacts& device : known_devices())

@@ -95,6 +95,7 @@ void DrawnCall::draw_options(FuzzedDataProvider& draw) {
         options_.seed = seed_;
     options_.deterministic = draw.ConsumeBool();
     options_.batch_invariant = draw.ConsumeBool();
+    options_.exact_max = draw.ConsumeBool();
     options_.isa = draw.ConsumeIntegralInRange(0, 5);
     if (one_in(8, draw)) {
         executor_ = {serial_for, nullptr, draw.ConsumeIntegralInRange(0, 3)};

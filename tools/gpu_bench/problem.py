@@ -11,16 +11,17 @@ EVERY_KEY = -1  # of a window's side
 
 class Problem:
     """q, k, v, dout are (batch, seqlen, heads, head_dim), or, with the `lengths` of a packed batch, (tokens, heads,
-    head_dim). With `queries` q and dout have so many rows, and every query sees every key."""
+    head_dim). With `queries` q and dout have so many rows, and every query sees every key. q is multiplied by
+    `q_times`: rows of P are the more peaked."""
 
     def __init__(self, gpu, dtype, head_dim, causal, seqlen, batch, heads, *, kv_heads=None, head_dim_v=None,
                  lengths=None, window=(EVERY_KEY, EVERY_KEY), dropout=0.0, softcap=0.0, alibi=False, bias=False,
-                 mask=False, seqused=False, queries=None):
+                 mask=False, seqused=False, queries=None, q_times=1):
         self.gpu, self.dtype, self.causal, self.dropout = gpu, dtype, causal, dropout
         self.head_dim, self.head_dim_v = head_dim, head_dim_v or head_dim
         self.seqlen, self.batch, self.heads, self.kv_heads = seqlen, batch, heads, kv_heads or heads
         self.lengths, self.window, self.softcap = lengths, window, softcap
-        self.queries = queries or seqlen
+        self.queries, self.q_times = queries or seqlen, q_times
         device = gpu.device
         generator = torch.Generator(device).manual_seed(seqlen + head_dim)
 
@@ -29,7 +30,7 @@ class Problem:
 
         rows = (batch, seqlen) if lengths is None else (sum(lengths),)
         rows_q = (batch, self.queries) if lengths is None else rows
-        self.q = normal(*rows_q, self.heads, self.head_dim)
+        self.q = normal(*rows_q, self.heads, self.head_dim) * q_times
         self.k = normal(*rows, self.kv_heads, self.head_dim)
         self.v = normal(*rows, self.kv_heads, self.head_dim_v)
         self.dout = normal(*rows_q, self.heads, self.head_dim_v)
@@ -85,6 +86,8 @@ class Problem:
                "batch": self.batch, "heads": self.heads, "kv_heads": self.kv_heads}
         if self.queries != self.seqlen:
             row["queries"] = self.queries
+        if self.q_times != 1:
+            row["q_times"] = self.q_times
         if self.head_dim_v != self.head_dim:
             row["head_dim_v"] = self.head_dim_v
         if self.lengths is not None:

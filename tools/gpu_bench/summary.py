@@ -19,6 +19,8 @@ LONG = {(64, False): 1.25, (64, True): 1.22, (128, False): 1.20, (128, True): 1.
         (256, True): 1.22}
 HEAD_DIMS_OVER_CUDNN, FP16 = 1.10, 1.0
 WINDOW, VARLEN, OPTION = 1.15, 0.95, 1.5
+# Of rms errors over FlashAttention-3's.
+ERRORS = {"out": 1.15, "dq": 1.10, "dk": 1.10, "dv": 1.005}
 
 
 def point_of(row):
@@ -131,6 +133,20 @@ def slow_downs(table, extra):
                   f"{r['slow_down']:.2f} times as long", f"at most {OPTION}", r["slow_down"] <= OPTION)
 
 
+def errors(table, extra):
+    """Ours over FlashAttention-3's, or, where that did not run, over cuDNN's."""
+    rms = {(r["method"], r["result"], r["head_dim"], r["causal"], r.get("q_times", 1)): r["rms"]
+           for r in extra.get("errors", [])}
+    for (method, *point), ours in rms.items():
+        peer = next((p for p in reversed(PEERS) if (p, *point) in rms), None)
+        if not method.startswith("flashtile") or not peer:
+            continue
+        result, head_dim, causal, times = point
+        ratio = ours / rms[peer, *point]
+        table.add(f"{method}, rms error of {result}, d={head_dim} causal={causal:d}, q x{times}",
+                  f"{ratio:.3f} of {peer}'s", f"at most {ERRORS[result]}", ratio <= ERRORS[result])
+
+
 def costs(table, extra):
     if host := extra.get("host"):
         beyond = host["forward_beyond_launch_us"]
@@ -154,6 +170,7 @@ def table(run):
     causal_gain(made, run.rows)
     other_forwards(made, run.extra)
     slow_downs(made, run.extra)
+    errors(made, run.extra)
     costs(made, run.extra)
     for what, items in (("left out", run.left_out), ("WRONG RESULT, no speed", run.wrong), ("FAILED", run.failed)):
         made.lines += [f"{what}: {json.dumps(item)}" for item in items]

@@ -134,7 +134,7 @@ def _rest(packed: dict, dropout_p: float, scale: Optional[float], causal: bool, 
     tensors = (slopes, None, *map(packed.get, ("mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")))
     lengths = (packed["max_seqlen_q"], packed["max_seqlen_k"]) if packed else (-1, -1)
     return tensors, (*lengths, BOTTOM_RIGHT if causal else 0, 0, scale, softcap, *window, dropout_p,
-                     deterministic or torch.are_deterministic_algorithms_enabled(), False)
+                     deterministic or torch.are_deterministic_algorithms_enabled(), False, False)
 
 
 def _write(where: tuple[Optional[Tensor], ...], gradients: tuple[Tensor, ...]) -> None:

@@ -11,7 +11,7 @@ template <class Config, class Visit>
 constexpr void visit_fields(Config&& config, Visit&& visit) {
     auto& [kernel, element, head_dim, head_dim_v, value_slices, group_rows, Br, Bc, warps, stages, warps_s, warps_dkv,
            warps_dq, blocks_per_sm, vector_bytes, lse, band, window, packed, seqused, scale_first, softcap, alibi, bias,
-           bias_mapped, mask, dropout, deterministic, lazy_rescale] = config;
+           bias_mapped, mask, dropout, deterministic, lazy_rescale, exact_max] = config;
     visit("kernel", kernel);
     visit("element", element);
     visit("head_dim", head_dim);
@@ -41,6 +41,7 @@ constexpr void visit_fields(Config&& config, Visit&& visit) {
     visit("dropout", dropout);
     visit("deterministic", deterministic);
     visit("lazy_rescale", lazy_rescale);
+    visit("exact_max", exact_max);
 }
 
 }  // namespace flashtile::gpu

@@ -17,7 +17,12 @@ struct BackwardSm90 : KeyBlock<config> {
     using Base::k, Base::v, Base::q, Base::dout, Base::ds, Base::kv_full;
     using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kBoth, Base::kConsumerThreads;
     using typename Base::M;
-    static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+    // With 128 queries P takes 64 registers beside dP's 64 until dS is made of both: the producer goes without some.
+    // Where it has more to do, and where masks take registers too, dS is made of P as it was rounded for dV.
+    static constexpr bool kRoundedP =
+        config.Br == 128 && (config.lengths_differ() || config.window || config.deterministic) && !config.exact_max;
+    static constexpr bool kManyRegisters = config.Br == 128 && !kRoundedP;
+    static constexpr int kProducerRegisters = kManyRegisters ? 24 : 40, kConsumerRegisters = kManyRegisters ? 240 : 232;
     // dQ, 64 x 64 for each consumer: of one block of rows the columns, or of one chunk of columns the rows.
     static_assert(config.Br * Base::kColumns == 128 * 64 && config.Bc == 128, "");
 
@@ -75,9 +80,8 @@ struct BackwardSm90 : KeyBlock<config> {
         start_output<config.element, config.Br, NT>(dv, p, dout_now);
         ptx::wgmma_commit();
         this->differentiate(dp, [&](int t, int half) {
-            // with 128 queries P as it was rounded for dV, so that S gives its registers free
-            return config.Br == 128 ? M::unpack(p.a[0][t / 2][t % 2 * 2 + half])
-                                    : make_float2(s.c[0][t][2 * half], s.c[0][t][2 * half + 1]);
+            return kRoundedP ? M::unpack(p.a[0][t / 2][t % 2 * 2 + half])
+                             : make_float2(s.c[0][t][2 * half], s.c[0][t][2 * half + 1]);
         });
         const auto left_ds = M::left_of(dp);
         this->write_ds(left_ds, ds_now, warp_row);

@@ -1,7 +1,8 @@
 // backward_wide_sm90.h: Hopper's backward pass where d or dv is over 128. dK and dV of 64 keys then fill the registers
 // of a warpgroup each, so that the two consumers share the same 64 keys: one makes P and keeps dV, the other makes dS
 // and keeps dK, and each makes half of the columns of dQ. P goes from one to the other through shared memory, and dS
-// back to the first. The one that makes P is a block ahead: it has the scores of the next block computed under dV.
+// back to the first. The one that makes P is a block ahead: it has the scores of the next block computed under dV. P is
+// rounded for dV, and dS made of it as rounded; with exact_max it is handed over in fp32, one block at a time.
 #pragma once
 
 #include "cuda/kernels/parts/key_block_sm90.h"
@@ -102,24 +103,50 @@ struct BackwardWideSm90 : KeyBlock<config> {
         this->exponentiate(s, this->query_of(n), static_cast<int>(warp_id() % 4) * 16);
         q_ring.release_by_warp();
         q_ring.advance();
-        const Left left_p = M::left_of(s);
-        if (n >= 2) wait(kReadP, n);
+        if constexpr (config.exact_max) {
+            if (n >= 1) wait(kReadP, n - 1);
 #pragma unroll
-        for (int c = 0; c < NT / 2; ++c)
-            ptx::store_shared(place_of_p(n, c),
-                              make_uint4(left_p.a[0][c][0], left_p.a[0][c][1], left_p.a[0][c][2], left_p.a[0][c][3]));
+            for (int t = 0; t < NT; ++t) {
+                const float(&x)[4] = s.c[0][t];
+                ptx::store_shared(place_of_p(0, t), make_uint4(__float_as_uint(x[0]), __float_as_uint(x[1]),
+                                                               __float_as_uint(x[2]), __float_as_uint(x[3])));
+            }
+        } else {
+            const Left left_p = M::left_of(s);
+            if (n >= 2) wait(kReadP, n);
+#pragma unroll
+            for (int c = 0; c < NT / 2; ++c)
+                ptx::store_shared(place_of_p(n, c), make_uint4(left_p.a[0][c][0], left_p.a[0][c][1], left_p.a[0][c][2],
+                                                               left_p.a[0][c][3]));
+        }
         arrive(kFullP, n);
     }
 
     // The same lanes of both consumers want the same of P.
     __device__ __forceinline__ Left read_p(int n) const {
-        Left left_p;
+        if constexpr (config.exact_max) {
+            Fragments<1, NT> x;
 #pragma unroll
-        for (int c = 0; c < NT / 2; ++c) {
-            const uint4 x = ptx::load_shared(place_of_p(n, c));
-            left_p.a[0][c][0] = x.x, left_p.a[0][c][1] = x.y, left_p.a[0][c][2] = x.z, left_p.a[0][c][3] = x.w;
+            for (int t = 0; t < NT; ++t)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const float2 pair = read_exact(t, half);
+                    x.c[0][t][2 * half] = pair.x, x.c[0][t][2 * half + 1] = pair.y;
+                }
+            return M::left_of(x);
+        } else {
+            Left left_p;
+#pragma unroll
+            for (int c = 0; c < NT / 2; ++c) {
+                const uint4 x = ptx::load_shared(place_of_p(n, c));
+                left_p.a[0][c][0] = x.x, left_p.a[0][c][1] = x.y, left_p.a[0][c][2] = x.z, left_p.a[0][c][3] = x.w;
+            }
+            return left_p;
         }
-        return left_p;
+    }
+    // Accumulators 2 half and 2 half + 1 of t, in fp32, which take the place of both blocks.
+    __device__ __forceinline__ float2 read_exact(int t, int half) const {
+        return ptx::load_shared_pair(place_of_p(0, t) + half * 8);
     }
     __device__ __forceinline__ unsigned place_of_p(int n, int c) const {
         return p + n % 2 * kBytesP + (c * 128 + threadIdx.x % 128) * 16;
@@ -185,11 +212,18 @@ struct BackwardWideSm90 : KeyBlock<config> {
     // dS of block n, for dK and, as a tile, for dQ.
     __device__ __forceinline__ Left make_ds(int n, Fragments<1, NT>& dp) {
         wait(kFullP, n);
-        const Left left_p = read_p(n);
-        if (n + 2 < steps) arrive(kReadP, n);
-        ptx::wgmma_wait<0>();
-        pin(dp);
-        this->differentiate(dp, [&](int t, int half) { return M::unpack(left_p.a[0][t / 2][t % 2 * 2 + half]); });
+        if constexpr (config.exact_max) {
+            ptx::wgmma_wait<0>();
+            pin(dp);
+            this->differentiate(dp, [&](int t, int half) { return read_exact(t, half); });
+            if (n + 1 < steps) arrive(kReadP, n);
+        } else {
+            const Left left_p = read_p(n);
+            if (n + 2 < steps) arrive(kReadP, n);
+            ptx::wgmma_wait<0>();
+            pin(dp);
+            this->differentiate(dp, [&](int t, int half) { return M::unpack(left_p.a[0][t / 2][t % 2 * 2 + half]); });
+        }
         dout_ring.release_by_warp();
         dout_ring.advance();
         const Left left_ds = M::left_of(dp);

@@ -86,9 +86,9 @@ struct ForwardSm80 {
         Scalar* warp_q = tiles.q + warp_id() * kWarpRows * kPitchO;
 
         Fragments<MT, OT> o;
-        Softmax<MT, config.scale_first> softmax;
+        Softmax<MT, own_units<config>()> softmax;
         o.clear();
-        softmax.start();
+        softmax.start(log2_factor<config>(params));
 
         // Blocks of keys start at multiples of Bc and are walked from the last one back, the masked ones of a causal
         // problem first.
@@ -164,9 +164,9 @@ struct ForwardSm80 {
     // Lines 9 and 10: the online softmax, O = diag(alpha) O + P V.
     __device__ __forceinline__ void accumulate(int warp_i0, int warp_i1, int stage, int j0, Fragments<MT, NT>& s,
                                                BiasAndMask<config, MT, NT>& bias_and_mask,
-                                               Softmax<MT, config.scale_first>& softmax, Fragments<MT, OT>& o) const {
+                                               Softmax<MT, own_units<config>()>& softmax, Fragments<MT, OT>& o) const {
         const Place place{warp_i0, j0};
-        const float factor = params.scale_log2;
+        const float factor = log2_factor<config>(params);
         ScoreModifier<config>::make(params, seq).template apply<false>(s, params, seq, place, bias_and_mask, s);
         if (!band_covers<config>(seq, warp_i0, warp_i1, j0, j0 + config.Bc)) apply_band<config>(s, seq, place);
 
@@ -190,7 +190,7 @@ struct ForwardSm80 {
     }
 
     // Lines 12 to 15: O = O / l, the only division; LSE = m + log l. A query that saw no key has l = 0.
-    __device__ __forceinline__ void finish(int warp_i0, int warp_i1, Softmax<MT, config.scale_first>& softmax,
+    __device__ __forceinline__ void finish(int warp_i0, int warp_i1, Softmax<MT, own_units<config>()>& softmax,
                                            Fragments<MT, OT>& o) const {
         softmax.finish();
         const float kept = config.dropout ? 65536.0f / static_cast<float>(65536u - params.dropout_threshold) : 1.0f;
@@ -209,7 +209,7 @@ struct ForwardSm80 {
                     if (lane_id() % 4 == 0 && i < warp_i1) {
                         const DeviceTensor& lse = params.lse;
                         rows_of<float>(lse, seq.batch_row, seq.h, seq.first_q)[i * lse.stride_row] =
-                            softmax.lse(m, half, params.natural_unit);
+                            softmax.lse(m, half, natural_unit<config>(params));
                     }
             }
         // Only this warp ever read these rows of Q, so O may take their place.

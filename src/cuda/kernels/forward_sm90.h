@@ -63,12 +63,13 @@ struct ForwardSm90 : QueryPipeline<config> {
         Accumulators o;
         Scores s;
         LeftP p;
-        Softmax<1, config.scale_first> softmax;
+        Softmax<1, own_units<config>()> softmax;
         float factor[2] = {0.0f, 0.0f};
         // Short tiles of few columns lose more by keeping in step than turns gain.
         const bool turns = kConsumers > 1 && (kColumns > 64 || tile.blocks >= 12);
         bool sound = true;
-        softmax.start();
+        int second = 1;  // the first block that is not searched for its maximum
+        softmax.start(log2_factor<config>(params));
         // Of the block at hand and, where registers are left, of the next one: a step is hardly longer than they are on
         // their way.
         BiasAndMask<config, 1, NT> bias_and_mask, coming;
@@ -98,10 +99,11 @@ struct ForwardSm90 : QueryPipeline<config> {
             if (elected) k_ring.release();
             k_ring.advance();
             ready<kAnchored>(tile, consumer, n, s, bias_and_mask, softmax);
-            const auto sum = softmax.exponentiate(s, params.scale_log2);
+            const auto sum = softmax.exponentiate(s, log2_factor<config>(params));
             if constexpr (kApart) now = M::left_of(s);
             if constexpr (kAnchored) {
-                softmax.find_growth(sum);
+                // more at the block after a row's first, of which it may have seen a key alone
+                softmax.find_growth(sum, kMayHide ? 16.0f : (n == second ? 256.0f : NT / 2));
                 if (softmax.grows) {
                     sound = softmax.lower(s, sum) && sound;
                     if constexpr (kApart) now = M::left_of(s);
@@ -130,7 +132,7 @@ struct ForwardSm90 : QueryPipeline<config> {
                 exponentiate_first(tile, consumer, s, bias_and_mask, softmax);
             } else {
                 ready<false>(tile, consumer, 0, s, bias_and_mask, softmax);
-                softmax.exponentiate(s, params.scale_log2);
+                softmax.exponentiate(s, log2_factor<config>(params));
             }
             p = M::left_of(s);
             if constexpr (config.dropout) drop(consumer, p);
@@ -139,6 +141,7 @@ struct ForwardSm90 : QueryPipeline<config> {
             for (; n < tile.blocks && !(kSkips && all_of(consumer, softmax.anchored())); ++n)
                 step.template operator()<false, false>(n, p, p);
             if constexpr (kSkips) {
+                second = n;
                 if constexpr (kTwoOfP) {
                     LeftP other;
 #pragma unroll 1
@@ -254,7 +257,7 @@ struct ForwardSm90 : QueryPipeline<config> {
     // The block that the diagonal of a causal mask crosses: each warp sees other columns of it.
     __device__ __forceinline__ void exponentiate_first(const Tile& tile, int consumer, Scores& s,
                                                        BiasAndMask<config, 1, NT>& bias_and_mask,
-                                                       Softmax<1, config.scale_first>& softmax) {
+                                                       Softmax<1, own_units<config>()>& softmax) {
         const Place place = place_of(tile, consumer, 0);
         modify(tile, place, bias_and_mask, s);
         const int all =
@@ -263,15 +266,15 @@ struct ForwardSm90 : QueryPipeline<config> {
         const int first_group = __shfl_sync(~0u, all >> kGroupShift, 0);
         const int seen = __shfl_sync(~0u, (any + 8 * kGroup - 1) >> kGroupShift, 0);
         apply_band<config, kGroup>(s, tile.seq, place, first_group, seen);
-        softmax.template find_maximum<config.lazy_rescale, kGroup>(s, params.scale_log2, seen);
-        softmax.template exponentiate_seen<kGroup>(s, params.scale_log2, seen);
+        softmax.template find_maximum<config.lazy_rescale, kGroup>(s, log2_factor<config>(params), seen);
+        softmax.template exponentiate_seen<kGroup>(s, log2_factor<config>(params), seen);
     }
 
     // What comes before P = 2^(S - m) of line 9: options and masks, then, where it is looked for, the maximum.
     template <bool kAnchored>
     __device__ __forceinline__ void ready(const Tile& tile, int consumer, int n, Scores& s,
                                           BiasAndMask<config, 1, NT>& bias_and_mask,
-                                          Softmax<1, config.scale_first>& softmax) {
+                                          Softmax<1, own_units<config>()>& softmax) {
         const Place place = place_of(tile, consumer, n);
         modify(tile, place, bias_and_mask, s);
         // after a block in which every row saw a key, only a band's left side hides any
@@ -279,13 +282,13 @@ struct ForwardSm90 : QueryPipeline<config> {
         if (kBandMayHide &&
             !band_covers<config>(tile.seq, place.i0, smaller(place.i0 + 16, tile.i1), place.j0, place.j0 + config.Bc))
             apply_band<config>(s, tile.seq, place);
-        if constexpr (!kAnchored) softmax.template find_maximum<config.lazy_rescale>(s, params.scale_log2);
+        if constexpr (!kAnchored) softmax.template find_maximum<config.lazy_rescale>(s, log2_factor<config>(params));
     }
 
     // Lines 13 to 15, under the last product: LSE = m + log l, and what O is multiplied by, 1 / l, the only division.
     // (l is at least the row's greatest P, which is not small.)
-    __device__ __forceinline__ void finish_rows(const Tile& tile, int consumer, Softmax<1, config.scale_first>& softmax,
-                                                float (&factor)[2]) const {
+    __device__ __forceinline__ void finish_rows(const Tile& tile, int consumer,
+                                                Softmax<1, own_units<config>()>& softmax, float (&factor)[2]) const {
         softmax.finish();
         const float kept = config.dropout ? 65536.0f / static_cast<float>(65536u - params.dropout_threshold) : 1.0f;
         const int warp_i0 = warp_row(tile, consumer);
@@ -300,7 +303,7 @@ struct ForwardSm90 : QueryPipeline<config> {
                     const DeviceTensor& lse = params.lse;
                     rows_of<float>(lse, seq.batch_row, seq.h + of_group,
                                    seq.first_q)[query_of<config>(row) * lse.stride_row] =
-                        softmax.lse(0, half, params.natural_unit);
+                        softmax.lse(0, half, natural_unit<config>(params));
                 }
         }
     }

@@ -49,7 +49,8 @@ std::string describe(const Variant& variant) {
                                                     {c.bias != BiasElement::none, " bias"},
                                                     {c.dropout, " dropout"},
                                                     {c.deterministic, " deterministic"},
-                                                    {c.lazy_rescale, " lazy_rescale"}};
+                                                    {c.lazy_rescale, " lazy_rescale"},
+                                                    {c.exact_max, " exact_max"}};
     for (const auto& [on, name] : options)
         if (on) text += name;
     return text;

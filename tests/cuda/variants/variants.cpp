@@ -32,6 +32,7 @@ enum FactorIndex : std::size_t {
     dropout,
     deterministic,
     batch_invariant,
+    exact_max,
     loads,
     lse
 };
@@ -58,6 +59,7 @@ const std::vector<Factor>& factors() {
         {"dropout", {"off", "on"}},
         {"deterministic", {"off", "on"}},
         {"batch_invariant", {"off", "on"}},
+        {"exact_max", {"off", "on"}},
         {"loads", {"16 bytes", "8 bytes", "4 bytes", "2 bytes"}},
         {"lse", {"on", "off"}},
     };
@@ -91,6 +93,7 @@ std::vector<Variant> variants_of(const Row& row) {
     p.dropout_threshold = row[dropout] == 1 ? 6554 : 0;
     p.deterministic = row[deterministic] == 1;
     p.batch_invariant = row[batch_invariant] == 1;
+    p.exact_max = p.batch_invariant || row[exact_max] == 1;
 
     gpu::Access access;
     // No wider than rows of these head dimensions are aligned, and no narrower than an element.

@@ -9,6 +9,22 @@ namespace flashtile {
 
 constexpr float kLog2e = 1.4426950408889634f;
 
+// Softmax keeps m in the scores' own units (softmax.h says why).
+template <KernelConfig config>
+constexpr bool own_units() {
+    return config.scale_first || config.element == Element::fp32;
+}
+// What scores, as ScoreModifier leaves them, are multiplied by to be in log2 units, and what m to be in natural ones.
+template <KernelConfig config>
+__device__ __forceinline__ float log2_factor(const KernelParams& p) {
+    return config.scale_first ? kLog2e : p.scale_log2;
+}
+template <KernelConfig config>
+__device__ __forceinline__ double natural_unit(const KernelParams& p) {
+    if constexpr (config.scale_first) return 1.0;
+    return own_units<config>() ? p.natural_unit * static_cast<double>(p.scale_log2) : p.natural_unit;
+}
+
 // Where running maxima start: just above kHiddenScore in log2 units. A score at or below kHiddenScore then never
 // becomes a maximum, 2^(s - m) is exactly 0 for it, a row of nothing else ends with l = 0, and no -inf - -inf can
 // arise.
