@@ -73,7 +73,10 @@ def alike(got, expected):
 @pytest.mark.parametrize("name", CALLS)
 def test_what_pytorch_does_works(name, ours):
     tensors, options, can = made(CALLS[name])
-    expected = attend(*tensors, **options)
+    try:
+        expected = attend(*tensors, **options)
+    except RuntimeError as refusal:
+        pytest.skip(f"this PyTorch does not do it on this device: {refusal}")
     with flashtile.sdpa():
         got = attend(*tensors, **options)
     alike(got, expected)
@@ -119,11 +122,15 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_pytorch_refuses_raises_as_there(name):
     tensors, options = made(REFUSED[name])
-    with pytest.raises(Exception) as expected:
+    try:
         attend(*tensors, **options)
-    with pytest.raises(Exception) as got, flashtile.sdpa():
+    except Exception as refusal:
+        expected = refusal
+    else:
+        pytest.skip("this PyTorch does it on this device")
+    with pytest.raises(type(expected)) as got, flashtile.sdpa():
         attend(*tensors, **options)
-    assert got.type is expected.type and str(got.value) == str(expected.value)
+    assert got.type is type(expected) and str(got.value) == str(expected)
     if not isinstance(tensors[0], int):
         assert why_not(*tensors, **{"attn_mask": None, "dropout_p": 0.0, "is_causal": False, "scale": None,
                                     "enable_gqa": False, **options}) is not None
@@ -241,8 +248,9 @@ def test_a_causal_bias_of_other_lengths_is_refused():
     q, k, v = three()
     with pytest.raises(ValueError, match="attn_mask is of 3 queries and 4 keys"):
         flashtile.scaled_dot_product_attention(q, k, v, causal_lower_right(3, 4))
-    with pytest.raises(RuntimeError), flashtile.sdpa():
-        attend(q, k, v, causal_lower_right(3, 4))
+    if q.device.type == "cpu":  # on CUDA PyTorch reads the mask as if it had these lengths
+        with pytest.raises(RuntimeError), flashtile.sdpa():
+            attend(q, k, v, causal_lower_right(3, 4))
 
 
 class Layer(torch.nn.Module):

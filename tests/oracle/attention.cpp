@@ -40,16 +40,21 @@ Matrix<Real> transpose(const Matrix<Real>& a) {
     return result;
 }
 
-// a b, each sum taken in order in `Real`.
+// a b, each sum taken in order in `Real`; fused: of products that are not rounded before they are added.
 template <class Real>
-Matrix<Real> product(const Matrix<Real>& a, const Matrix<Real>& b) {
+Matrix<Real> product(const Matrix<Real>& a, const Matrix<Real>& b, bool fused = false) {
     Matrix<Real> result(a.rows, b.cols);
     for (std::int64_t i = 0; i < a.rows; ++i) {
         Real* out = result.row(i);
         for (std::int64_t l = 0; l < a.cols; ++l) {
             const Real factor = a.row(i)[l];
             const Real* in = b.row(l);
-            for (std::int64_t j = 0; j < b.cols; ++j) out[j] += factor * in[j];
+            if (fused)  // a product of two floats is exact in double
+                for (std::int64_t j = 0; j < b.cols; ++j)
+                    out[j] = static_cast<Real>(static_cast<double>(factor) * static_cast<double>(in[j]) +
+                                               static_cast<double>(out[j]));
+            else
+                for (std::int64_t j = 0; j < b.cols; ++j) out[j] += factor * in[j];
         }
     }
     return result;
@@ -99,9 +104,10 @@ class Attention {
     using Real = typename Round::Real;
 
 public:
-    Attention(const Problem& problem, Round round)
+    Attention(const Problem& problem, Round round, bool fused = false)
         : p_(problem),
           round_(round),
+          fused_(fused),
           threshold_(dropout_threshold(problem.dropout)),
           keep_scale_(Real(65536) / static_cast<Real>(65536 - threshold_)),
           out_(at(problem.rows_q * problem.heads * problem.head_dim_v)),
@@ -175,7 +181,7 @@ private:
         const auto k = gather<Real>(p_.k, sequence.k_begin, nk, p_.kv_heads, h_kv, p_.head_dim);
         const auto v = gather<Real>(p_.v, sequence.k_begin, nk, p_.kv_heads, h_kv, p_.head_dim_v);
 
-        Matrix<Real> s = product(q, transpose(k));
+        Matrix<Real> s = product(q, transpose(k), fused_);
         Matrix<Real> slope(nq, nk);    // of the softcap
         Matrix<Real> p(nq, nk);        // softmax(s)
         Matrix<Real> kept(nq, nk);     // 0, or what dropout multiplies by
@@ -306,6 +312,7 @@ private:
 
     const Problem& p_;
     Round round_;
+    bool fused_;
     std::uint32_t threshold_;
     Real keep_scale_;
     std::vector<Real> out_;
@@ -336,8 +343,8 @@ Result exact_attention(const Problem& problem, Pass pass) {
     return Attention<Exact>(problem, Exact{}).run(pass);
 }
 
-Result standard_attention(const Problem& problem, Precision precision, Pass pass) {
-    return Attention<Stored>(problem, Stored{precision}).run(pass);
+Result standard_attention(const Problem& problem, Precision precision, Pass pass, bool fused) {
+    return Attention<Stored>(problem, Stored{precision}, fused).run(pass);
 }
 
 }  // namespace flashtile::oracle

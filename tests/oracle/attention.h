@@ -94,6 +94,7 @@ bool sees(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i
 enum class Pass { forward, forward_and_backward };
 
 Result exact_attention(const Problem& problem, Pass pass);
-Result standard_attention(const Problem& problem, Precision precision, Pass pass);
+// fused: the sums of q.k are those of a processor with fused operations, as every one that matters has.
+Result standard_attention(const Problem& problem, Precision precision, Pass pass, bool fused = false);
 
 }  // namespace flashtile::oracle
