@@ -97,7 +97,7 @@ def test_export():
 
 def operands(bias=None, rng=None, cu=None, longest=-1, dropout=0.0):
     """The arguments of the operators after q, k and v."""
-    return (None, bias, None, cu, cu, None, longest, longest, 0, 0, None, 0.0, -1, -1, dropout, False, False, rng)
+    return (None, bias, None, cu, cu, None, longest, longest, 0, 0, None, 0.0, -1, -1, dropout, False, False, False, rng)
 
 
 @pytest.mark.parametrize("case", ["plain", "bias", "dropout", "packed"])
