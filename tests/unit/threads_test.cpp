@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstring>
 #include <ctime>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -177,10 +178,14 @@ TEST(Threads, MoreThreadsThanCpusCostLittleMore) {
     const auto cpu_time = [&](int threads) {
         flashtile::options o = data.options(isa::automatic);
         o.threads = threads;
-        run(data, o);
-        const std::clock_t start = std::clock();
-        for (int turn = 0; turn < 3; ++turn) run(data, o);
-        return static_cast<double>(std::clock() - start);
+        std::clock_t best =
+            std::numeric_limits<std::clock_t>::max();  // whatever else runs on the machine adds to others
+        for (int turn = 0; turn < 10; ++turn) {
+            const std::clock_t start = std::clock();
+            run(data, o);
+            best = std::min(best, std::clock() - start);
+        }
+        return static_cast<double>(best);
     };
     const double usual = cpu_time(std::min(2u, std::thread::hardware_concurrency()));
     EXPECT_LT(cpu_time(64), 2 * usual);

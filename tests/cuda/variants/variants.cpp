@@ -128,7 +128,6 @@ bool planned(const Row& row) {
 std::vector<Row> rows() {
     std::vector<Row> list;
     std::vector<int> choices = counts();
-    choices[exact_max] = 1;  // its kernels differ from batch_invariant's in nothing but Hopper's: below
     const auto add = [&](std::initializer_list<FactorIndex> off, const auto& wanted) {
         for (const FactorIndex factor : off) choices[factor] = 1;  // the first choice only
         for (Row& row : pairwise(choices, wanted)) list.push_back(std::move(row));
@@ -137,10 +136,7 @@ std::vector<Row> rows() {
     add({bias, mask, batch_invariant, loads}, planned);  // what Hopper's forward kernel serves
     add({softcap, alibi, dropout}, planned);             // and its backward kernels,
     // each head dimension with each mask
-    const auto on_hopper = [](const Row& row) { return row[graphics_card] == kHopper && planned(row); };
-    add({}, on_hopper);
-    choices[exact_max] = 2;
-    add({}, [&](const Row& row) { return row[exact_max] == 1 && on_hopper(row); });
+    add({}, [&](const Row& row) { return row[graphics_card] == kHopper && planned(row); });
     return list;
 }
 
@@ -148,7 +144,7 @@ std::vector<Row> rows() {
 std::vector<Variant> hiding_forward() {
     std::vector<Variant> result;
     std::vector<int> choices = counts();
-    for (const FactorIndex factor : {deterministic, batch_invariant, exact_max, loads, lse}) choices[factor] = 1;
+    for (const FactorIndex factor : {deterministic, batch_invariant, loads, lse}) choices[factor] = 1;
     const auto wanted = [](const Row& row) {
         return row[graphics_card] == kHopper && row[dtype] != 0 && (row[bias] != 0 || row[mask] != 0) && planned(row);
     };
