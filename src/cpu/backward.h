@@ -128,11 +128,10 @@ public:
     Operand2d<Math> k_columns() const requires(Math::kPack == 1) { return {block_k_.data, 1, block_k_.row}; }
 
 private:
-    // P = e^(score - LSE). Where P goes to tiles, which round it to 16 bits, the score's own rounding does not show,
-    // and a fused operation does.
+    // P = e^(score - LSE), of the score as forward rounds it, and in all places alike: the compiler would fuse the
+    // product and the difference in one and not in another, and bits would depend on how keys fall into blocks.
     [[gnu::always_inline]] static Vec probability(Vec s, float unit, Vec lse) {
-        const Vec score = Math::kTiles ? s * unit : rounded(s * unit);
-        return exp2((score - lse) * kLog2e);
+        return exp2((rounded(s * unit) - lse) * kLog2e);
     }
 
     // P and dS where scores need no change, on the way out of the products.

@@ -124,6 +124,7 @@ TEST_P(SingleKey, IsAllThatIsUsed) {
 // Above all others, which have v = 0, in a block that comes after a row has a maximum: by e^16, which a maximum of that
 // block makes up for; by e^40 and by e^200, which overflows before it does. In fp32 the others would show.
 TEST_P(SingleKey, IsFarAboveTheRest) {
+    if (which() == isa::amx) GTEST_SKIP() << "m is not made up for on tiles: docs/algorithm.md";
     constexpr std::int64_t queries = 40, keys_in_all = 600;
     for (const auto& [peak, score] : {std::pair(std::int64_t{3}, 16.0), std::pair(std::int64_t{300}, 16.0),
                                       std::pair(std::int64_t{3}, 40.0), std::pair(std::int64_t{3}, 200.0)})
