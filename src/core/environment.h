@@ -1,5 +1,5 @@
-// environment.h: the environment's variables. A program that runs with more rights than its caller (setuid) gets none of
-// them, since they decide which libraries and files are opened.
+// environment.h: the environment's variables. A program that runs with more rights than its caller (setuid) gets none
+// of them, since they decide which libraries and files are opened.
 #pragma once
 
 #include <cstdlib>
