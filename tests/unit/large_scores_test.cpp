@@ -18,14 +18,19 @@ using conformance::ProblemData;
 
 class LargeScores : public OnTarget {};
 
-// Over several problems: in one, standard attention may be lucky.
+// Over several problems, as in one standard attention may be lucky; its own also over both ways in which processors sum
+// q.k, fused and not, as the largest error is that of one row whose two best scores happen to be neighbours.
 struct Errors {
     double max = 0.0, squares = 0.0;
+    int results = 0;
+
+    double rms() const { return std::sqrt(squares / results); }
 
     void add(const std::vector<double>& values, const std::vector<double>& reference) {
         const oracle::Error error = oracle::error_of(values, reference);
         max = std::max(max, error.max);
         squares += error.rms * error.rms;
+        ++results;
     }
 };
 
@@ -42,17 +47,20 @@ TEST_P(LargeScores, GradientsAsExactAsStandardAttention) {
                 c.data_seed = seed;
                 ProblemData data(c);
                 const auto exact = oracle::exact_attention(data.reference, oracle::Pass::forward_and_backward);
-                const auto standard = oracle::standard_attention(data.reference, oracle::Precision::fp32,
-                                                                 oracle::Pass::forward_and_backward);
-                const Outputs r = run(data, data.options(which()));
-                ours[0].add(r.dq, exact.dq), peer[0].add(standard.dq, exact.dq);
-                ours[1].add(r.dk, exact.dk), peer[1].add(standard.dk, exact.dk);
-                ours[2].add(r.dv, exact.dv), peer[2].add(standard.dv, exact.dv);
+                const auto add = [&exact](Errors(&errors)[3], const auto& gradients) {
+                    errors[0].add(gradients.dq, exact.dq);
+                    errors[1].add(gradients.dk, exact.dk);
+                    errors[2].add(gradients.dv, exact.dv);
+                };
+                add(ours, run(data, data.options(which())));
+                for (const bool fused : {false, true})
+                    add(peer, oracle::standard_attention(data.reference, oracle::Precision::fp32,
+                                                         oracle::Pass::forward_and_backward, fused));
             }
             for (int n = 0; n < 3; ++n) {
                 SCOPED_TRACE(std::string("d") + "qkv"[n] + ", head_dim " + std::to_string(d) + ", magnitude " +
                              std::to_string(magnitude));
-                EXPECT_LE(std::sqrt(ours[n].squares), 1.25 * std::sqrt(peer[n].squares));
+                EXPECT_LE(ours[n].rms(), 1.25 * peer[n].rms());
                 EXPECT_LE(ours[n].max, 2.0 * peer[n].max);
             }
         }
