@@ -59,7 +59,7 @@ def draw(name, title, head_dims, files, shown):
     panels = [(what, causal, d) for what in ("forward", "backward")
               for causal in sorted({row["causal"] for row in rows}) for d in head_dims]
     lines = len(panels) // 4
-    figure, places = pyplot.subplots(lines, 4, figsize=(12.4, 2.4 * lines + 0.9), squeeze=False, sharey="row")
+    figure, places = pyplot.subplots(lines, 4, figsize=(12.4, 2.0 * lines + 0.8), squeeze=False, sharey="row")
     for axes, (what, causal, head_dim) in zip(places.flat, panels):
         here = [row for row in rows if (row["pass"], row["causal"], row["head_dim"]) == (what, causal, head_dim)]
         axes.set_title(f"{what}, {'causal' if causal else 'no mask'}, d = {head_dim}", fontsize=9)

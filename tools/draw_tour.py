@@ -32,14 +32,15 @@ class Picture:
         text = text.replace("&", "&amp;").replace("<", "&lt;")
         weight = ' font-weight="bold"' if bold else ""
         turned = f' transform="rotate({turn} {x} {y})"' if turn else ""
-        self.parts.append(
-            f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}" fill="{colour}"{weight}{turned}>{text}</text>')
+        self.parts.append(f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}" fill="{colour}"'
+                          f'{weight}{turned}>{text}</text>')
 
     def line(self, *points, colour=INK, arrow=True, dash="", thick=1.3):
         head = ' marker-end="url(#head)"' if arrow else ""
         dash = f' stroke-dasharray="{dash}"' if dash else ""
         path = " ".join(f"{x:g},{y:g}" for x, y in points)
-        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{thick}"{dash}{head}/>')
+        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{thick}"'
+                          f'{dash}{head}/>')
 
     def save(self, name):
         width, height = self.size
@@ -118,7 +119,8 @@ def cpu_tiles():
     p.text(left + 296, top + 75, "max, sum", 11, "middle", turn=-90)
     p.text(left, 228, "A query's scores are one lane: its maximum", 12)
     p.text(left, 245, "and its sum need no operation across lanes.", 12)
-    p.text(20, 296, "The steps of a panel. Both products are product.h: scalars of K or V are broadcast against vectors of queries.", 12)
+    p.text(20, 296, "The steps of a panel. Both products are product.h: scalars of K or V are broadcast "
+           "against vectors of queries.", 12)
     for n, (label, fill, what) in enumerate((
             ("S^T += K[j][c] * Q^T[c]", S, "reads K along its rows"),
             ("P = e^(S - m), l, m", S, "no product: softmax of the panel"),
@@ -152,8 +154,8 @@ def cpu_step():
     p.text(left, 171, "(and the next rows of Q, the rows of O: look_ahead in forward.h)", 12, colour=FAINT)
     p.box(left, 196, 20, 20, K)
     p.text(left + 30, 211, "the slice that has come near is copied to the next block's buffer (KeyBlocks::advance)", 12)
-    p.text(left, 238, "A panel starts in its first block of keys (Q^T is made, O = 0) and finishes in its last (out and lse are stored).", 12,
-           colour=FAINT)
+    p.text(left, 238, "A panel starts in its first block of keys (Q^T is made, O = 0) and finishes in its last (out and lse "
+           "are stored).", 12, colour=FAINT)
     p.save("cpu-step.svg")
 
 
@@ -210,7 +212,8 @@ def hopper_waits():
     p.box(20, 330, 130, 60, GRAY, "TMA\n(hardware)")
     p.line((85, 262), (85, 328))
     p.text(92, 300, "starts copies", 12)
-    for y, label, fill in ((70, "ring of Q\n2 stages", Q), (170, "ring of K\n2 stages", K), (270, "ring of V\n2 stages", V)):
+    for y, label, fill in ((70, "ring of Q\n2 stages", Q), (170, "ring of K\n2 stages", K),
+                           (270, "ring of V\n2 stages", V)):
         p.box(330, y, 130, 60, fill, label)
         p.line((152, 360), (230, 360), (230, y + 44), (328, y + 44))
         p.line((328, y + 16), (152, 150 + y // 3), dash="5 4")
