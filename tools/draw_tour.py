@@ -154,8 +154,8 @@ def cpu_step():
     p.text(left, 171, "(and the next rows of Q, the rows of O: look_ahead in forward.h)", 12, colour=FAINT)
     p.box(left, 196, 20, 20, K)
     p.text(left + 30, 211, "the slice that has come near is copied to the next block's buffer (KeyBlocks::advance)", 12)
-    p.text(left, 238, "A panel starts in its first block of keys (Q^T is made, O = 0) and finishes in its last (out and lse "
-           "are stored).", 12, colour=FAINT)
+    p.text(left, 238, "A panel starts in its first block of keys (Q^T is made, O = 0) and finishes in its last "
+           "(out and lse are stored).", 12, colour=FAINT)
     p.save("cpu-step.svg")
 
 
