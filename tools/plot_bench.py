@@ -20,8 +20,8 @@ METHODS = {
     "torch_standard": ("PyTorch standard attention", "#8da0cb"),
     "standard": ("standard attention (OpenBLAS)", "#66c2a5"),
     "torch_sdpa": ("PyTorch scaled_dot_product_attention", "#e5c494"),
-    "torch_flash": ("PyTorch FLASH_ATTENTION", "#e5c494"),
-    "torch_cudnn": ("PyTorch CUDNN_ATTENTION", "#b3b3b3"),
+    "torch_flash": ("FlashAttention-2 (in PyTorch)", "#e5c494"),
+    "torch_cudnn": ("cuDNN (through PyTorch)", "#b3b3b3"),
     "fa3": ("FlashAttention-3", "#66c2a5"),
     "flashtile": ("flashtile", "#d7301f"),
 }

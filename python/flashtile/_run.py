@@ -1,7 +1,7 @@
 """Calls of the library that make their results and use their filled structs again.
 
 Most of a small call's time is Python's, and filling the structs most of that. So `Calls` keeps them with the layouts
-and options that they were filled for, and a later call alike in those only sets addresses (docs/performance.md has
+and options that they were filled for, and a later call alike in those only sets addresses (docs/performance/python.md has
 figures).
 """
 

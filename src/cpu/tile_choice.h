@@ -1,4 +1,4 @@
-// tile_choice.h: what the tile unit's speed beside the vector units' decides, as measured (docs/performance.md, AMX):
+// tile_choice.h: what the tile unit's speed beside the vector units' decides, as measured (docs/performance/amx.md):
 // from how many keys on tiles win over avx512, and how many queries share a copy of keys in backward.
 #pragma once
 

@@ -1,5 +1,5 @@
 // sm80.h: tiles of the mma.sync kernels, which serve every GPU since Ampere. Measured where a line says so
-// (docs/performance.md, "CUDA"), otherwise what shared memory and registers allow.
+// (docs/performance/cuda.md), otherwise what shared memory and registers allow.
 #pragma once
 
 #include "cuda/tiles/tile.h"

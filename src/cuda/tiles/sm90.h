@@ -1,5 +1,5 @@
 // sm90.h: tiles of Hopper's forward kernel: 64 queries a consumer warpgroup, and a producer warpgroup. Figures are in
-// docs/performance.md, "CUDA".
+// docs/performance/cuda.md.
 #pragma once
 
 #include "cuda/tiles/tile.h"
