@@ -27,6 +27,7 @@ import torch.nn.functional as F
 
 import flashtile
 from flashtile._call import Call
+from flashtile._options import CallOptions
 
 # Name: function and whether its tensors are (batch, seqlen, heads, head_dim).
 METHODS = {
@@ -62,10 +63,9 @@ def library_alone(which, q, k, v, dout):
     """Submits structs that were filled once."""
     results = (torch.empty_like(q), torch.empty(q.shape[0], q.shape[2], q.shape[1], device=q.device))
     gradients = (*map(torch.empty_like, (q, k, v)), None)
-    options = (-1, -1, 0, 0, None, 0.0, -1, -1, 0.0, False, False)
     inputs = (q, k, v, *(None,) * 6)
-    forward = Call("forward", inputs, results, *options)
-    backward = Call("backward", (*inputs, *results, dout, None), gradients, *options)
+    forward = Call("forward", inputs, results, CallOptions())
+    backward = Call("backward", (*inputs, *results, dout, None), gradients, CallOptions())
     workspace = torch.empty(backward.workspace(), dtype=torch.uint8, device=q.device) if q.is_cuda else None
 
     def submit(kept=(q, k, v, dout, results, gradients)):  # the structs hold but addresses

@@ -11,8 +11,8 @@ from struct import error as StructError
 from typing import Any
 
 from ._library import InvalidArgument
+from ._options import ALIGNMENTS, CallOptions
 
-ALIGNMENTS = {"bottom-right": 0, "top-left": 1}  # flashtile_alignment; a causal mode's number is one more
 _NUMBERS = {"scale": "None or a finite number", "softcap": "0 (off) or a positive number",
             "dropout_p": "a probability in [0, 1)"}
 _WHOLE = {"max_seqlen_q": "None or a whole number", "max_seqlen_k": "None or a whole number"}
@@ -51,6 +51,14 @@ def blame_an_option(**options: Any) -> None:
             raise TypeError(f"{name} is {options[name]!r}, allowed is {allowed}") from None
     for name in _FLAGS:
         flag(name, options.get(name, False))
+
+
+def blame_a_call_option(options: CallOptions) -> None:
+    """As blame_an_option, under the names that attention has for them."""
+    fields = options._asdict()
+    window = fields.pop("window_left"), fields.pop("window_right")
+    blame_an_option(align="bottom-right", window=window, dropout_p=fields.pop("dropout"),
+                    causal=bool(fields.pop("causal")), **fields)
 
 
 def _packs(code: str, value: Any) -> bool:

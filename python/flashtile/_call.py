@@ -10,15 +10,15 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from struct import Struct
 from struct import error as StructError
 from typing import Any, NoReturn, Optional
 
 import torch
 from torch import Tensor
 
-from ._arguments import blame_an_option
-from ._library import InvalidArgument, fail, library
+from ._arguments import blame_a_call_option
+from ._library import fail, library
+from ._options import CallOptions
 from ._structs import (
     CPU,
     CUDA,
@@ -28,13 +28,12 @@ from ._structs import (
     MAX_RANK,
     OPTIONS,
     RESULT_NAMES,
-    SEEDS,
-    STREAM,
+    RESULTS,
     TENSOR_SIZE,
     TENSORS,
-    THREADS,
-    WORD,
-    WORKSPACE,
+    pack_inputs,
+    pack_options,
+    pack_results,
 )
 
 DTYPES = {getattr(torch, name): code for name, code in DTYPE_CODES.items()}
@@ -43,8 +42,11 @@ DEVICES = {"cpu": CPU, "cuda": CUDA}
 Tensors = Sequence[Any]  # None where one is absent
 _PACK = [tensor.pack_into for tensor in TENSORS]
 
-# Allowed of softcap beside 0, as the library has it.
-LEAST_SOFTCAP = 1e-30
+# Where the options lie that each call sets, in words of 8 bytes, and threads in words of 4.
+_WORD = 8
+_SEED, _OFFSET, _STREAM, _WORKSPACE, _WORKSPACE_SIZE = (
+    OPTIONS.offsets[name] // _WORD for name in ("seed_ptr", "offset_ptr", "stream", "workspace", "workspace_size"))
+_THREADS = OPTIONS.offsets["threads"] // 4
 
 # A CPU call uses as many threads as PyTorch does, unless the user told flashtile otherwise.
 _own_threads = "FLASHTILE_THREADS" in os.environ
@@ -98,26 +100,23 @@ class Call:
     """A call of the library with its structs filled: of `given`, the inputs (and backward's out, lse, dout and dlse),
     `made`, the other results, and the options. One thread at a time."""
 
-    def __init__(self, name: str, given: Tensors, made: Tensors, max_seqlen_q: int, max_seqlen_k: int, causal: int,
-                 alignment: int, scale: Optional[float], softcap: float, window_left: int, window_right: int,
-                 dropout: float, deterministic: bool, batch_invariant: bool, exact_max: bool):
+    def __init__(self, name: str, given: Tensors, made: Tensors, options: CallOptions):
         self.function = getattr(library, "flashtile_" + name)
         self.workspace_function = getattr(library, f"flashtile_{name}_workspace")
         self.device = given[0].device
         self.kind, self.index = place = device_of(given[0], "q")
-        self.dropout = dropout
-        results = Struct(f"N{len(RESULT_NAMES[name])}P")
+        self.dropout = options.dropout
         inputs = OPTIONS.size
         outputs = inputs + INPUTS.size
-        first = outputs + results.size
+        first = outputs + RESULTS[name].size
         names = (*INPUT_NAMES, *RESULT_NAMES[name])
         tensors = range(first, first + len(names) * TENSOR_SIZE, TENSOR_SIZE)
         memory = bytearray(tensors.stop)
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        pointers = []
+        addresses = []
         for tensor, at, argument in zip((*given, *made), tensors, names, strict=True):
             if tensor is None:
-                pointers.append(0)
+                addresses.append(0)
                 continue
             try:
                 shape = tensor.shape
@@ -126,24 +125,17 @@ class Call:
                                   len(shape), *shape, *tensor.stride())
             except (AttributeError, KeyError, IndexError):
                 explain(tensor, argument)
-            pointers.append(base + at)
-        if 0.0 < softcap < LEAST_SOFTCAP:  # in fp32 it may be 0, which is off
-            raise InvalidArgument(f"softcap is {softcap:g}, allowed is 0 (off) or a number from {LEAST_SOFTCAP:g}")
+            addresses.append(base + at)
         try:
-            OPTIONS.pack_into(memory, 0, OPTIONS.size, causal, alignment, scale is not None, scale or 0.0, softcap,
-                              window_left, window_right, dropout, 0, 0, 0, 0, deterministic, batch_invariant, 0, 0, 0,
-                              0, 0, 0, 0, exact_max)
-            INPUTS.pack_into(memory, inputs, INPUTS.size, *pointers[:len(INPUT_NAMES)], max_seqlen_q, max_seqlen_k)
+            pack_options(memory, 0, options)
+            pack_inputs(memory, inputs, options, addresses[:len(INPUT_NAMES)])
         except StructError:
-            blame_an_option(align="bottom-right", window=(window_left, window_right), scale=scale, softcap=softcap,
-                            dropout_p=dropout, causal=bool(causal), deterministic=deterministic,
-                            batch_invariant=batch_invariant, exact_max=exact_max, max_seqlen_q=max_seqlen_q,
-                            max_seqlen_k=max_seqlen_k)
+            blame_a_call_option(options)
             raise
-        results.pack_into(memory, outputs, results.size, *pointers[len(INPUT_NAMES):])
+        pack_results(memory, outputs, name, addresses[len(INPUT_NAMES):])
         self.arguments = (base, base + inputs, base + outputs)
         self.words, self.numbers = memoryview(memory).cast("Q"), memoryview(memory).cast("i")
-        self.data = [at // WORD for at in tensors]  # the word of each tensor's address
+        self.data = [at // _WORD for at in tensors]  # the word of each tensor's address
 
     def workspace(self) -> int:
         """Bytes that the call uses beside its results."""
@@ -157,13 +149,13 @@ class Call:
         """Calls the library. rng holds dropout's seed and offset."""
         words = self.words
         if rng is not None and self.dropout:
-            words[SEEDS], words[SEEDS + 1] = seed_and_offset(rng, self.device)
+            words[_SEED], words[_OFFSET] = seed_and_offset(rng, self.device)
         if self.kind == CUDA:
-            words[STREAM] = stream_of(self.kind, self.index)
+            words[_STREAM] = stream_of(self.kind, self.index)
         elif not _own_threads:
-            self.numbers[THREADS] = _get_num_threads()
+            self.numbers[_THREADS] = _get_num_threads()
         if workspace is not None:
-            words[WORKSPACE], words[WORKSPACE + 1] = workspace.data_ptr(), workspace.numel()
+            words[_WORKSPACE], words[_WORKSPACE_SIZE] = workspace.data_ptr(), workspace.numel()
         status = self.function(*self.arguments)
         if status:
             fail(status)
@@ -173,8 +165,8 @@ def dropout_mask(dropout: float, rng: Tensor, keep: Tensor) -> None:
     """Fills keep, bool (batch, heads, seqlen_q, seqlen_k), with the dropout mask of `rng`, which lies on its device."""
     place = device_of(keep, "keep")
     options = ctypes.create_string_buffer(OPTIONS.size)
-    OPTIONS.pack_into(options, 0, OPTIONS.size, 0, 0, 0, 0.0, 0.0, -1, -1, dropout, 0, 0,
-                      *seed_and_offset(rng, keep.device), 0, 0, 0, 0, 0, 0, stream_of(*place), 0, 0, 0)
+    seed, offset = seed_and_offset(rng, keep.device)
+    pack_options(options, 0, CallOptions(dropout=dropout), seed_ptr=seed, offset_ptr=offset, stream=stream_of(*place))
     tensor = ctypes.create_string_buffer(TENSOR_SIZE)
     _PACK[4](tensor, 0, keep.data_ptr(), DTYPES[keep.dtype], *place, 4, *keep.shape, *keep.stride())
     status = library.flashtile_dropout_mask(ctypes.addressof(options), ctypes.addressof(tensor))

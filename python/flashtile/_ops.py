@@ -14,23 +14,22 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from . import _flops
-from ._call import DEVICES, Tensors
+from ._call import DEVICES, INPUT_NAMES, Tensors
+from ._options import CallOptions, Choice, options_of, schema
 from ._run import Calls, calls_of, complete, gradients, results, turned, usable
 from ._sdpa_layout import as_pytorch_traced
 
-# The operators' arguments are nine tensors, the options that a Call takes, and dropout's seed and offset: a tensor too
+# The operators' arguments are nine tensors, the fields of CallOptions, and dropout's seed and offset: a tensor too
 # (int64, 2 of them, on q's device), so that nothing synchronises and a CUDA graph draws afresh at each replay.
-_TENSORS, _OPTIONS = 9, 12
-_ARGUMENTS = ("Tensor q, Tensor k, Tensor v, Tensor? alibi_slopes, Tensor? bias, Tensor? mask, Tensor? cu_seqlens_q, "
-              "Tensor? cu_seqlens_k, Tensor? seqused_k, SymInt max_seqlen_q, SymInt max_seqlen_k, int causal, "
-              "int alignment, float? scale, float softcap, SymInt window_left, SymInt window_right, float dropout, "
-              "bool deterministic, bool batch_invariant, bool exact_max, Tensor? rng")
+_TENSORS, _OPTIONS = len(INPUT_NAMES), len(CallOptions._fields)
+_INPUTS = ", ".join(f"{'Tensor' if name in ('q', 'k', 'v') else 'Tensor?'} {name}" for name in INPUT_NAMES)
+_ARGUMENTS = f"{_INPUTS}, {schema()}, Tensor? rng"
 _GRADIENTS = "Tensor out, Tensor lse, Tensor dout, Tensor? dlse, bool need_dbias"
 
 
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
     given, options, rng = arguments[:_TENSORS], arguments[_TENSORS:-1], arguments[-1]
-    out, lse = calls_of("forward", given, options, True).run(given, rng)
+    out, lse = calls_of("forward", given, (CallOptions, *options), True).run(given, rng)
     return out, lse
 
 
@@ -38,7 +37,7 @@ def _backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     inputs, options = arguments[:_TENSORS], arguments[_TENSORS:_TENSORS + _OPTIONS]
     rng, *more, need_dbias = arguments[_TENSORS + _OPTIONS:]
     given = (*inputs, *more)
-    dq, dk, dv, dbias = calls_of("backward", given, options, need_dbias).run(given, rng)
+    dq, dk, dv, dbias = calls_of("backward", given, (CallOptions, *options), need_dbias).run(given, rng)
     return dq, dk, dv, dq.new_empty(0) if dbias is None else dbias
 
 
@@ -215,16 +214,19 @@ def _refuse_forward_mode() -> NoReturn:
     raise NotImplementedError("flashtile has no forward-mode derivatives (dual tensors, torch.func.jvp, jacfwd)")
 
 
-def attend(given: Tensors, options: tuple, rng: Optional[Tensor], want_lse: bool = True, heads_first: bool = False,
+def attend(given: Tensors, choice: Choice, rng: Optional[Tensor], want_lse: bool = True, heads_first: bool = False,
            plain: Optional[bool] = None) -> tuple[Tensor, Any]:
-    """(out, lse), differentiable in q, k, v and bias; lse may be None where not wanted. `given` are q, k, v, or they
-    and six more; options and rng are the rest of forward_op's arguments. heads_first: q, k, v and out are (batch,
-    heads, seqlen, head_dim), and nothing is packed. Autocast counts. plain: what `eager` has said of `given`."""
+    """(out, lse), differentiable in q, k, v and bias; lse may be None where it is not wanted.
+
+    `given` are q, k and v, or these and the six tensors that follow in forward_op's arguments. heads_first: q, k, v and
+    out are (batch, heads, seqlen, head_dim), and nothing is packed. plain: what `eager` has said of `given`. Autocast
+    is applied.
+    """
     if _is_any_autocast_enabled():
         given = _autocast(given)
     if eager(given) if plain is None else plain:
         record = _is_grad_enabled() and _any_requires_grad(*given)
-        calls = calls_of("forward", given, options, want_lse or record, heads_first)
+        calls = calls_of("forward", given, choice, want_lse or record, heads_first)
         if not calls.meta:
             if not record:
                 out, lse = calls.run(given, rng)
@@ -234,7 +236,7 @@ def attend(given: Tensors, options: tuple, rng: Optional[Tensor], want_lse: bool
     if forward_mode(given):
         _refuse_forward_mode()
     operator = _Transformed.apply if _transformed() else forward_op
-    given = complete(given)
+    given, options = complete(given), options_of(choice)
     out, lse = operator(*usable(turned(given) if heads_first else given), *options, rng)
     return as_pytorch_traced(given, options, out.transpose(1, 2)) if heads_first else out, lse
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd import profiler as _profiler
 
 from ._call import CUDA, INPUT_NAMES, RESULT_NAMES, Call, Tensors, explain
+from ._options import CallOptions, Choice, options_of
 from ._sdpa_layout import sdpa_gradients, sdpa_results
 
 _NAMES = (*INPUT_NAMES, *RESULT_NAMES["backward"][:4])  # forward is given the inputs, backward what follows too
@@ -84,7 +85,7 @@ class Calls:
     """The calls of flashtile_forward or flashtile_backward that are alike in all but addresses, stream and threads.
     heads_first: q, k, v and what is like them are (batch, heads, seqlen, head_dim)."""
 
-    def __init__(self, name: str, given: Tensors, options: tuple, want_last: bool, heads_first: bool):
+    def __init__(self, name: str, given: Tensors, options: CallOptions, want_last: bool, heads_first: bool):
         self.name, self.options, self.want_last, self.heads_first = name, options, want_last, heads_first
         given = complete(given)
         self.copies = any(copy is not tensor for copy, tensor in zip(usable(given), given))
@@ -122,22 +123,23 @@ class Calls:
 _calls: dict[tuple, Calls] = {}
 
 
-def calls_of(name: str, given: Tensors, options: tuple, want_last: bool, heads_first: bool = False) -> Calls:
-    """The calls of a function on what is laid out as `given`; options as _call.Call takes them; whether the last of the
+def calls_of(name: str, given: Tensors, choice: Choice, want_last: bool, heads_first: bool = False) -> Calls:
+    """The calls of a function on what is laid out as `given`, with options by choice. want_last: whether the last of the
     results is wanted."""
     key: tuple
     try:
         if len(given) == 3:  # the usual, and a third faster than as below
             q, k, v = given
-            key = (name, want_last, heads_first, options, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(),
+            key = (name, want_last, heads_first, choice, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(),
                    k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device)
         else:
-            key = (name, want_last, heads_first, options,
+            key = (name, want_last, heads_first, choice,
                    *[None if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in given])
         return _calls[key]
     except AttributeError:
         explain(*next((t, name) for t, name in zip(given, _NAMES) if not isinstance(t, Tensor)))
     except KeyError:
+        options = options_of(choice)
         calls = Calls(name, given, options, want_last, heads_first)
         # An option of another type may compare by identity and change its value.
         return _kept(_calls, key, calls) if _NUMBERS.issuperset(map(type, options)) else calls
@@ -153,7 +155,7 @@ def _kept(where: dict[tuple, Calls], key: tuple, calls: Calls) -> Calls:
 class _Repeated(Call):
     """A call that makes its results."""
 
-    def __init__(self, name: str, given: Tensors, options: tuple, want_last: bool, heads_first: bool):
+    def __init__(self, name: str, given: Tensors, options: CallOptions, want_last: bool, heads_first: bool):
         inputs = complete(given)
         if heads_first:
             made = (sdpa_results if name == "forward" else sdpa_gradients)(inputs, options, want_last)
@@ -162,7 +164,7 @@ class _Repeated(Call):
         else:
             rows = made = (results if name == "forward" else gradients)(inputs, want_last)
         try:
-            super().__init__(name, inputs, rows, *options)
+            super().__init__(name, inputs, rows, options)
         except StructError as error:
             raise TypeError(f"an option has a value of a wrong type or size: {error}") from None
         if len(given) < len(inputs):

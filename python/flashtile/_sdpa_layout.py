@@ -14,16 +14,17 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-_DROPOUT = 8  # among the options of a call
+from ._options import CallOptions
+
 _FLASH, _EFFICIENT, _MATH = range(3)
 
 
-def _backend(given: Sequence[Any], options: tuple) -> int:
+def _backend(given: Sequence[Any], options: CallOptions) -> int:
     q, _, v, _, bias, mask = given[:6]
     alike = q.shape[-1] == v.shape[-1]
     if q.is_cuda:
         return _FLASH if alike and bias is mask is None and q.dtype is not torch.float32 else _EFFICIENT
-    return _FLASH if alike and options[_DROPOUT] == 0.0 else _MATH
+    return _FLASH if alike and options.dropout == 0.0 else _MATH
 
 
 def _rows_first(like: Tensor, head_dim: int) -> Tensor:
@@ -31,7 +32,7 @@ def _rows_first(like: Tensor, head_dim: int) -> Tensor:
     return like.new_empty((batch, seqlen, heads, head_dim)).transpose(1, 2)
 
 
-def sdpa_results(given: Sequence[Any], options: tuple, want_lse: bool) -> tuple[Tensor, Optional[Tensor]]:
+def sdpa_results(given: Sequence[Any], options: CallOptions, want_lse: bool) -> tuple[Tensor, Optional[Tensor]]:
     """Empty out and lse."""
     q, _, v = given[:3]
     backend = _backend(given, options)
@@ -44,7 +45,7 @@ def sdpa_results(given: Sequence[Any], options: tuple, want_lse: bool) -> tuple[
     return out, q.new_empty(q.shape[:-1], dtype=torch.float32) if want_lse else None
 
 
-def sdpa_gradients(given: Sequence[Any], options: tuple, want_dbias: bool) -> tuple[Optional[Tensor], ...]:
+def sdpa_gradients(given: Sequence[Any], options: CallOptions, want_dbias: bool) -> tuple[Optional[Tensor], ...]:
     """Empty dq, dk, dv and dbias. PyTorch's flash attention on the CPU has rows before heads here, and on CUDA what q,
     k and v have."""
     q, k, v, _, bias = given[:5]
@@ -60,7 +61,7 @@ def sdpa_gradients(given: Sequence[Any], options: tuple, want_dbias: bool) -> tu
     return (*made, dbias)
 
 
-def as_pytorch_traced(given: Sequence[Any], options: tuple, out: Tensor) -> Tensor:
+def as_pytorch_traced(given: Sequence[Any], options: CallOptions, out: Tensor) -> Tensor:
     """What an operator made with rows before heads, as PyTorch would lay it out: for tracers, which cannot be given a
     result of another layout than the operator has. Of what q may be only the two layouts that occur are told apart."""
     backend = _backend(given, options)

@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .._attention import BOTTOM_RIGHT, draw
-from .._ops import backward_op, forward_op
+from .._ops import backward_op, deterministic as always_deterministic, forward_op
+from .._options import CallOptions
 from .._run import complete, innermost, usable
 from ._paged import rows_of_pages
 from ._probabilities import places, signed_probabilities
@@ -129,12 +130,14 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, packed: dict, dropout_p: float, sc
 
 
 def _rest(packed: dict, dropout_p: float, scale: Optional[float], causal: bool, window: tuple[int, int], softcap: float,
-          slopes: Optional[Tensor], deterministic: bool) -> tuple[tuple, tuple]:
+          slopes: Optional[Tensor], deterministic: bool) -> tuple[tuple, CallOptions]:
     """The operators' tensors after q, k and v, and their options."""
     tensors = (slopes, None, *map(packed.get, ("mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")))
-    lengths = (packed["max_seqlen_q"], packed["max_seqlen_k"]) if packed else (-1, -1)
-    return tensors, (*lengths, BOTTOM_RIGHT if causal else 0, 0, scale, softcap, *window, dropout_p,
-                     deterministic or torch.are_deterministic_algorithms_enabled(), False, False)
+    lengths = {name: packed[name] for name in ("max_seqlen_q", "max_seqlen_k") if packed}
+    left, right = window
+    return tensors, CallOptions(**lengths, causal=BOTTOM_RIGHT if causal else 0, scale=scale, softcap=softcap,
+                                window_left=left, window_right=right, dropout=dropout_p,
+                                deterministic=deterministic or always_deterministic())
 
 
 def _write(where: tuple[Optional[Tensor], ...], gradients: tuple[Tensor, ...]) -> None:
