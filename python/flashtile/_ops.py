@@ -15,6 +15,8 @@ from torch.autograd import forward_ad
 
 from . import _flops
 from ._call import DEVICES, INPUT_NAMES, Tensors
+from ._define import operator
+from ._forward_mode import forward_mode, refuse_forward_mode
 from ._options import CallOptions, Choice, options_of, schema
 from ._run import Calls, calls_of, complete, gradients, results, turned, usable
 from ._sdpa_layout import as_pytorch_traced
@@ -41,19 +43,11 @@ def _backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return dq, dk, dv, dq.new_empty(0) if dbias is None else dbias
 
 
-forward_op = torch.library.custom_op("flashtile::forward", _forward, mutates_args=(),
-                                     schema=f"({_ARGUMENTS}) -> (Tensor, Tensor)")
-backward_op = torch.library.custom_op("flashtile::backward", _backward, mutates_args=(),
-                                      schema=f"({_ARGUMENTS}, {_GRADIENTS}) -> (Tensor, Tensor, Tensor, Tensor)")
-
-
-@forward_op.register_fake
-def _(*arguments):
+def _fake_forward(*arguments: Any) -> Tensors:
     return results(arguments[:_TENSORS])
 
 
-@backward_op.register_fake
-def _(q, *rest):
+def _fake_backward(q: Tensor, *rest: Any) -> tuple[Any, ...]:
     dq, dk, dv, dbias = gradients((q, *rest), rest[-1])
     return dq, dk, dv, q.new_empty(0) if dbias is None else dbias
 
@@ -80,14 +74,17 @@ def _by_operator(given: Sequence[Tensor | None], options: tuple, rng: Tensor | N
     *inputs, out, _ = given
     given = (*given, torch.zeros_like(out) if dout is None else dout, dlse)  # type: ignore[arg-type]
     given = usable(turned(given) if heads_first else given)
-    operator = _TransformedBackward.apply if _transformed() else backward_op
-    dq, dk, dv, dbias = operator(*given[:_TENSORS], *options, rng, *given[_TENSORS:], need_dbias)
+    function = _TransformedBackward.apply if _transformed() else backward_op
+    dq, dk, dv, dbias = function(*given[:_TENSORS], *options, rng, *given[_TENSORS:], need_dbias)
     if heads_first:
         dq, dk, dv = turned((dq, dk, dv))
     return dq, dk, dv, None, dbias if need_dbias else None, None, None, None, None
 
 
-forward_op.register_autograd(_differentiate, setup_context=_remember)
+forward_op = operator("forward", f"({_ARGUMENTS}) -> (Tensor, Tensor)", _forward, _fake_forward, _differentiate,
+                      _remember)
+backward_op = operator("backward", f"({_ARGUMENTS}, {_GRADIENTS}) -> (Tensor, Tensor, Tensor, Tensor)", _backward,
+                       _fake_backward)
 _flops.register(torch.ops.flashtile.forward, torch.ops.flashtile.backward)
 
 
@@ -107,7 +104,7 @@ class _TransformedBackward(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> NoReturn:
-        _refuse_forward_mode()
+        refuse_forward_mode()
 
 
 class _Transformed(torch.autograd.Function):
@@ -120,7 +117,7 @@ class _Transformed(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> NoReturn:
-        _refuse_forward_mode()
+        refuse_forward_mode()
 
 
 class _Eager(torch.autograd.Function):
@@ -148,7 +145,7 @@ class _Eager(torch.autograd.Function):
         need_dbias = not alone and ctx.needs_input_grad[3 + 4]
         if dout is None or _is_grad_enabled() or not eager((dout, dlse)):
             if forward_mode((*given, dout, dlse)):
-                _refuse_forward_mode()
+                refuse_forward_mode()
             grads = _by_operator(complete(given), calls.options, rng, dout, dlse, need_dbias,
                                  calls.heads_first)
             return None, None, None, *(grads[:3] if alone else grads)
@@ -195,25 +192,6 @@ def _transformed() -> bool:
     return not _is_compiling() and _transforms()
 
 
-@torch.compiler.assume_constant_result
-def _forward_mode() -> bool:
-    """Whether forward-mode derivatives are being taken: a compiler asks while it traces."""
-    return forward_ad._current_level >= 0
-
-
-def forward_mode(tensors: Sequence[Any]) -> bool:
-    """True where a result's forward-mode derivative would be lost. PyTorch's operators written in Python lose it
-    without a word. A compiler's tensors do not show whether they have one."""
-    if not _forward_mode():
-        return False
-    return _is_compiling() or any(isinstance(tensor, Tensor) and forward_ad.unpack_dual(tensor).tangent is not None
-                                  for tensor in tensors)
-
-
-def _refuse_forward_mode() -> NoReturn:
-    raise NotImplementedError("flashtile has no forward-mode derivatives (dual tensors, torch.func.jvp, jacfwd)")
-
-
 def attend(given: Tensors, choice: Choice, rng: Optional[Tensor], want_lse: bool = True, heads_first: bool = False,
            plain: Optional[bool] = None) -> tuple[Tensor, Any]:
     """(out, lse), differentiable in q, k, v and bias; lse may be None where it is not wanted.
@@ -234,10 +212,10 @@ def attend(given: Tensors, choice: Choice, rng: Optional[Tensor], want_lse: bool
             recorded = _record(calls, rng, want_lse, *given)
             return recorded if want_lse else (recorded, None)
     if forward_mode(given):
-        _refuse_forward_mode()
-    operator = _Transformed.apply if _transformed() else forward_op
+        refuse_forward_mode()
+    function = _Transformed.apply if _transformed() else forward_op
     given, options = complete(given), options_of(choice)
-    out, lse = operator(*usable(turned(given) if heads_first else given), *options, rng)
+    out, lse = function(*usable(turned(given) if heads_first else given), *options, rng)
     return as_pytorch_traced(given, options, out.transpose(1, 2)) if heads_first else out, lse
 
 

@@ -18,7 +18,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 
 from ._call import DEVICES
 from ._causal_bias import fits, is_causal_bias
-from ._ops import forward_mode
+from ._forward_mode import forward_mode
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _MOST_DIMS = 512  # of a head

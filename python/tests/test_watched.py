@@ -94,6 +94,31 @@ def test_a_dual_gradient_is_refused():
             torch.autograd.grad(out, leaves, dout)
 
 
+OPTIONS = (None,) * 6 + (-1, -1, 0, 0, None, 0.0, -1, -1, 0.0, False, False, False, None)  # of the operators
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("which", range(3))
+def test_operators_refuse_dual_tensors(which, recorded):
+    tensors = list(three(requires_grad=recorded))
+    out, lse = (t.detach() for t in torch.ops.flashtile.forward(*tensors, *OPTIONS))
+    with forward_ad.dual_level():
+        torch.ops.flashtile.forward(*tensors, *OPTIONS)  # none is dual
+        tensors[which] = forward_ad.make_dual(tensors[which], torch.ones_like(tensors[which]))
+        with pytest.raises(NotImplementedError, match=FORWARD_MODE):
+            torch.ops.flashtile.forward(*tensors, *OPTIONS)
+        with pytest.raises(NotImplementedError, match=FORWARD_MODE):
+            torch.ops.flashtile.backward(*tensors, *OPTIONS, out, lse, torch.ones_like(out), None, False)
+
+
+@pytest.mark.parametrize("transform", [lambda f, q: torch.func.jvp(f, (q,), (q,)), lambda f, q: torch.func.jacfwd(f)(q)],
+                         ids=["jvp", "jacfwd"])
+def test_operators_refuse_functional_forward_mode(transform):
+    q, k, v = three()
+    with pytest.raises(NotImplementedError, match=FORWARD_MODE):
+        transform(lambda q: torch.ops.flashtile.forward(q, k, v, *OPTIONS)[0], q)
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_functional_forward_mode_is_refused(compiled):
     q, k, v = three()
