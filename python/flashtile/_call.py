@@ -1,8 +1,8 @@
-"""Torch tensors and options to one call of the C ABI (include/flashtile/flashtile.h), at little cost.
+"""Makes one call of the C ABI (include/flashtile/flashtile.h) from PyTorch tensors and options.
 
 The structs of a call lie one after the other in one piece of memory: options, inputs, results, then a flashtile_tensor
-for each argument. Calls that differ in addresses only may use them again (_run.py does), since filling them takes
-longer than all the rest of a small call.
+for each argument. Filling them takes longer than all the rest of a small call, so _run.py uses them again for calls
+that differ in addresses only.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ DEVICES = {"cpu": CPU, "cuda": CUDA}
 Tensors = Sequence[Any]  # None where one is absent
 _PACK = [tensor.pack_into for tensor in TENSORS]
 
-# Where the options lie that each call sets, in words of 8 bytes, and threads in words of 4.
+# The offsets of the options that every call sets: in words of 8 bytes, that of threads in words of 4.
 _WORD = 8
 _SEED, _OFFSET, _STREAM, _WORKSPACE, _WORKSPACE_SIZE = (
     OPTIONS.offsets[name] // _WORD for name in ("seed_ptr", "offset_ptr", "stream", "workspace", "workspace_size"))
 _THREADS = OPTIONS.offsets["threads"] // 4
 
-# A CPU call uses as many threads as PyTorch does, unless the user told flashtile otherwise.
+# A call on the CPU uses as many threads as PyTorch does, unless the user has set flashtile's own number.
 _own_threads = "FLASHTILE_THREADS" in os.environ
 _get_num_threads = torch.get_num_threads
 
@@ -57,11 +57,11 @@ _LENGTHS = "torch.int32 or torch.int64"
 _ALLOWED = {"alibi_slopes": "torch.float32", "mask": "torch.bool", "cu_seqlens_q": _LENGTHS, "cu_seqlens_k": _LENGTHS,
             "seqused_k": "torch.int32"}
 
-_places: dict[torch.device, tuple[int, int]] = {}  # what device_of has answered
+_places: dict[torch.device, tuple[int, int]] = {}  # device_of's earlier results
 
 
 def explain(tensor: object, name: str) -> NoReturn:
-    """Why something cannot become a flashtile_tensor."""
+    """Raises the reason why something cannot become a flashtile_tensor."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}, allowed is a torch.Tensor") from None
     if tensor.device.type not in DEVICES:
@@ -72,7 +72,7 @@ def explain(tensor: object, name: str) -> NoReturn:
 
 
 def device_of(tensor: Tensor, name: str) -> tuple[int, int]:
-    """flashtile_device and the index of a tensor's device."""
+    """A tensor's device as the library has it: flashtile_device and the index."""
     device = tensor.device
     place = _places.get(device)
     if place is None:
@@ -83,7 +83,8 @@ def device_of(tensor: Tensor, name: str) -> tuple[int, int]:
 
 
 def seed_and_offset(rng: Tensor, device: torch.device) -> tuple[int, int]:
-    """Where they lie. The library gets bare addresses and cannot see whose they are."""
+    """The addresses of dropout's seed and offset in rng. The library cannot check what lies at an address, so rng is
+    checked here."""
     if rng.device != device or rng.dtype is not torch.int64 or rng.shape != (2,) or not rng.is_contiguous():
         raise TypeError(f"rng is {rng.dtype} {tuple(rng.shape)} on {rng.device}, allowed is torch.int64 (2,), "
                         f"contiguous, on q's device, {device}")
@@ -97,8 +98,11 @@ def stream_of(kind: int, index: int) -> int:
 
 
 class Call:
-    """A call of the library with its structs filled: of `given`, the inputs (and backward's out, lse, dout and dlse),
-    `made`, the other results, and the options. One thread at a time."""
+    """A call of flashtile_forward or flashtile_backward (`name`) with its structs filled.
+
+    given: the inputs of INPUT_NAMES, and for backward out, lse, dout and dlse. made: the tensors that the call writes.
+    Only one thread at a time may use it.
+    """
 
     def __init__(self, name: str, given: Tensors, made: Tensors, options: CallOptions):
         self.function = getattr(library, "flashtile_" + name)
@@ -135,10 +139,10 @@ class Call:
         pack_results(memory, outputs, name, addresses[len(INPUT_NAMES):])
         self.arguments = (base, base + inputs, base + outputs)
         self.words, self.numbers = memoryview(memory).cast("Q"), memoryview(memory).cast("i")
-        self.data = [at // _WORD for at in tensors]  # the word of each tensor's address
+        self.data = [at // _WORD for at in tensors]  # of each tensor, the offset of its address in words
 
     def workspace(self) -> int:
-        """Bytes that the call uses beside its results."""
+        """The bytes of workspace that the call needs."""
         size = ctypes.c_size_t()
         status = self.workspace_function(*self.arguments, ctypes.addressof(size))
         if status:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ._attention import BOTTOM_RIGHT, TOP_LEFT, draw
 from ._ops import deterministic
-from ._options import CallOptions, Choice
+from ._options import CallOptions, Recipe
 from ._run import calls_of
 
 
@@ -70,20 +70,20 @@ def _or_pytorch(ours: Callable, pytorchs: Optional[Callable]) -> Callable:
     return kernel
 
 
-def _forward(given: tuple, choice: Choice, rng: Optional[Tensor], heads_first: bool) -> tuple[Tensor, Tensor]:
-    out, lse = calls_of("forward", given, choice, True, heads_first).run(given, rng)
+def _forward(given: tuple, recipe: Recipe, rng: Optional[Tensor], heads_first: bool) -> tuple[Tensor, Tensor]:
+    out, lse = calls_of("forward", given, recipe, True, heads_first).run(given, rng)
     return out, lse
 
 
-def _backward(given: tuple, choice: Choice, rng: Optional[Tensor], heads_first: bool) -> tuple[Tensor, ...]:
+def _backward(given: tuple, recipe: Recipe, rng: Optional[Tensor], heads_first: bool) -> tuple[Tensor, ...]:
     """dq, dk and dv. given: the nine inputs, then out, lse, dout and no dlse."""
-    dq, dk, dv, _ = calls_of("backward", given, choice, False, heads_first).run(given, rng)
+    dq, dk, dv, _ = calls_of("backward", given, recipe, False, heads_first).run(given, rng)
     return dq, dk, dv
 
 
 def _rest(bias: Optional[Tensor], causal: int, scale: Optional[float], dropout_p: float,
           packed: tuple = (None, None, None, -1, -1), slopes: Optional[Tensor] = None,
-          window: tuple[int, int] = (-1, -1)) -> tuple[tuple, Choice]:
+          window: tuple[int, int] = (-1, -1)) -> tuple[tuple, Recipe]:
     """A call's tensors after q, k and v, and its options."""
     return (slopes, bias, None, *packed[:3]), (_options, causal, scale, dropout_p, deterministic(), packed[3:], window)
 
@@ -102,8 +102,8 @@ def _refuse_dropout(dropout_p: float) -> None:
 def _cpu_forward(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
                  attn_mask: Optional[Tensor] = None, scale: Optional[float] = None) -> tuple[Tensor, Tensor]:
     _refuse_dropout(dropout_p)
-    tensors, choice = _rest(attn_mask, TOP_LEFT * is_causal, scale, 0.0)
-    out, lse = _forward((query, key, value, *tensors), choice, None, True)
+    tensors, recipe = _rest(attn_mask, TOP_LEFT * is_causal, scale, 0.0)
+    out, lse = _forward((query, key, value, *tensors), recipe, None, True)
     return out, lse.transpose(1, 2).contiguous().transpose(1, 2)  # PyTorch's layout, which compiled code relies on
 
 
@@ -111,15 +111,15 @@ def _cpu_backward(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, o
                   dropout_p: float, is_causal: bool, *, attn_mask: Optional[Tensor] = None,
                   scale: Optional[float] = None) -> tuple[Tensor, ...]:
     _refuse_dropout(dropout_p)
-    tensors, choice = _rest(attn_mask, TOP_LEFT * is_causal, scale, 0.0)
-    return _backward((query, key, value, *tensors, out, logsumexp.contiguous(), grad_out, None), choice, None, True)
+    tensors, recipe = _rest(attn_mask, TOP_LEFT * is_causal, scale, 0.0)
+    return _backward((query, key, value, *tensors, out, logsumexp.contiguous(), grad_out, None), recipe, None, True)
 
 
 def _cuda_forward(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False,
                   return_debug_mask: bool = False, *, scale: Optional[float] = None) -> tuple[Any, ...]:
     rng = draw(query) if dropout_p else query.new_empty(2, dtype=torch.int64)
-    _, choice = _rest(None, TOP_LEFT * is_causal, scale, dropout_p)
-    out, lse = _forward((query, key, value), choice, rng, True)
+    _, recipe = _rest(None, TOP_LEFT * is_causal, scale, dropout_p)
+    out, lse = _forward((query, key, value), recipe, rng, True)
     return (out, lse, None, None, query.shape[2], key.shape[2], rng, rng.new_empty(()), query.new_empty(0))
 
 
@@ -127,8 +127,8 @@ def _cuda_backward(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, 
                    cum_seq_q: Any, cum_seq_k: Any, max_q: int, max_k: int, dropout_p: float, is_causal: bool,
                    philox_seed: Tensor, philox_offset: Tensor, *,
                    scale: Optional[float] = None) -> tuple[Tensor, ...]:
-    tensors, choice = _rest(None, TOP_LEFT * is_causal, scale, dropout_p)
-    return _backward((query, key, value, *tensors, out, logsumexp, grad_out, None), choice, philox_seed, True)
+    tensors, recipe = _rest(None, TOP_LEFT * is_causal, scale, dropout_p)
+    return _backward((query, key, value, *tensors, out, logsumexp, grad_out, None), recipe, philox_seed, True)
 
 
 def _window(left: Optional[int], right: Optional[int]) -> tuple[int, int]:
@@ -152,10 +152,10 @@ def _cuda_varlen_forward(
     if block_table is not None:
         raise NotImplementedError("paged keys (block_table) are not in flashtile yet")
     rng = draw(query) if dropout_p else query.new_empty(2, dtype=torch.int64)
-    tensors, choice = _rest(None, BOTTOM_RIGHT * is_causal, scale, dropout_p,
+    tensors, recipe = _rest(None, BOTTOM_RIGHT * is_causal, scale, dropout_p,
                              _packed(cum_seq_q, cum_seq_k, seqused_k, max_q, max_k), alibi_slopes,
                              _window(window_size_left, window_size_right))
-    out, lse = _forward((query, key, value, *tensors), choice, rng, False)
+    out, lse = _forward((query, key, value, *tensors), recipe, rng, False)
     return out, lse, rng, rng.new_empty(()), query.new_empty(0)
 
 
@@ -165,10 +165,10 @@ def _cuda_varlen_backward(
     is_causal: bool, rng_state: Tensor, unused: Tensor, *, scale: Optional[float] = None,
     window_size_left: Optional[int] = None, window_size_right: Optional[int] = None,
 ) -> tuple[Tensor, ...]:
-    tensors, choice = _rest(None, BOTTOM_RIGHT * is_causal, scale, dropout_p,
+    tensors, recipe = _rest(None, BOTTOM_RIGHT * is_causal, scale, dropout_p,
                              _packed(cum_seq_q, cum_seq_k, None, max_q, max_k), None,
                              _window(window_size_left, window_size_right))
-    return _backward((query, key, value, *tensors, out, logsumexp, grad_out, None), choice, rng_state, False)
+    return _backward((query, key, value, *tensors, out, logsumexp, grad_out, None), recipe, rng_state, False)
 
 
 _IMPLEMENTATIONS = {

@@ -17,7 +17,7 @@ from . import _flops
 from ._call import DEVICES, INPUT_NAMES, Tensors
 from ._define import operator
 from ._forward_mode import forward_mode, refuse_forward_mode
-from ._options import CallOptions, Choice, options_of, schema
+from ._options import CallOptions, Recipe, options_of, schema
 from ._run import Calls, calls_of, complete, gradients, results, turned, usable
 from ._sdpa_layout import as_pytorch_traced
 
@@ -192,7 +192,7 @@ def _transformed() -> bool:
     return not _is_compiling() and _transforms()
 
 
-def attend(given: Tensors, choice: Choice, rng: Optional[Tensor], want_lse: bool = True, heads_first: bool = False,
+def attend(given: Tensors, recipe: Recipe, rng: Optional[Tensor], want_lse: bool = True, heads_first: bool = False,
            plain: Optional[bool] = None) -> tuple[Tensor, Any]:
     """(out, lse), differentiable in q, k, v and bias; lse may be None where it is not wanted.
 
@@ -204,7 +204,7 @@ def attend(given: Tensors, choice: Choice, rng: Optional[Tensor], want_lse: bool
         given = _autocast(given)
     if eager(given) if plain is None else plain:
         record = _is_grad_enabled() and _any_requires_grad(*given)
-        calls = calls_of("forward", given, choice, want_lse or record, heads_first)
+        calls = calls_of("forward", given, recipe, want_lse or record, heads_first)
         if not calls.meta:
             if not record:
                 out, lse = calls.run(given, rng)
@@ -214,7 +214,7 @@ def attend(given: Tensors, choice: Choice, rng: Optional[Tensor], want_lse: bool
     if forward_mode(given):
         refuse_forward_mode()
     function = _Transformed.apply if _transformed() else forward_op
-    given, options = complete(given), options_of(choice)
+    given, options = complete(given), options_of(recipe)
     out, lse = function(*usable(turned(given) if heads_first else given), *options, rng)
     return as_pytorch_traced(given, options, out.transpose(1, 2)) if heads_first else out, lse
 

@@ -1,22 +1,22 @@
-"""The options of a call as they travel between the package's files: CallOptions, whose fields are the operators'
-arguments of the same names and order, and those of flashtile_options and flashtile_inputs. Needs no PyTorch.
+"""The options of a call as the package's files hand them to each other: CallOptions. The operators' arguments and the
+fields of the C structs are derived from it. Needs no PyTorch.
 
 Making a CallOptions by names takes a microsecond, a tenth of a small call's host time, and most calls have the options
-of an earlier one. So what travels on the way of a warm call is a choice: a tuple of a function and the arguments of
-which it makes the CallOptions. Equal choices give equal options, and the options are made where there was no such call
-before.
+of an earlier call. So the functions on the way of a warm call hand on a recipe instead: a tuple of a function and of
+the arguments from which it makes the CallOptions. Calls with equal recipes share their filled structs (_run.py), and
+the CallOptions is made only for the first of them.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, NamedTuple, Optional, get_type_hints
 
-Size = Annotated[int, "SymInt"]  # a compiler may leave its value open
-Choice = tuple  # (function, *arguments)
+Size = Annotated[int, "SymInt"]  # a whole number that torch.compile may keep as a symbol
+Recipe = tuple  # (function, *arguments)
 
 
 class CallOptions(NamedTuple):
-    """The defaults are the library's."""
+    """Every option of a call but tensors, and its default, which is the library's. Operators take them in this order."""
 
     max_seqlen_q: Size = -1
     max_seqlen_k: Size = -1
@@ -38,7 +38,7 @@ ALIGNMENTS = {"bottom-right": 0, "top-left": 1}  # flashtile_alignment; a causal
 def of_attention(causal: bool, window: tuple[int, int], align: str, scale: Optional[float], softcap: float,
                  dropout_p: float, deterministic: bool, batch_invariant: bool, exact_max: bool,
                  max_seqlen_q: Optional[int], max_seqlen_k: Optional[int]) -> CallOptions:
-    """Those that `attention` takes."""
+    """From the options as flashtile.attention takes them."""
     alignment = ALIGNMENTS[align]
     left, right = window
     return CallOptions(
@@ -48,8 +48,8 @@ def of_attention(causal: bool, window: tuple[int, int], align: str, scale: Optio
         deterministic=deterministic, batch_invariant=batch_invariant, exact_max=exact_max)
 
 
-def options_of(choice: Choice) -> CallOptions:
-    function, *arguments = choice
+def options_of(recipe: Recipe) -> CallOptions:
+    function, *arguments = recipe
     return function(*arguments)
 
 

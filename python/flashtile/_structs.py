@@ -1,5 +1,6 @@
-"""The structs of include/flashtile/flashtile.h as Python packs them: each one table of its fields, from which sizes and
-offsets follow. tests/test_abi.py holds the tables to the header and the layouts to a C compiler's. Needs no PyTorch."""
+"""The structs of include/flashtile/flashtile.h as Python packs them. Each struct is one table of its fields; sizes and
+offsets are computed from it. tests/test_abi.py compares the tables with the header, and the layouts with a C
+compiler's. Needs no PyTorch."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ DTYPE_CODES = {"float32": 1, "float16": 2, "bfloat16": 3, "bool": 5, "int32": 6,
 
 
 class Layout:
-    """A C struct: of each field, in order, its name and its type as the module struct writes it."""
+    """A C struct: the names of its fields in order, and their types as Python's module struct writes them."""
 
     def __init__(self, **fields: str):
         self.offsets: dict[str, int] = {}
@@ -23,11 +24,11 @@ class Layout:
         for name, code in fields.items():
             self.offsets[name] = calcsize(f"{so_far}0{code[-1]}")
             so_far += code
-        self.struct = Struct(f"{so_far}0P")  # whose size is a multiple of a pointer's, as its alignment is
+        self.struct = Struct(f"{so_far}0P")  # 0P pads the end to a pointer's alignment, as C does
         self.size = self.struct.size
 
     def pack_into(self, memory: Any, at: int, **values: Any) -> None:
-        """Writes the struct; the field `size` is set, and what is not named is 0."""
+        """Writes the struct. It sets the field `size` itself; a field that is not given is 0."""
         self.struct.pack_into(memory, at, self.size, *(values.get(name, 0) for name in self.offsets if name != "size"))
 
 
@@ -50,9 +51,9 @@ _FLOAT = Struct("f")
 
 
 def pack_options(memory: Any, at: int, options: CallOptions, **more: Any) -> None:
-    """Writes flashtile_options; `more` are fields that CallOptions has not."""
+    """Writes flashtile_options. `more` are the fields that CallOptions does not have."""
     softcap = options.softcap
-    if softcap != 0 and _FLOAT.unpack(_FLOAT.pack(softcap)) == (0.0,):  # which would turn it off without a word
+    if softcap != 0 and _FLOAT.unpack(_FLOAT.pack(softcap)) == (0.0,):  # 32 bits would make it 0, which is off
         raise InvalidArgument(f"softcap is {softcap:g}, allowed is 0 (off) or a positive number, of 32 bits")
     fields = options._asdict()
     scale = fields.pop("scale")
@@ -60,11 +61,12 @@ def pack_options(memory: Any, at: int, options: CallOptions, **more: Any) -> Non
 
 
 def pack_inputs(memory: Any, at: int, options: CallOptions, addresses: list[int]) -> None:
-    """Writes flashtile_inputs; `addresses` are those of the tensors of INPUT_NAMES."""
+    """Writes flashtile_inputs. `addresses` are the flashtile_tensors of INPUT_NAMES; 0 is none."""
     INPUTS.pack_into(memory, at, **dict(zip(INPUT_NAMES, addresses, strict=True)), max_seqlen_q=options.max_seqlen_q,
                      max_seqlen_k=options.max_seqlen_k)
 
 
 def pack_results(memory: Any, at: int, name: str, addresses: list[int]) -> None:
-    """Writes flashtile_forward_outputs or flashtile_gradients; `addresses` are those of the tensors of RESULT_NAMES."""
+    """Writes flashtile_forward_outputs or flashtile_gradients. `addresses` are the flashtile_tensors of RESULT_NAMES; 0
+    is none."""
     RESULTS[name].pack_into(memory, at, **dict(zip(RESULT_NAMES[name], addresses, strict=True)))
