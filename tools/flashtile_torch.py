@@ -42,8 +42,9 @@ class Library:
         rng = torch.tensor([seed, 0], device=inputs[0].device) if dropout else None
         given = (*inputs, alibi_slopes, bias, mask, cu_seqlens, cu_seqlens, seqused_k, *forwards)
         call = self.abi.Call(name, given, made, self.options.CallOptions(
-            max_seqlen_q=max_seqlen, max_seqlen_k=max_seqlen, causal=int(causal), softcap=softcap, window_left=window[0],
-            window_right=window[1], dropout=dropout, deterministic=deterministic, exact_max=exact_max))
+            max_seqlen_q=max_seqlen, max_seqlen_k=max_seqlen, causal=int(causal), softcap=softcap,
+            window_left=window[0], window_right=window[1], dropout=dropout, deterministic=deterministic,
+            exact_max=exact_max))
         return Prepared(self.loaded, call, rng, (given, made))
 
     def dropout_mask(self, dropout, seed, shape, device):

@@ -1,5 +1,5 @@
-"""How an operator is registered with PyTorch: as torch.library.custom_op does it, but that the operator refuses
-forward-mode derivatives, also where code calls torch.ops.flashtile itself."""
+"""Registers an operator with PyTorch. torch.library.custom_op would do, but its operators drop forward-mode derivatives
+without an error; an operator defined here refuses them, also where code calls torch.ops.flashtile directly."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _library = torch.library.Library("flashtile", "FRAGMENT")
 
 def operator(name: str, schema: str, kernel: Callable, fake: Callable, backward: Optional[Callable] = None,
              setup_context: Optional[Callable] = None) -> Any:
-    """torch.ops.flashtile.<name>. fake: the kernel for tracers, whose tensors have no values; backward and
-    setup_context as torch.library.register_autograd takes them."""
+    """Defines torch.ops.flashtile.<name> and returns it. fake computes shapes alone, for tracers; backward and
+    setup_context are as torch.library.register_autograd takes them."""
     _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
     defined = getattr(torch.ops.flashtile, name).default
     autograd = make_autograd_impl(defined, Info(backward, setup_context))

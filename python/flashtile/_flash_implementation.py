@@ -3,9 +3,10 @@
     flashtile.register_flash_attention_impl()
     torch.nn.attention.activate_flash_attention_impl("flashtile")       # the user's step, never ours
 
-Then the flash backend of F.scaled_dot_product_attention, on CPU and CUDA, and torch.nn.attention.varlen run flashtile,
-eager and compiled; what flashtile cannot do stays with PyTorch's own flash attention. The dispatcher has seen to
-autocast, autograd and views before it comes here. Compilers know the operators' layouts, so results have PyTorch's.
+Then the flash backend of F.scaled_dot_product_attention, on the CPU and on CUDA, and torch.nn.attention.varlen run
+flashtile, in eager and compiled code. What flashtile cannot do, PyTorch's own flash attention does. The dispatcher has
+applied autocast, autograd and views before it calls these functions. Results are laid out as PyTorch's operators lay
+out theirs, since compiled code relies on it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class _Active:
 
 
 def _pytorch_kernel(name: str, device: str) -> Optional[Callable]:
-    """What ours takes the place of; None in a PyTorch without this device."""
+    """PyTorch's kernel of an operator, which ours replaces; None in a PyTorch without this device."""
     get_kernel = getattr(torch.library, "get_kernel", None)
     try:
         return None if get_kernel is None else get_kernel("aten::" + name, device).call_boxed
@@ -56,8 +57,8 @@ def _pytorch_kernel(name: str, device: str) -> Optional[Callable]:
 
 
 def _or_pytorch(ours: Callable, pytorchs: Optional[Callable]) -> Callable:
-    """A kernel that gives PyTorch's what flashtile cannot do. Backward goes where forward went: what the library
-    refuses, it refuses of both."""
+    """A kernel that calls `ours`, and PyTorch's for what flashtile cannot do. Backward takes the way that forward took,
+    since the library refuses the same problems in both."""
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         try:

@@ -1,5 +1,5 @@
-"""Forward-mode derivatives (dual tensors, torch.func.jvp, jacfwd), which flashtile does not have: they are refused, since
-PyTorch's operators written in Python lose them without an error."""
+"""Forward-mode derivatives (dual tensors, torch.func.jvp, jacfwd). flashtile does not have them and refuses them, since
+PyTorch lets an operator that is written in Python drop them without an error."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch.autograd import forward_ad
 
 @torch.compiler.assume_constant_result
 def _being_taken() -> bool:
-    """A compiler asks while it traces."""
+    """Whether some code is taking them. A compiler calls this once, while it traces."""
     return forward_ad._current_level >= 0
 
 
 def forward_mode(tensors: Sequence[Any]) -> bool:
-    """True where a result's forward-mode derivative would be lost. A compiler's tensors do not show whether they have
-    one, so there it is True wherever such derivatives are being taken."""
+    """Whether one of the tensors has a forward-mode derivative. A compiler's tensors do not show theirs, so while a
+    compiler traces the answer is yes wherever such derivatives are being taken."""
     if not _being_taken():
         return False
     return torch.compiler.is_compiling() or any(

@@ -1,7 +1,7 @@
 """Attention as PyTorch operators: torch.ops.flashtile.forward and .backward, with fake kernels and autograd.
 
-Tracers (torch.compile, torch.export, make_fx), transforms and tensor subclasses need the operators. A plain eager call
-does not, and going round the dispatcher saves most of its time: `attend` chooses.
+Tracers (torch.compile, torch.export, make_fx), torch.func's transforms and tensor subclasses need the operators. A
+plain eager call does not, and PyTorch's dispatcher would take most of its time. `attend` chooses between the two.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ._options import CallOptions, Recipe, options_of, schema
 from ._run import Calls, calls_of, complete, gradients, results, turned, usable
 from ._sdpa_layout import as_pytorch_traced
 
-# The operators' arguments are nine tensors, the fields of CallOptions, and dropout's seed and offset: a tensor too
-# (int64, 2 of them, on q's device), so that nothing synchronises and a CUDA graph draws afresh at each replay.
+# The operators' arguments are nine tensors, the fields of CallOptions, and rng: int64 (2) on q's device, dropout's seed
+# and offset. rng is a tensor so that no call has to synchronise and a CUDA graph draws a new mask at each replay.
 _TENSORS, _OPTIONS = len(INPUT_NAMES), len(CallOptions._fields)
 _INPUTS = ", ".join(f"{'Tensor' if name in ('q', 'k', 'v') else 'Tensor?'} {name}" for name in INPUT_NAMES)
 _ARGUMENTS = f"{_INPUTS}, {schema()}, Tensor? rng"
@@ -53,7 +53,7 @@ def _fake_backward(q: Tensor, *rest: Any) -> tuple[Any, ...]:
 
 
 def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
-    """What backward needs of forward_op's arguments and results."""
+    """Saves what backward needs of forward_op's arguments and results."""
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs[:_TENSORS], *output, inputs[-1])
     ctx.options = inputs[_TENSORS:-1]
@@ -68,7 +68,7 @@ def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[
 
 def _by_operator(given: Sequence[Tensor | None], options: tuple, rng: Tensor | None, dout: Tensor | None,
                  dlse: Tensor | None, need_dbias: bool, heads_first: bool = False) -> tuple[Tensor | None, ...]:
-    """The gradients of the nine tensors. Where those of gradients are asked for, the operator says that it has none."""
+    """The gradients of the nine tensors, by the operator: it raises where gradients of gradients are asked for."""
     if dout is None and dlse is None:
         return (None,) * _TENSORS
     *inputs, out, _ = given
@@ -89,7 +89,7 @@ _flops.register(torch.ops.flashtile.forward, torch.ops.flashtile.backward)
 
 
 class _TransformedBackward(torch.autograd.Function):
-    """backward_op for torch.func's transforms, which an operator's own autograd does not know."""
+    """backward_op for torch.func's transforms, which cannot use the autograd that an operator is registered with."""
 
     generate_vmap_rule = True
     forward = staticmethod(backward_op)
@@ -121,9 +121,11 @@ class _Transformed(torch.autograd.Function):
 
 
 class _Eager(torch.autograd.Function):
-    """What forward_op is, without the dispatcher: of Calls, rng, whether lse is a result, and the tensors. Forward has
-    its context as an argument, since with a setup_context PyTorch would look up its signature at each call, which takes
-    longer than all else here."""
+    """forward_op without the dispatcher. want_lse: whether lse is a result.
+
+    It has no setup_context: with one, PyTorch inspects the signature of forward at every call, which takes longer than
+    everything else here.
+    """
 
     @staticmethod
     def forward(ctx: Any, calls: Calls, rng: Tensor | None, want_lse: bool,  # type: ignore[override]
@@ -156,11 +158,11 @@ class _Eager(torch.autograd.Function):
         return None, None, None, dq, dk, dv, None, dbias, None, None, None, None
 
 
-# Function.apply without its Python half, which looks for torch.func's transforms.
+# Function.apply without its part in Python, which looks for torch.func's transforms: `eager` has done so.
 _record = super(torch.autograd.Function, _Eager).apply
 
 
-# Looked up once: finding a function in its module takes as long as calling it.
+# Names of this module, since looking a function up in PyTorch's modules takes as long as calling it.
 _is_compiling = torch.compiler.is_compiling
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _transforms = torch._C._are_functorch_transforms_active
@@ -172,9 +174,9 @@ deterministic = torch.are_deterministic_algorithms_enabled
 
 
 def eager(tensors: Sequence[Tensor | None]) -> bool:
-    """True where plain tensors are computed with, and nothing watches: no tracer, transform, mode, subclass or
-    forward-mode derivative. A tensor whose memory holds other values than it has (a negated view) is not plain: the
-    dispatcher makes operators another."""
+    """True where the tensors are plain and no tracer, transform, mode or forward-mode derivative is active. Tensor
+    subclasses are not plain, nor are negated views, whose memory holds other values than they have: PyTorch's
+    dispatcher resolves those before it calls an operator."""
     if _is_compiling():
         return False
     if _dispatch_modes() or _transforms() or _tracing() or forward_ad._current_level >= 0:
@@ -220,7 +222,7 @@ def attend(given: Tensors, recipe: Recipe, rng: Optional[Tensor], want_lse: bool
 
 
 def _autocast(given: Tensors) -> Tensors:
-    """`given` as autocast of q's device wants it."""
+    """`given` with q, k and v in the dtype of q's device's autocast."""
     if not isinstance(given[0], Tensor) or given[0].device.type not in DEVICES:
         return given
     device = given[0].device.type

@@ -16,7 +16,7 @@ Recipe = tuple  # (function, *arguments)
 
 
 class CallOptions(NamedTuple):
-    """Every option of a call but tensors, and its default, which is the library's. Operators take them in this order."""
+    """Every option of a call that is not a tensor, with the library's default. Operators take them in this order."""
 
     max_seqlen_q: Size = -1
     max_seqlen_k: Size = -1

@@ -172,8 +172,8 @@ class _Repeated(Call):
         self.new = torch.empty_like if inputs[6] is None else torch.zeros_like
         self.examples = [_hollow(tensor) for tensor in made]
         # On CUDA backward's workspace is allocated by PyTorch. (The few bytes that forward of a packed batch needs come
-        # from the library's pool; on the CPU the library allocates its own.) Its size may depend on the alignment of the
-        # addresses, as the kernel does. This is the size for aligned addresses.
+        # from the library's pool; on the CPU the library allocates its own.) Its size may depend on the alignment of
+        # the addresses, as the kernel does. This is the size for aligned addresses.
         self.example_workspace: Optional[Tensor] = None
         self.needs_workspace = name == "backward" and self.kind == CUDA
 

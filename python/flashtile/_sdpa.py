@@ -47,7 +47,7 @@ def scaled_dot_product_attention(
 def attend_as_pytorch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: float,
                       is_causal: bool, scale: Optional[float], enable_gqa: bool,
                       eager: Optional[bool] = None) -> Tensor:
-    """As scaled_dot_product_attention. eager: what _ops.eager has said of the tensors."""
+    """As scaled_dot_product_attention. eager: what _ops.eager has returned for the tensors, where it was called."""
     causal = TOP_LEFT if is_causal else 0
     if attn_mask is not None:
         if is_causal:
@@ -81,11 +81,11 @@ def attend_as_pytorch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Opti
             attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-3:]).flatten(0, -4)
         boolean = attn_mask.dtype is torch.bool
         given = (q, k, v, None, None if boolean else attn_mask, attn_mask if boolean else None, None, None, None)
-    out, _ = attend(given, (_options, causal, scale, dropout_p, deterministic()), draw(q) if dropout_p != 0.0 else None, False, True,
-                    eager)
+    recipe = (_options, causal, scale, dropout_p, deterministic())
+    out, _ = attend(given, recipe, draw(q) if dropout_p != 0.0 else None, False, True, eager)
     if not broadcast and (attn_mask is None or not attn_mask.requires_grad or out.is_cuda):
         return out
-    # PyTorch's math backend is the one for these, and makes a contiguous tensor.
+    # PyTorch uses its math backend for these, whose result is contiguous.
     sizes = out.shape if plain else (*lead, *out.shape[1:])
     return out.contiguous().view(sizes[len(sizes) - max(query.dim(), key.dim(), value.dim()):])
 
