@@ -23,7 +23,7 @@ from ._sdpa_layout import as_pytorch_traced
 
 # The operators' arguments are nine tensors, the fields of CallOptions, and rng: int64 (2) on q's device, dropout's seed
 # and offset. rng is a tensor so that no call has to synchronise and a CUDA graph draws a new mask at each replay.
-_TENSORS, _OPTIONS = len(INPUT_NAMES), len(CallOptions._fields)
+_TENSORS, _OPTIONS, _BIAS = len(INPUT_NAMES), len(CallOptions._fields), INPUT_NAMES.index("bias")
 _INPUTS = ", ".join(f"{'Tensor' if name in ('q', 'k', 'v') else 'Tensor?'} {name}" for name in INPUT_NAMES)
 _ARGUMENTS = f"{_INPUTS}, {schema()}, Tensor? rng"
 _GRADIENTS = "Tensor out, Tensor lse, Tensor dout, Tensor? dlse, bool need_dbias"
@@ -62,7 +62,7 @@ def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
 def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
     """The gradients of forward_op's arguments."""
     *given, rng = ctx.saved_tensors
-    grads = _by_operator(given, ctx.options, rng, dout, dlse, ctx.needs_input_grad[4])
+    grads = _by_operator(given, ctx.options, rng, dout, dlse, ctx.needs_input_grad[_BIAS])
     return *grads, *(None,) * (_OPTIONS + 1)
 
 
@@ -144,7 +144,7 @@ class _Eager(torch.autograd.Function):
         given = ctx.saved_tensors
         calls, rng = ctx.of
         alone = len(given) < _TENSORS  # q, k and v
-        need_dbias = not alone and ctx.needs_input_grad[3 + 4]
+        need_dbias = not alone and ctx.needs_input_grad[3 + _BIAS]
         if dout is None or _is_grad_enabled() or not eager((dout, dlse)):
             if forward_mode((*given, dout, dlse)):
                 refuse_forward_mode()

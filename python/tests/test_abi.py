@@ -1,5 +1,5 @@
-"""The structs and operators that the package writes by tables of its own are those of flashtile.h, as a C compiler has
-them, and those that programs were compiled or exported for."""
+"""The package's own tables of the C structs agree with flashtile.h and with a C compiler's layouts, every option
+reaches its field, and the operators have the schemas that exported programs were made for."""
 
 import re
 import shutil
@@ -100,7 +100,7 @@ def test_options_that_are_not_given_are_the_librarys():
 
 
 def test_schemas_of_the_operators():
-    """Exported programs hold calls of them."""
+    """Programs that torch.export saved contain calls of these operators."""
     arguments = ("Tensor q, Tensor k, Tensor v, Tensor? alibi_slopes, Tensor? bias, Tensor? mask, "
                  "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, SymInt max_seqlen_q, "
                  "SymInt max_seqlen_k, int causal, int alignment, float? scale, float softcap, SymInt window_left, "

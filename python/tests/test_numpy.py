@@ -104,7 +104,7 @@ def test_float16_and_bfloat16():
 
 
 def test_dropout_is_drawn_from_the_seed():
-    """As PyTorch's call with the same seed and offset drops."""
+    """A call of flashtile.attention with the same seed and offset drops the same."""
     q, k, v = problem()
     out, lse = ours.attention(q, k, v, dropout_p=0.3, seed=(7, 11), return_lse=True)
     torch.manual_seed(0)
@@ -153,7 +153,7 @@ def test_errors(options, kind, message):
 
 
 def test_the_options_are_those_of_attention():
-    """By name and default; seed stands for PyTorch's generator."""
+    """They have the same names and defaults; seed replaces PyTorch's generator."""
     of_torch, forward, backward = (inspect.signature(function).parameters for function in (
         flashtile.attention, ours.attention, ours.attention_backward))
     own = {"return_lse", "return_dbias", "dlse", "seed", "dout", "out", "lse"}

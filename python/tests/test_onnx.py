@@ -1,5 +1,5 @@
-"""torch.onnx.export, the exporter on torch.export: flashtile.attention is refused by name, since ONNX has no operator for
-it, and within flashtile.sdpa() PyTorch's function is exported. Skipped where the ONNX packages are missing."""
+"""torch.onnx.export, the exporter on torch.export: flashtile.attention is refused by name, since ONNX has no operator
+for it, and within flashtile.sdpa() PyTorch's function is exported. Skipped where the ONNX packages are missing."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
-"""Calls that something watches or whose tensors are not what their memory holds: torch.jit.trace, forward-mode
-derivatives, negated views, the meta device, the profiler, the FLOP counter. Right or refused, never wrong."""
+"""Calls under torch.jit.trace, forward-mode derivatives, the profiler and the FLOP counter, and calls with negated
+views and meta tensors: they are right or refused, never wrong."""
 
 import subprocess
 import sys
@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 import flashtile
+from flashtile._options import CallOptions
 from oracle import dense
 
 
@@ -63,7 +64,7 @@ def test_jit_trace_draws_dropout_afresh():
 
 
 def test_onnx_gets_pytorchs(monkeypatch):
-    """torch.onnx.export traces so."""
+    """torch.onnx.export traces like this with dynamo=False."""
     monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: True)
     traced = torch.jit.trace(through_hook, three())
     assert "aten::scaled_dot_product_attention" in str(traced.graph) and "flashtile::" not in str(traced.graph)
@@ -94,7 +95,7 @@ def test_a_dual_gradient_is_refused():
             torch.autograd.grad(out, leaves, dout)
 
 
-OPTIONS = (None,) * 6 + (-1, -1, 0, 0, None, 0.0, -1, -1, 0.0, False, False, False, None)  # of the operators
+OPTIONS = (*(None,) * 6, *CallOptions(), None)  # the operators' arguments after q, k and v
 
 
 @pytest.mark.parametrize("recorded", [False, True])
