@@ -21,8 +21,8 @@ class Library:
     def __init__(self, path):
         os.environ["FLASHTILE_LIBRARY"] = str(Path(path).resolve())
         sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
-        from flashtile import _call, _library
-        self.abi, self.loaded = _call, _library
+        from flashtile import _call, _library, _options
+        self.abi, self.loaded, self.options = _call, _library, _options
 
     def version(self):
         return self.loaded.text("version")
@@ -37,12 +37,14 @@ class Library:
         return self.prepared("backward", (q, k, v), (out, lse, dout, None), (dq, dk, dv, None), **options)
 
     def prepared(self, name, inputs, forwards, made, causal=False, window=(-1, -1), softcap=0.0, dropout=0.0, seed=0,
-                 deterministic=False, exact_max=False, alibi_slopes=None, bias=None, mask=None, seqused_k=None, cu_seqlens=None,
-                 max_seqlen=-1):
+                 deterministic=False, exact_max=False, alibi_slopes=None, bias=None, mask=None, seqused_k=None,
+                 cu_seqlens=None, max_seqlen=-1):
         rng = torch.tensor([seed, 0], device=inputs[0].device) if dropout else None
         given = (*inputs, alibi_slopes, bias, mask, cu_seqlens, cu_seqlens, seqused_k, *forwards)
-        call = self.abi.Call(name, given, made, max_seqlen, max_seqlen, int(causal), 0, None, softcap, *window, dropout,
-                             deterministic, False, exact_max)
+        call = self.abi.Call(name, given, made, self.options.CallOptions(
+            max_seqlen_q=max_seqlen, max_seqlen_k=max_seqlen, causal=int(causal), softcap=softcap,
+            window_left=window[0], window_right=window[1], dropout=dropout, deterministic=deterministic,
+            exact_max=exact_max))
         return Prepared(self.loaded, call, rng, (given, made))
 
     def dropout_mask(self, dropout, seed, shape, device):

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""What a call from Python costs at a tiny size, eager: flashtile's ways in beside F.scaled_dot_product_attention.
+"""The host time of a small eager call from Python: flashtile's functions beside F.scaled_dot_product_attention.
 
     PYTHONPATH=python FLASHTILE_LIBRARY=build/libflashtile.so .venv/bin/python tools/python_overhead.py
     ... tools/python_overhead.py --device=cuda --json=overhead.json
     ... tools/python_overhead.py --shape=1,1,1,8 --threads=1            # nothing but overhead, on the CPU too
 
-Three passes: forward without gradients, forward that autograd records, and forward with backward. Each method has the
-same values in the layout that it is made for. The methods' samples alternate in one run, in an order that rotates;
-medians count. On CUDA a sample starts with an idle GPU and ends when the host has submitted its calls. The exit code is
-1 where flashtile.attention takes longer than PyTorch.
+There are three passes: forward without gradients, forward recorded by autograd, and forward with backward. All methods
+get the same values, each in the layout that it is made for. Samples of the methods alternate in an order that rotates,
+and medians are printed. On CUDA a sample starts with an idle GPU and ends when the host has submitted its calls. The
+exit code is 1 where flashtile.attention takes longer than PyTorch.
 
-Two rows more say where flashtile's time goes: "library alone" submits filled structs, forward (and backward) with no
-autograd, results or checks; "autograd alone" is a torch.autograd.Function that makes results and computes nothing.
+Two more rows show where flashtile's time goes. "library alone" submits filled structs, without autograd and without
+allocating results; "autograd alone" is a torch.autograd.Function that allocates results and computes nothing.
 """
 
 import argparse
@@ -27,8 +27,9 @@ import torch.nn.functional as F
 
 import flashtile
 from flashtile._call import Call
+from flashtile._options import CallOptions
 
-# Name: function and whether its tensors are (batch, seqlen, heads, head_dim).
+# By name: the function, and whether its tensors are (batch, seqlen, heads, head_dim).
 METHODS = {
     "torch": (F.scaled_dot_product_attention, False),
     "flashtile.attention": (flashtile.attention, True),
@@ -62,13 +63,12 @@ def library_alone(which, q, k, v, dout):
     """Submits structs that were filled once."""
     results = (torch.empty_like(q), torch.empty(q.shape[0], q.shape[2], q.shape[1], device=q.device))
     gradients = (*map(torch.empty_like, (q, k, v)), None)
-    options = (-1, -1, 0, 0, None, 0.0, -1, -1, 0.0, False, False)
     inputs = (q, k, v, *(None,) * 6)
-    forward = Call("forward", inputs, results, *options)
-    backward = Call("backward", (*inputs, *results, dout, None), gradients, *options)
+    forward = Call("forward", inputs, results, CallOptions())
+    backward = Call("backward", (*inputs, *results, dout, None), gradients, CallOptions())
     workspace = torch.empty(backward.workspace(), dtype=torch.uint8, device=q.device) if q.is_cuda else None
 
-    def submit(kept=(q, k, v, dout, results, gradients)):  # the structs hold but addresses
+    def submit(kept=(q, k, v, dout, results, gradients)):  # kept alive, since the structs hold addresses only
         forward.submit()
         if which == "forward and backward":
             backward.submit(None, workspace)

@@ -1,7 +1,7 @@
-"""What attention's options may be, and errors that name the one that is not.
+"""What values attention's options may have, and errors that name an option whose value is wrong.
 
-A call looks at its options as it packs them for the library. Only where that, or the library, fails are they looked at
-here, one by one, for the one to blame. Needs no PyTorch.
+A warm call does not check its options. They are checked when they are packed for the library, and by the library. Where
+either fails, the functions here check them one by one and raise an error that names the wrong one. Needs no PyTorch.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from struct import error as StructError
 from typing import Any
 
 from ._library import InvalidArgument
+from ._options import ALIGNMENTS, CallOptions
 
-ALIGNMENTS = {"bottom-right": 0, "top-left": 1}  # flashtile_alignment; a causal mode's number is one more
 _NUMBERS = {"scale": "None or a finite number", "softcap": "0 (off) or a positive number",
             "dropout_p": "a probability in [0, 1)"}
 _WHOLE = {"max_seqlen_q": "None or a whole number", "max_seqlen_k": "None or a whole number"}
@@ -21,7 +21,7 @@ _WINDOW = "(left, right), whole numbers from -1 (open)"
 
 
 def flag(name: str, value: Any) -> bool:
-    """A bool, from what is as good as one: 0 and 1, NumPy's, a tensor of one."""
+    """The value as a bool: of a bool, of 0 and 1, of NumPy's bools, or of a tensor with one element."""
     single = value.item() if hasattr(value, "item") else value
     if isinstance(single, int) and single in (0, 1):
         return bool(single)
@@ -29,7 +29,8 @@ def flag(name: str, value: Any) -> bool:
 
 
 def blame_an_option(**options: Any) -> None:
-    """Raises for the first option that is of a wrong type or size. Knows those of `attention` that are not tensors."""
+    """Raises for the first option that has a wrong type or value. Covers the options of `attention` that are not
+    tensors."""
     align, window = options.get("align"), options.get("window")
     if not isinstance(align, str) or align not in ALIGNMENTS:
         raise InvalidArgument(f"align is {align!r}, allowed are {', '.join(map(repr, ALIGNMENTS))}") from None
@@ -53,8 +54,16 @@ def blame_an_option(**options: Any) -> None:
         flag(name, options.get(name, False))
 
 
+def blame_a_call_option(options: CallOptions) -> None:
+    """As blame_an_option, for the options of a call; the error has attention's names for them."""
+    fields = options._asdict()
+    window = fields.pop("window_left"), fields.pop("window_right")
+    blame_an_option(align="bottom-right", window=window, dropout_p=fields.pop("dropout"),
+                    causal=bool(fields.pop("causal")), **fields)
+
+
 def _packs(code: str, value: Any) -> bool:
-    """True where the value goes into a field of the library's structs."""
+    """Whether the value can be packed into a field of the library's structs."""
     try:
         Struct(code).pack(value)
     except (StructError, OverflowError, TypeError, ValueError, RuntimeError):

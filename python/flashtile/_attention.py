@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Literal, Optional, TypedDict, Union, overload
 import torch
 from torch import Tensor
 
-from ._arguments import ALIGNMENTS, blame_an_option, flag
+from ._arguments import blame_an_option, flag
 from ._call import INPUT_NAMES, explain
 from ._ops import attend, deterministic as always_deterministic
+from ._options import of_attention
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -127,13 +128,10 @@ def attention(
     if not (alibi_slopes is bias is mask is cu_seqlens_q is cu_seqlens_k is seqused_k is None):
         given = (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k)
     try:
-        alignment = ALIGNMENTS[align]
-        left, right = window
         out, lse = attend(
             given,
-            (-1 if max_seqlen_q is None else max_seqlen_q, -1 if max_seqlen_k is None else max_seqlen_k,
-             alignment + 1 if causal else 0, alignment, scale, softcap, left, right, dropout_p,
-             deterministic or always_deterministic(), batch_invariant, exact_max),
+            (of_attention, causal, window if type(window) is tuple else tuple(window), align, scale, softcap, dropout_p,
+             deterministic or always_deterministic(), batch_invariant, exact_max, max_seqlen_q, max_seqlen_k),
             draw(q) if dropout_p != 0.0 else None, return_lse)
     except (TypeError, ValueError, LookupError, AttributeError, OverflowError):
         for tensor, name in zip(given, INPUT_NAMES):

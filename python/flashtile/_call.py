@@ -1,8 +1,8 @@
-"""Torch tensors and options to one call of the C ABI (include/flashtile/flashtile.h), at little cost.
+"""Makes one call of the C ABI (include/flashtile/flashtile.h) from PyTorch tensors and options.
 
 The structs of a call lie one after the other in one piece of memory: options, inputs, results, then a flashtile_tensor
-for each argument. Calls that differ in addresses only may use them again (_run.py does), since filling them takes
-longer than all the rest of a small call.
+for each argument. Filling them takes longer than all the rest of a small call, so _run.py uses them again for calls
+that differ in addresses only.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from struct import Struct
 from struct import error as StructError
 from typing import Any, NoReturn, Optional
 
 import torch
 from torch import Tensor
 
-from ._arguments import blame_an_option
-from ._library import InvalidArgument, fail, library
+from ._arguments import blame_a_call_option
+from ._library import fail, library
+from ._options import CallOptions
 from ._structs import (
     CPU,
     CUDA,
@@ -28,13 +28,12 @@ from ._structs import (
     MAX_RANK,
     OPTIONS,
     RESULT_NAMES,
-    SEEDS,
-    STREAM,
+    RESULTS,
     TENSOR_SIZE,
     TENSORS,
-    THREADS,
-    WORD,
-    WORKSPACE,
+    pack_inputs,
+    pack_options,
+    pack_results,
 )
 
 DTYPES = {getattr(torch, name): code for name, code in DTYPE_CODES.items()}
@@ -43,10 +42,13 @@ DEVICES = {"cpu": CPU, "cuda": CUDA}
 Tensors = Sequence[Any]  # None where one is absent
 _PACK = [tensor.pack_into for tensor in TENSORS]
 
-# Allowed of softcap beside 0, as the library has it.
-LEAST_SOFTCAP = 1e-30
+# The offsets of the options that every call sets: in words of 8 bytes, that of threads in words of 4.
+_WORD = 8
+_SEED, _OFFSET, _STREAM, _WORKSPACE, _WORKSPACE_SIZE = (
+    OPTIONS.offsets[name] // _WORD for name in ("seed_ptr", "offset_ptr", "stream", "workspace", "workspace_size"))
+_THREADS = OPTIONS.offsets["threads"] // 4
 
-# A CPU call uses as many threads as PyTorch does, unless the user told flashtile otherwise.
+# A call on the CPU uses as many threads as PyTorch does, unless the user has set flashtile's own number.
 _own_threads = "FLASHTILE_THREADS" in os.environ
 _get_num_threads = torch.get_num_threads
 
@@ -55,11 +57,11 @@ _LENGTHS = "torch.int32 or torch.int64"
 _ALLOWED = {"alibi_slopes": "torch.float32", "mask": "torch.bool", "cu_seqlens_q": _LENGTHS, "cu_seqlens_k": _LENGTHS,
             "seqused_k": "torch.int32"}
 
-_places: dict[torch.device, tuple[int, int]] = {}  # what device_of has answered
+_places: dict[torch.device, tuple[int, int]] = {}  # device_of's earlier results
 
 
 def explain(tensor: object, name: str) -> NoReturn:
-    """Why something cannot become a flashtile_tensor."""
+    """Raises the reason why something cannot become a flashtile_tensor."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}, allowed is a torch.Tensor") from None
     if tensor.device.type not in DEVICES:
@@ -70,7 +72,7 @@ def explain(tensor: object, name: str) -> NoReturn:
 
 
 def device_of(tensor: Tensor, name: str) -> tuple[int, int]:
-    """flashtile_device and the index of a tensor's device."""
+    """A tensor's device as the library has it: flashtile_device and the index."""
     device = tensor.device
     place = _places.get(device)
     if place is None:
@@ -81,7 +83,8 @@ def device_of(tensor: Tensor, name: str) -> tuple[int, int]:
 
 
 def seed_and_offset(rng: Tensor, device: torch.device) -> tuple[int, int]:
-    """Where they lie. The library gets bare addresses and cannot see whose they are."""
+    """The addresses of dropout's seed and offset in rng. The library cannot check what lies at an address, so rng is
+    checked here."""
     if rng.device != device or rng.dtype is not torch.int64 or rng.shape != (2,) or not rng.is_contiguous():
         raise TypeError(f"rng is {rng.dtype} {tuple(rng.shape)} on {rng.device}, allowed is torch.int64 (2,), "
                         f"contiguous, on q's device, {device}")
@@ -95,29 +98,29 @@ def stream_of(kind: int, index: int) -> int:
 
 
 class Call:
-    """A call of the library with its structs filled: of `given`, the inputs (and backward's out, lse, dout and dlse),
-    `made`, the other results, and the options. One thread at a time."""
+    """A call of flashtile_forward or flashtile_backward (`name`) with its structs filled.
 
-    def __init__(self, name: str, given: Tensors, made: Tensors, max_seqlen_q: int, max_seqlen_k: int, causal: int,
-                 alignment: int, scale: Optional[float], softcap: float, window_left: int, window_right: int,
-                 dropout: float, deterministic: bool, batch_invariant: bool, exact_max: bool):
+    given: the inputs of INPUT_NAMES, and for backward out, lse, dout and dlse. made: the tensors that the call writes.
+    Only one thread at a time may use it.
+    """
+
+    def __init__(self, name: str, given: Tensors, made: Tensors, options: CallOptions):
         self.function = getattr(library, "flashtile_" + name)
         self.workspace_function = getattr(library, f"flashtile_{name}_workspace")
         self.device = given[0].device
         self.kind, self.index = place = device_of(given[0], "q")
-        self.dropout = dropout
-        results = Struct(f"N{len(RESULT_NAMES[name])}P")
+        self.dropout = options.dropout
         inputs = OPTIONS.size
         outputs = inputs + INPUTS.size
-        first = outputs + results.size
+        first = outputs + RESULTS[name].size
         names = (*INPUT_NAMES, *RESULT_NAMES[name])
         tensors = range(first, first + len(names) * TENSOR_SIZE, TENSOR_SIZE)
         memory = bytearray(tensors.stop)
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        pointers = []
+        addresses = []
         for tensor, at, argument in zip((*given, *made), tensors, names, strict=True):
             if tensor is None:
-                pointers.append(0)
+                addresses.append(0)
                 continue
             try:
                 shape = tensor.shape
@@ -126,27 +129,20 @@ class Call:
                                   len(shape), *shape, *tensor.stride())
             except (AttributeError, KeyError, IndexError):
                 explain(tensor, argument)
-            pointers.append(base + at)
-        if 0.0 < softcap < LEAST_SOFTCAP:  # in fp32 it may be 0, which is off
-            raise InvalidArgument(f"softcap is {softcap:g}, allowed is 0 (off) or a number from {LEAST_SOFTCAP:g}")
+            addresses.append(base + at)
         try:
-            OPTIONS.pack_into(memory, 0, OPTIONS.size, causal, alignment, scale is not None, scale or 0.0, softcap,
-                              window_left, window_right, dropout, 0, 0, 0, 0, deterministic, batch_invariant, 0, 0, 0,
-                              0, 0, 0, 0, exact_max)
-            INPUTS.pack_into(memory, inputs, INPUTS.size, *pointers[:len(INPUT_NAMES)], max_seqlen_q, max_seqlen_k)
+            pack_options(memory, 0, options)
+            pack_inputs(memory, inputs, options, addresses[:len(INPUT_NAMES)])
         except StructError:
-            blame_an_option(align="bottom-right", window=(window_left, window_right), scale=scale, softcap=softcap,
-                            dropout_p=dropout, causal=bool(causal), deterministic=deterministic,
-                            batch_invariant=batch_invariant, exact_max=exact_max, max_seqlen_q=max_seqlen_q,
-                            max_seqlen_k=max_seqlen_k)
+            blame_a_call_option(options)
             raise
-        results.pack_into(memory, outputs, results.size, *pointers[len(INPUT_NAMES):])
+        pack_results(memory, outputs, name, addresses[len(INPUT_NAMES):])
         self.arguments = (base, base + inputs, base + outputs)
         self.words, self.numbers = memoryview(memory).cast("Q"), memoryview(memory).cast("i")
-        self.data = [at // WORD for at in tensors]  # the word of each tensor's address
+        self.data = [at // _WORD for at in tensors]  # of each tensor, the offset of its address in words
 
     def workspace(self) -> int:
-        """Bytes that the call uses beside its results."""
+        """The bytes of workspace that the call needs."""
         size = ctypes.c_size_t()
         status = self.workspace_function(*self.arguments, ctypes.addressof(size))
         if status:
@@ -157,13 +153,13 @@ class Call:
         """Calls the library. rng holds dropout's seed and offset."""
         words = self.words
         if rng is not None and self.dropout:
-            words[SEEDS], words[SEEDS + 1] = seed_and_offset(rng, self.device)
+            words[_SEED], words[_OFFSET] = seed_and_offset(rng, self.device)
         if self.kind == CUDA:
-            words[STREAM] = stream_of(self.kind, self.index)
+            words[_STREAM] = stream_of(self.kind, self.index)
         elif not _own_threads:
-            self.numbers[THREADS] = _get_num_threads()
+            self.numbers[_THREADS] = _get_num_threads()
         if workspace is not None:
-            words[WORKSPACE], words[WORKSPACE + 1] = workspace.data_ptr(), workspace.numel()
+            words[_WORKSPACE], words[_WORKSPACE_SIZE] = workspace.data_ptr(), workspace.numel()
         status = self.function(*self.arguments)
         if status:
             fail(status)
@@ -173,8 +169,8 @@ def dropout_mask(dropout: float, rng: Tensor, keep: Tensor) -> None:
     """Fills keep, bool (batch, heads, seqlen_q, seqlen_k), with the dropout mask of `rng`, which lies on its device."""
     place = device_of(keep, "keep")
     options = ctypes.create_string_buffer(OPTIONS.size)
-    OPTIONS.pack_into(options, 0, OPTIONS.size, 0, 0, 0, 0.0, 0.0, -1, -1, dropout, 0, 0,
-                      *seed_and_offset(rng, keep.device), 0, 0, 0, 0, 0, 0, stream_of(*place), 0, 0, 0)
+    seed, offset = seed_and_offset(rng, keep.device)
+    pack_options(options, 0, CallOptions(dropout=dropout), seed_ptr=seed, offset_ptr=offset, stream=stream_of(*place))
     tensor = ctypes.create_string_buffer(TENSOR_SIZE)
     _PACK[4](tensor, 0, keep.data_ptr(), DTYPES[keep.dtype], *place, 4, *keep.shape, *keep.stride())
     status = library.flashtile_dropout_mask(ctypes.addressof(options), ctypes.addressof(tensor))

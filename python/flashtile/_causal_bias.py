@@ -1,6 +1,6 @@
-"""The masks of torch.nn.attention.bias, causal_upper_left and causal_lower_right: tensor subclasses whose memory holds
-no mask at all. That module loads PyTorch's compiler, so it is looked at only where somebody else has imported it.
-"""
+"""The masks of torch.nn.attention.bias: causal_upper_left and causal_lower_right. They are tensor subclasses whose
+memory holds no mask. Importing that module loads PyTorch's compiler, so it is used only where other code has imported
+it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ def is_causal_bias(mask: Any) -> bool:
 
 
 def fits(bias: Any, query: Tensor, key: Tensor) -> bool:
-    """Whether it is of as many queries and keys as there are. PyTorch reads the lengths of a lower-right one only."""
+    """Whether the mask is for as many queries and keys as there are. PyTorch compares the lengths of lower-right masks
+    only."""
     return _upper_left(bias) or (bias.seq_len_q, bias.seq_len_kv) == (query.shape[-2], key.shape[-2])
 
 
 def diagonal(bias: Any, query: Tensor, key: Tensor) -> int:
-    """Its causal mode."""
+    """The mask as a causal mode (flashtile_causal)."""
     if not fits(bias, query, key):
         raise ValueError(f"attn_mask is of {bias.seq_len_q} queries and {bias.seq_len_kv} keys, allowed are as many as "
                          f"there are, {query.shape[-2]} and {key.shape[-2]}")

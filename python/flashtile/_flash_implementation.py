@@ -3,9 +3,10 @@
     flashtile.register_flash_attention_impl()
     torch.nn.attention.activate_flash_attention_impl("flashtile")       # the user's step, never ours
 
-Then the flash backend of F.scaled_dot_product_attention, on CPU and CUDA, and torch.nn.attention.varlen run flashtile,
-eager and compiled; what flashtile cannot do stays with PyTorch's own flash attention. The dispatcher has seen to
-autocast, autograd and views before it comes here. Compilers know the operators' layouts, so results have PyTorch's.
+Then the flash backend of F.scaled_dot_product_attention, on the CPU and on CUDA, and torch.nn.attention.varlen run
+flashtile, in eager and compiled code. What flashtile cannot do, PyTorch's own flash attention does. The dispatcher has
+applied autocast, autograd and views before it calls these functions. Results are laid out as PyTorch's operators lay
+out theirs, since compiled code relies on it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import torch
 from torch import Tensor
 
 from ._attention import BOTTOM_RIGHT, TOP_LEFT, draw
+from ._ops import deterministic
+from ._options import CallOptions, Recipe
 from ._run import calls_of
 
 
@@ -45,7 +48,7 @@ class _Active:
 
 
 def _pytorch_kernel(name: str, device: str) -> Optional[Callable]:
-    """What ours takes the place of; None in a PyTorch without this device."""
+    """PyTorch's kernel of an operator, which ours replaces; None in a PyTorch without this device."""
     get_kernel = getattr(torch.library, "get_kernel", None)
     try:
         return None if get_kernel is None else get_kernel("aten::" + name, device).call_boxed
@@ -54,8 +57,8 @@ def _pytorch_kernel(name: str, device: str) -> Optional[Callable]:
 
 
 def _or_pytorch(ours: Callable, pytorchs: Optional[Callable]) -> Callable:
-    """A kernel that gives PyTorch's what flashtile cannot do. Backward goes where forward went: what the library
-    refuses, it refuses of both."""
+    """A kernel that calls `ours`, and PyTorch's for what flashtile cannot do. Backward takes the way that forward took,
+    since the library refuses the same problems in both."""
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -68,24 +71,28 @@ def _or_pytorch(ours: Callable, pytorchs: Optional[Callable]) -> Callable:
     return kernel
 
 
-def _forward(given: tuple, options: tuple, rng: Optional[Tensor], heads_first: bool) -> tuple[Tensor, Tensor]:
-    out, lse = calls_of("forward", given, options, True, heads_first).run(given, rng)
+def _forward(given: tuple, recipe: Recipe, rng: Optional[Tensor], heads_first: bool) -> tuple[Tensor, Tensor]:
+    out, lse = calls_of("forward", given, recipe, True, heads_first).run(given, rng)
     return out, lse
 
 
-def _backward(given: tuple, options: tuple, rng: Optional[Tensor], heads_first: bool) -> tuple[Tensor, ...]:
+def _backward(given: tuple, recipe: Recipe, rng: Optional[Tensor], heads_first: bool) -> tuple[Tensor, ...]:
     """dq, dk and dv. given: the nine inputs, then out, lse, dout and no dlse."""
-    dq, dk, dv, _ = calls_of("backward", given, options, False, heads_first).run(given, rng)
+    dq, dk, dv, _ = calls_of("backward", given, recipe, False, heads_first).run(given, rng)
     return dq, dk, dv
 
 
 def _rest(bias: Optional[Tensor], causal: int, scale: Optional[float], dropout_p: float,
           packed: tuple = (None, None, None, -1, -1), slopes: Optional[Tensor] = None,
-          window: tuple[int, int] = (-1, -1)) -> tuple[tuple, tuple]:
+          window: tuple[int, int] = (-1, -1)) -> tuple[tuple, Recipe]:
     """A call's tensors after q, k and v, and its options."""
-    options = (causal, 0, scale, 0.0, *window, dropout_p, torch.are_deterministic_algorithms_enabled(), False,
-               False)
-    return (slopes, bias, None, *packed[:3]), (*packed[3:], *options)
+    return (slopes, bias, None, *packed[:3]), (_options, causal, scale, dropout_p, deterministic(), packed[3:], window)
+
+
+def _options(causal: int, scale: Optional[float], dropout_p: float, deterministic: bool, lengths: tuple[int, int],
+             window: tuple[int, int]) -> CallOptions:
+    return CallOptions(max_seqlen_q=lengths[0], max_seqlen_k=lengths[1], causal=causal, scale=scale,
+                       window_left=window[0], window_right=window[1], dropout=dropout_p, deterministic=deterministic)
 
 
 def _refuse_dropout(dropout_p: float) -> None:
@@ -96,8 +103,8 @@ def _refuse_dropout(dropout_p: float) -> None:
 def _cpu_forward(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
                  attn_mask: Optional[Tensor] = None, scale: Optional[float] = None) -> tuple[Tensor, Tensor]:
     _refuse_dropout(dropout_p)
-    tensors, options = _rest(attn_mask, TOP_LEFT * is_causal, scale, 0.0)
-    out, lse = _forward((query, key, value, *tensors), options, None, True)
+    tensors, recipe = _rest(attn_mask, TOP_LEFT * is_causal, scale, 0.0)
+    out, lse = _forward((query, key, value, *tensors), recipe, None, True)
     return out, lse.transpose(1, 2).contiguous().transpose(1, 2)  # PyTorch's layout, which compiled code relies on
 
 
@@ -105,15 +112,15 @@ def _cpu_backward(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, o
                   dropout_p: float, is_causal: bool, *, attn_mask: Optional[Tensor] = None,
                   scale: Optional[float] = None) -> tuple[Tensor, ...]:
     _refuse_dropout(dropout_p)
-    tensors, options = _rest(attn_mask, TOP_LEFT * is_causal, scale, 0.0)
-    return _backward((query, key, value, *tensors, out, logsumexp.contiguous(), grad_out, None), options, None, True)
+    tensors, recipe = _rest(attn_mask, TOP_LEFT * is_causal, scale, 0.0)
+    return _backward((query, key, value, *tensors, out, logsumexp.contiguous(), grad_out, None), recipe, None, True)
 
 
 def _cuda_forward(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False,
                   return_debug_mask: bool = False, *, scale: Optional[float] = None) -> tuple[Any, ...]:
     rng = draw(query) if dropout_p else query.new_empty(2, dtype=torch.int64)
-    _, options = _rest(None, TOP_LEFT * is_causal, scale, dropout_p)
-    out, lse = _forward((query, key, value), options, rng, True)
+    _, recipe = _rest(None, TOP_LEFT * is_causal, scale, dropout_p)
+    out, lse = _forward((query, key, value), recipe, rng, True)
     return (out, lse, None, None, query.shape[2], key.shape[2], rng, rng.new_empty(()), query.new_empty(0))
 
 
@@ -121,8 +128,8 @@ def _cuda_backward(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, 
                    cum_seq_q: Any, cum_seq_k: Any, max_q: int, max_k: int, dropout_p: float, is_causal: bool,
                    philox_seed: Tensor, philox_offset: Tensor, *,
                    scale: Optional[float] = None) -> tuple[Tensor, ...]:
-    tensors, options = _rest(None, TOP_LEFT * is_causal, scale, dropout_p)
-    return _backward((query, key, value, *tensors, out, logsumexp, grad_out, None), options, philox_seed, True)
+    tensors, recipe = _rest(None, TOP_LEFT * is_causal, scale, dropout_p)
+    return _backward((query, key, value, *tensors, out, logsumexp, grad_out, None), recipe, philox_seed, True)
 
 
 def _window(left: Optional[int], right: Optional[int]) -> tuple[int, int]:
@@ -146,10 +153,10 @@ def _cuda_varlen_forward(
     if block_table is not None:
         raise NotImplementedError("paged keys (block_table) are not in flashtile yet")
     rng = draw(query) if dropout_p else query.new_empty(2, dtype=torch.int64)
-    tensors, options = _rest(None, BOTTOM_RIGHT * is_causal, scale, dropout_p,
+    tensors, recipe = _rest(None, BOTTOM_RIGHT * is_causal, scale, dropout_p,
                              _packed(cum_seq_q, cum_seq_k, seqused_k, max_q, max_k), alibi_slopes,
                              _window(window_size_left, window_size_right))
-    out, lse = _forward((query, key, value, *tensors), options, rng, False)
+    out, lse = _forward((query, key, value, *tensors), recipe, rng, False)
     return out, lse, rng, rng.new_empty(()), query.new_empty(0)
 
 
@@ -159,10 +166,10 @@ def _cuda_varlen_backward(
     is_causal: bool, rng_state: Tensor, unused: Tensor, *, scale: Optional[float] = None,
     window_size_left: Optional[int] = None, window_size_right: Optional[int] = None,
 ) -> tuple[Tensor, ...]:
-    tensors, options = _rest(None, BOTTOM_RIGHT * is_causal, scale, dropout_p,
+    tensors, recipe = _rest(None, BOTTOM_RIGHT * is_causal, scale, dropout_p,
                              _packed(cum_seq_q, cum_seq_k, None, max_q, max_k), None,
                              _window(window_size_left, window_size_right))
-    return _backward((query, key, value, *tensors, out, logsumexp, grad_out, None), options, rng_state, False)
+    return _backward((query, key, value, *tensors, out, logsumexp, grad_out, None), recipe, rng_state, False)
 
 
 _IMPLEMENTATIONS = {

@@ -1,7 +1,7 @@
-"""How many floating-point operations flashtile's operators are, for torch.utils.flop_counter.FlopCounterMode.
+"""How many floating-point operations flashtile's operators take, for torch.utils.flop_counter.FlopCounterMode.
 
-Counted as PyTorch counts its own attention, so that the figures of the two can be compared: matrix products only, every
-query with every key whatever the mask, two products forward and five backward.
+They are counted as PyTorch counts those of its own attention, so that the two can be compared: matrix products only, of
+every query with every key whatever the mask, two products forward and five backward.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torch.utils.flop_counter import register_flop_formula
 
 
 def register(forward: Any, backward: Any) -> None:
-    """Makes the formulas of the two operators known, also to counters that count already: they copy what is known when
-    they are made, and the operators come to be when flashtile is first used."""
+    """Registers the formulas of the two operators. A FlopCounterMode copies the formulas when it is made, and flashtile
+    may be imported after that, so the formulas are given to modes that are active already, too."""
     for operator, formula in ((forward, _forward_flops), (backward, _backward_flops)):
         register_flop_formula(operator, get_raw=True)(formula)
         for mode in _get_current_dispatch_mode_stack():
@@ -36,7 +36,7 @@ def _backward_flops(q: Tensor, k: Tensor, v: Tensor, *rest: Any, **_: Any) -> in
 
 def _pairs(q: Tensor, k: Tensor, cu_seqlens_q: Optional[Tensor], cu_seqlens_k: Optional[Tensor], _: Any,
            max_seqlen_q: int, max_seqlen_k: int) -> int:
-    """Of a query and a key, over batch and heads."""
+    """How many pairs of a query and a key there are, over batch and heads."""
     if cu_seqlens_q is None or cu_seqlens_k is None:
         return q.shape[0] * q.shape[2] * q.shape[1] * k.shape[1]
     lengths = zip(_lengths(cu_seqlens_q, max_seqlen_q), _lengths(cu_seqlens_k, max_seqlen_k))
@@ -44,5 +44,5 @@ def _pairs(q: Tensor, k: Tensor, cu_seqlens_q: Optional[Tensor], cu_seqlens_k: O
 
 
 def _lengths(cu_seqlens: Tensor, longest: int) -> list[int]:
-    """Where there are no values to read every sequence counts as the longest."""
+    """Each sequence's length. Meta tensors have no values, so there every sequence counts as long as the longest."""
     return [longest] * (cu_seqlens.shape[0] - 1) if cu_seqlens.is_meta else cu_seqlens.diff().tolist()

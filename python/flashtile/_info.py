@@ -11,8 +11,8 @@ _DTYPES = {"fp32": 1, "fp16": 2, "bf16": 3}
 
 
 def describe() -> dict[str, Any]:
-    """The version, the library's file, the CPU's instruction sets and threads, and what there is of CUDA: driver,
-    devices, NVRTC, cache, bundles, and of what is missing why."""
+    """The version, the library's file, the CPU's instruction sets and threads, and CUDA's driver, devices, NVRTC, cache
+    and bundles, or the reason why one of them is missing."""
     chosen = {name: library.flashtile_isa_chosen(code) for name, code in _DTYPES.items()}
     return {
         "version": text("version"),
@@ -35,5 +35,5 @@ def _print(value: dict[str, Any], indent: str) -> None:
             _print(entry, indent + "  ")
         elif isinstance(entry, list):
             print(f"{indent}{name}: {', '.join(map(str, entry)) or 'none'}")
-        elif entry not in (None, ""):  # nothing is wrong where why_not is empty
+        elif entry not in (None, ""):  # why_not is empty where nothing is wrong
             print(f"{indent}{name}: {entry}")

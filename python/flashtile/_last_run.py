@@ -1,4 +1,4 @@
-"""What the library's last call ran: for programs and tests that want to know which kernel or instruction set it was."""
+"""Which kernel or instruction set the library's last call ran on, for programs and tests."""
 
 from __future__ import annotations
 

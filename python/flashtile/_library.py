@@ -1,6 +1,6 @@
-"""The shared library: where it lies, its functions, and what its errors are in Python. Needs no PyTorch.
+"""The shared library: where it is, its functions, and its errors as Python exceptions. Needs no PyTorch.
 
-The environment variable FLASHTILE_LIBRARY names another libflashtile.so than the one that travels in the wheel.
+The environment variable FLASHTILE_LIBRARY names another libflashtile.so than the one in the wheel.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ library = _load()
 
 
 def text(function: str) -> str:
-    """What a function without arguments that returns a string says."""
+    """The string that a function without arguments returns."""
     return getattr(library, "flashtile_" + function)().decode()
 
 
 def fail(status: int) -> NoReturn:
-    """Raises this thread's last error as Python's."""
+    """Raises the library's last error of this thread as a Python exception."""
     message = text("last_error")
     if status == INVALID_ARGUMENT:
         raise InvalidArgument(message)

@@ -1,7 +1,7 @@
 """Attention as PyTorch operators: torch.ops.flashtile.forward and .backward, with fake kernels and autograd.
 
-Tracers (torch.compile, torch.export, make_fx), transforms and tensor subclasses need the operators. A plain eager call
-does not, and going round the dispatcher saves most of its time: `attend` chooses.
+Tracers (torch.compile, torch.export, make_fx), torch.func's transforms and tensor subclasses need the operators. A
+plain eager call does not, and PyTorch's dispatcher would take most of its time. `attend` chooses between the two.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from . import _flops
-from ._call import DEVICES, Tensors
+from ._call import DEVICES, INPUT_NAMES, Tensors
+from ._define import operator
+from ._forward_mode import forward_mode, refuse_forward_mode
+from ._options import CallOptions, Recipe, options_of, schema
 from ._run import Calls, calls_of, complete, gradients, results, turned, usable
 from ._sdpa_layout import as_pytorch_traced
 
-# The operators' arguments are nine tensors, the options that a Call takes, and dropout's seed and offset: a tensor too
-# (int64, 2 of them, on q's device), so that nothing synchronises and a CUDA graph draws afresh at each replay.
-_TENSORS, _OPTIONS = 9, 12
-_ARGUMENTS = ("Tensor q, Tensor k, Tensor v, Tensor? alibi_slopes, Tensor? bias, Tensor? mask, Tensor? cu_seqlens_q, "
-              "Tensor? cu_seqlens_k, Tensor? seqused_k, SymInt max_seqlen_q, SymInt max_seqlen_k, int causal, "
-              "int alignment, float? scale, float softcap, SymInt window_left, SymInt window_right, float dropout, "
-              "bool deterministic, bool batch_invariant, bool exact_max, Tensor? rng")
+# The operators' arguments are nine tensors, the fields of CallOptions, and rng: int64 (2) on q's device, dropout's seed
+# and offset. rng is a tensor so that no call has to synchronise and a CUDA graph draws a new mask at each replay.
+_TENSORS, _OPTIONS, _BIAS = len(INPUT_NAMES), len(CallOptions._fields), INPUT_NAMES.index("bias")
+_INPUTS = ", ".join(f"{'Tensor' if name in ('q', 'k', 'v') else 'Tensor?'} {name}" for name in INPUT_NAMES)
+_ARGUMENTS = f"{_INPUTS}, {schema()}, Tensor? rng"
 _GRADIENTS = "Tensor out, Tensor lse, Tensor dout, Tensor? dlse, bool need_dbias"
 
 
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
     given, options, rng = arguments[:_TENSORS], arguments[_TENSORS:-1], arguments[-1]
-    out, lse = calls_of("forward", given, options, True).run(given, rng)
+    out, lse = calls_of("forward", given, (CallOptions, *options), True).run(given, rng)
     return out, lse
 
 
@@ -38,29 +39,21 @@ def _backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     inputs, options = arguments[:_TENSORS], arguments[_TENSORS:_TENSORS + _OPTIONS]
     rng, *more, need_dbias = arguments[_TENSORS + _OPTIONS:]
     given = (*inputs, *more)
-    dq, dk, dv, dbias = calls_of("backward", given, options, need_dbias).run(given, rng)
+    dq, dk, dv, dbias = calls_of("backward", given, (CallOptions, *options), need_dbias).run(given, rng)
     return dq, dk, dv, dq.new_empty(0) if dbias is None else dbias
 
 
-forward_op = torch.library.custom_op("flashtile::forward", _forward, mutates_args=(),
-                                     schema=f"({_ARGUMENTS}) -> (Tensor, Tensor)")
-backward_op = torch.library.custom_op("flashtile::backward", _backward, mutates_args=(),
-                                      schema=f"({_ARGUMENTS}, {_GRADIENTS}) -> (Tensor, Tensor, Tensor, Tensor)")
-
-
-@forward_op.register_fake
-def _(*arguments):
+def _fake_forward(*arguments: Any) -> Tensors:
     return results(arguments[:_TENSORS])
 
 
-@backward_op.register_fake
-def _(q, *rest):
+def _fake_backward(q: Tensor, *rest: Any) -> tuple[Any, ...]:
     dq, dk, dv, dbias = gradients((q, *rest), rest[-1])
     return dq, dk, dv, q.new_empty(0) if dbias is None else dbias
 
 
 def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
-    """What backward needs of forward_op's arguments and results."""
+    """Saves what backward needs of forward_op's arguments and results."""
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs[:_TENSORS], *output, inputs[-1])
     ctx.options = inputs[_TENSORS:-1]
@@ -69,31 +62,34 @@ def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
 def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
     """The gradients of forward_op's arguments."""
     *given, rng = ctx.saved_tensors
-    grads = _by_operator(given, ctx.options, rng, dout, dlse, ctx.needs_input_grad[4])
+    grads = _by_operator(given, ctx.options, rng, dout, dlse, ctx.needs_input_grad[_BIAS])
     return *grads, *(None,) * (_OPTIONS + 1)
 
 
 def _by_operator(given: Sequence[Tensor | None], options: tuple, rng: Tensor | None, dout: Tensor | None,
                  dlse: Tensor | None, need_dbias: bool, heads_first: bool = False) -> tuple[Tensor | None, ...]:
-    """The gradients of the nine tensors. Where those of gradients are asked for, the operator says that it has none."""
+    """The gradients of the nine tensors, by the operator: it raises where gradients of gradients are asked for."""
     if dout is None and dlse is None:
         return (None,) * _TENSORS
     *inputs, out, _ = given
     given = (*given, torch.zeros_like(out) if dout is None else dout, dlse)  # type: ignore[arg-type]
     given = usable(turned(given) if heads_first else given)
-    operator = _TransformedBackward.apply if _transformed() else backward_op
-    dq, dk, dv, dbias = operator(*given[:_TENSORS], *options, rng, *given[_TENSORS:], need_dbias)
+    function = _TransformedBackward.apply if _transformed() else backward_op
+    dq, dk, dv, dbias = function(*given[:_TENSORS], *options, rng, *given[_TENSORS:], need_dbias)
     if heads_first:
         dq, dk, dv = turned((dq, dk, dv))
     return dq, dk, dv, None, dbias if need_dbias else None, None, None, None, None
 
 
-forward_op.register_autograd(_differentiate, setup_context=_remember)
+forward_op = operator("forward", f"({_ARGUMENTS}) -> (Tensor, Tensor)", _forward, _fake_forward, _differentiate,
+                      _remember)
+backward_op = operator("backward", f"({_ARGUMENTS}, {_GRADIENTS}) -> (Tensor, Tensor, Tensor, Tensor)", _backward,
+                       _fake_backward)
 _flops.register(torch.ops.flashtile.forward, torch.ops.flashtile.backward)
 
 
 class _TransformedBackward(torch.autograd.Function):
-    """backward_op for torch.func's transforms, which an operator's own autograd does not know."""
+    """backward_op for torch.func's transforms, which cannot use the autograd that an operator is registered with."""
 
     generate_vmap_rule = True
     forward = staticmethod(backward_op)
@@ -108,7 +104,7 @@ class _TransformedBackward(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> NoReturn:
-        _refuse_forward_mode()
+        refuse_forward_mode()
 
 
 class _Transformed(torch.autograd.Function):
@@ -121,13 +117,15 @@ class _Transformed(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> NoReturn:
-        _refuse_forward_mode()
+        refuse_forward_mode()
 
 
 class _Eager(torch.autograd.Function):
-    """What forward_op is, without the dispatcher: of Calls, rng, whether lse is a result, and the tensors. Forward has
-    its context as an argument, since with a setup_context PyTorch would look up its signature at each call, which takes
-    longer than all else here."""
+    """forward_op without the dispatcher. want_lse: whether lse is a result.
+
+    It has no setup_context: with one, PyTorch inspects the signature of forward at every call, which takes longer than
+    everything else here.
+    """
 
     @staticmethod
     def forward(ctx: Any, calls: Calls, rng: Tensor | None, want_lse: bool,  # type: ignore[override]
@@ -146,10 +144,10 @@ class _Eager(torch.autograd.Function):
         given = ctx.saved_tensors
         calls, rng = ctx.of
         alone = len(given) < _TENSORS  # q, k and v
-        need_dbias = not alone and ctx.needs_input_grad[3 + 4]
+        need_dbias = not alone and ctx.needs_input_grad[3 + _BIAS]
         if dout is None or _is_grad_enabled() or not eager((dout, dlse)):
             if forward_mode((*given, dout, dlse)):
-                _refuse_forward_mode()
+                refuse_forward_mode()
             grads = _by_operator(complete(given), calls.options, rng, dout, dlse, need_dbias,
                                  calls.heads_first)
             return None, None, None, *(grads[:3] if alone else grads)
@@ -160,11 +158,11 @@ class _Eager(torch.autograd.Function):
         return None, None, None, dq, dk, dv, None, dbias, None, None, None, None
 
 
-# Function.apply without its Python half, which looks for torch.func's transforms.
+# Function.apply without its part in Python, which looks for torch.func's transforms: `eager` has done so.
 _record = super(torch.autograd.Function, _Eager).apply
 
 
-# Looked up once: finding a function in its module takes as long as calling it.
+# Names of this module, since looking a function up in PyTorch's modules takes as long as calling it.
 _is_compiling = torch.compiler.is_compiling
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _transforms = torch._C._are_functorch_transforms_active
@@ -176,9 +174,9 @@ deterministic = torch.are_deterministic_algorithms_enabled
 
 
 def eager(tensors: Sequence[Tensor | None]) -> bool:
-    """True where plain tensors are computed with, and nothing watches: no tracer, transform, mode, subclass or
-    forward-mode derivative. A tensor whose memory holds other values than it has (a negated view) is not plain: the
-    dispatcher makes operators another."""
+    """True where the tensors are plain and no tracer, transform, mode or forward-mode derivative is active. Tensor
+    subclasses are not plain, nor are negated views, whose memory holds other values than they have: PyTorch's
+    dispatcher resolves those before it calls an operator."""
     if _is_compiling():
         return False
     if _dispatch_modes() or _transforms() or _tracing() or forward_ad._current_level >= 0:
@@ -196,35 +194,19 @@ def _transformed() -> bool:
     return not _is_compiling() and _transforms()
 
 
-@torch.compiler.assume_constant_result
-def _forward_mode() -> bool:
-    """Whether forward-mode derivatives are being taken: a compiler asks while it traces."""
-    return forward_ad._current_level >= 0
-
-
-def forward_mode(tensors: Sequence[Any]) -> bool:
-    """True where a result's forward-mode derivative would be lost. PyTorch's operators written in Python lose it
-    without a word. A compiler's tensors do not show whether they have one."""
-    if not _forward_mode():
-        return False
-    return _is_compiling() or any(isinstance(tensor, Tensor) and forward_ad.unpack_dual(tensor).tangent is not None
-                                  for tensor in tensors)
-
-
-def _refuse_forward_mode() -> NoReturn:
-    raise NotImplementedError("flashtile has no forward-mode derivatives (dual tensors, torch.func.jvp, jacfwd)")
-
-
-def attend(given: Tensors, options: tuple, rng: Optional[Tensor], want_lse: bool = True, heads_first: bool = False,
+def attend(given: Tensors, recipe: Recipe, rng: Optional[Tensor], want_lse: bool = True, heads_first: bool = False,
            plain: Optional[bool] = None) -> tuple[Tensor, Any]:
-    """(out, lse), differentiable in q, k, v and bias; lse may be None where not wanted. `given` are q, k, v, or they
-    and six more; options and rng are the rest of forward_op's arguments. heads_first: q, k, v and out are (batch,
-    heads, seqlen, head_dim), and nothing is packed. Autocast counts. plain: what `eager` has said of `given`."""
+    """(out, lse), differentiable in q, k, v and bias; lse may be None where it is not wanted.
+
+    `given` are q, k and v, or these and the six tensors that follow in forward_op's arguments. heads_first: q, k, v and
+    out are (batch, heads, seqlen, head_dim), and nothing is packed. plain: what `eager` has said of `given`. Autocast
+    is applied.
+    """
     if _is_any_autocast_enabled():
         given = _autocast(given)
     if eager(given) if plain is None else plain:
         record = _is_grad_enabled() and _any_requires_grad(*given)
-        calls = calls_of("forward", given, options, want_lse or record, heads_first)
+        calls = calls_of("forward", given, recipe, want_lse or record, heads_first)
         if not calls.meta:
             if not record:
                 out, lse = calls.run(given, rng)
@@ -232,15 +214,15 @@ def attend(given: Tensors, options: tuple, rng: Optional[Tensor], want_lse: bool
             recorded = _record(calls, rng, want_lse, *given)
             return recorded if want_lse else (recorded, None)
     if forward_mode(given):
-        _refuse_forward_mode()
-    operator = _Transformed.apply if _transformed() else forward_op
-    given = complete(given)
-    out, lse = operator(*usable(turned(given) if heads_first else given), *options, rng)
+        refuse_forward_mode()
+    function = _Transformed.apply if _transformed() else forward_op
+    given, options = complete(given), options_of(recipe)
+    out, lse = function(*usable(turned(given) if heads_first else given), *options, rng)
     return as_pytorch_traced(given, options, out.transpose(1, 2)) if heads_first else out, lse
 
 
 def _autocast(given: Tensors) -> Tensors:
-    """`given` as autocast of q's device wants it."""
+    """`given` with q, k and v in the dtype of q's device's autocast."""
     if not isinstance(given[0], Tensor) or given[0].device.type not in DEVICES:
         return given
     device = given[0].device.type

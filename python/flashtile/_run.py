@@ -1,8 +1,8 @@
-"""Calls of the library that make their results and use their filled structs again.
+"""Calls of the library that allocate their results and use filled structs again.
 
-Most of a small call's time is Python's, and filling the structs most of that. So `Calls` keeps them with the layouts
-and options that they were filled for, and a later call alike in those only sets addresses (docs/performance/python.md has
-figures).
+Most of a small call's time is spent in Python, and most of that in filling the structs. So `Calls` keeps the structs,
+found by the tensors' layouts and the options. A later call with the same layouts and options only sets addresses
+(docs/performance/python.md has figures).
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ from torch import Tensor
 from torch.autograd import profiler as _profiler
 
 from ._call import CUDA, INPUT_NAMES, RESULT_NAMES, Call, Tensors, explain
+from ._options import CallOptions, Recipe, options_of
 from ._sdpa_layout import sdpa_gradients, sdpa_results
 
-_NAMES = (*INPUT_NAMES, *RESULT_NAMES["backward"][:4])  # forward is given the inputs, backward what follows too
-_ALIGNMENT = 16  # bytes: no choice of kernels asks for more
+_NAMES = (*INPUT_NAMES, *RESULT_NAMES["backward"][:4])  # what forward reads, and what backward reads
+_ALIGNMENT = 16  # bytes: whether a kernel can run never depends on more
 _NUMBERS = {int, float, bool, type(None)}
-_MOST = 1024  # layouts that are kept, of some kB each
+_MOST = 1024  # how many are kept; each takes some kB
 
 
 def complete(given: Tensors) -> Tensors:
-    """`given` with every input: q, k and v may come without the other six where those are absent."""
+    """`given` with every input. Where the other six are absent, callers give q, k and v alone."""
     return given if len(given) >= len(INPUT_NAMES) else (*given[:3], *(None,) * 6, *given[3:])
 
 
 def innermost(tensor: Tensor) -> Tensor:
-    """The tensor itself where its innermost dimension is contiguous, as the library wants it, else a copy."""
+    """The tensor itself where its innermost dimension is contiguous, as the library requires; else a copy."""
     if tensor.dim() == 0 or tensor.stride(-1) == 1 or tensor.shape[-1] <= 1:
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)  # .contiguous() leaves strides of 0 to an empty tensor
 
 
 def _broadcastable(tensor: Tensor) -> Tensor:
-    """As `innermost`, for a tensor that may repeat along its innermost dimension."""
+    """As `innermost`, for a tensor that the library lets repeat along its innermost dimension (stride 0)."""
     return tensor if tensor.dim() == 0 or tensor.stride(-1) == 0 else innermost(tensor)
 
 
@@ -45,7 +46,7 @@ _COPIES = {"q": innermost, "k": innermost, "v": innermost, "bias": _broadcastabl
 
 
 def usable(given: Tensors) -> Tensors:
-    """`given`, complete, with copies of what the library could not read."""
+    """`given`, which is complete, with copies of the tensors that the library cannot read."""
     for tensor, name in zip(given, _NAMES):
         if tensor is not None and not isinstance(tensor, Tensor):
             explain(tensor, name)
@@ -53,18 +54,19 @@ def usable(given: Tensors) -> Tensors:
                  for tensor, name in zip(given, _NAMES))
 
 
-_ROWS = {"q", "k", "v", "out", "dout", "dq", "dk", "dv"}  # those of four dimensions where nothing is packed
+_ROWS = {"q", "k", "v", "out", "dout", "dq", "dk", "dv"}  # have four dimensions where nothing is packed
 
 
 def turned(tensors: Tensors, names: tuple[str, ...] = _NAMES) -> Tensors:
-    """From (batch, heads, seqlen, head_dim) to (batch, seqlen, heads, head_dim), or back."""
+    """The tensors with heads and seqlen exchanged: from (batch, heads, seqlen, head_dim) to (batch, seqlen, heads,
+    head_dim), or back."""
     return tuple(tensor.transpose(1, 2) if tensor is not None and name in _ROWS else tensor
                  for tensor, name in zip(tensors, names))
 
 
 def results(given: Tensors, want_lse: bool = True) -> Tensors:
-    """Empty out and lse. Rows that belong to no sequence are never written, and so start at zero; so it is with dq, dk
-    and dv."""
+    """Empty out and lse. In packed batches they are zero instead, since the library does not write the rows that belong
+    to no sequence. The same holds for dq, dk and dv."""
     q, _, v, _, _, _, cu_seqlens_q, *_ = given
     packed = cu_seqlens_q is not None
     new = q.new_zeros if packed else q.new_empty
@@ -81,10 +83,10 @@ def gradients(given: Tensors, want_dbias: bool) -> Tensors:
 
 
 class Calls:
-    """The calls of flashtile_forward or flashtile_backward that are alike in all but addresses, stream and threads.
-    heads_first: q, k, v and what is like them are (batch, heads, seqlen, head_dim)."""
+    """All calls of flashtile_forward or flashtile_backward that differ in addresses, stream and threads only.
+    heads_first: q, k, v, out and their gradients are (batch, heads, seqlen, head_dim)."""
 
-    def __init__(self, name: str, given: Tensors, options: tuple, want_last: bool, heads_first: bool):
+    def __init__(self, name: str, given: Tensors, options: CallOptions, want_last: bool, heads_first: bool):
         self.name, self.options, self.want_last, self.heads_first = name, options, want_last, heads_first
         given = complete(given)
         self.copies = any(copy is not tensor for copy, tensor in zip(usable(given), given))
@@ -93,7 +95,7 @@ class Calls:
         self.of_gradients: dict[tuple, Calls] = {}
 
     def run(self, given: Tensors, rng: Optional[Tensor]) -> list[Any]:
-        """What `results` or `gradients` names, filled."""
+        """Makes a call and returns its results: out and lse, or dq, dk, dv and dbias."""
         if self.copies:
             given = usable(complete(given))
         try:
@@ -109,8 +111,8 @@ class Calls:
             self.idle.append(call)
 
     def backward(self, given: Tensors, want_dbias: bool) -> Calls:
-        """Those of flashtile_backward that belong to these of flashtile_forward. Autograd sees to it that all but
-        strides is as it was in forward."""
+        """The calls of flashtile_backward for these calls of flashtile_forward. Their tensors are those of forward, and
+        gradients that autograd has checked, so that only strides may differ from call to call."""
         key = (want_dbias, *[None if tensor is None else tensor.stride() for tensor in given])
         try:
             return self.of_gradients[key]
@@ -122,24 +124,25 @@ class Calls:
 _calls: dict[tuple, Calls] = {}
 
 
-def calls_of(name: str, given: Tensors, options: tuple, want_last: bool, heads_first: bool = False) -> Calls:
-    """The calls of a function on what is laid out as `given`; options as _call.Call takes them; whether the last of the
-    results is wanted."""
+def calls_of(name: str, given: Tensors, recipe: Recipe, want_last: bool, heads_first: bool = False) -> Calls:
+    """The calls of a function on tensors that are laid out as `given`, with a recipe's options. want_last: whether the
+    last result (lse or dbias) is wanted."""
     key: tuple
     try:
-        if len(given) == 3:  # the usual, and a third faster than as below
+        if len(given) == 3:  # the usual case, written out since that takes a third less time
             q, k, v = given
-            key = (name, want_last, heads_first, options, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(),
+            key = (name, want_last, heads_first, recipe, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(),
                    k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device)
         else:
-            key = (name, want_last, heads_first, options,
+            key = (name, want_last, heads_first, recipe,
                    *[None if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in given])
         return _calls[key]
     except AttributeError:
         explain(*next((t, name) for t, name in zip(given, _NAMES) if not isinstance(t, Tensor)))
     except KeyError:
+        options = options_of(recipe)
         calls = Calls(name, given, options, want_last, heads_first)
-        # An option of another type may compare by identity and change its value.
+        # An option of another type may change its value and still be equal to itself: a tensor, for one.
         return _kept(_calls, key, calls) if _NUMBERS.issuperset(map(type, options)) else calls
 
 
@@ -151,9 +154,9 @@ def _kept(where: dict[tuple, Calls], key: tuple, calls: Calls) -> Calls:
 
 
 class _Repeated(Call):
-    """A call that makes its results."""
+    """A call that allocates its results each time."""
 
-    def __init__(self, name: str, given: Tensors, options: tuple, want_last: bool, heads_first: bool):
+    def __init__(self, name: str, given: Tensors, options: CallOptions, want_last: bool, heads_first: bool):
         inputs = complete(given)
         if heads_first:
             made = (sdpa_results if name == "forward" else sdpa_gradients)(inputs, options, want_last)
@@ -162,16 +165,16 @@ class _Repeated(Call):
         else:
             rows = made = (results if name == "forward" else gradients)(inputs, want_last)
         try:
-            super().__init__(name, inputs, rows, *options)
+            super().__init__(name, inputs, rows, options)
         except StructError as error:
             raise TypeError(f"an option has a value of a wrong type or size: {error}") from None
         if len(given) < len(inputs):
             del self.data[3:len(INPUT_NAMES)]
         self.new = torch.empty_like if inputs[6] is None else torch.zeros_like
         self.examples = [_hollow(tensor) for tensor in made]
-        # On CUDA backward's workspace is PyTorch's memory. (The few bytes of a packed forward call come from the
-        # library's pool; on the CPU the library has its own.) How much it is may depend on the addresses' alignment, as
-        # the kernels do: this is for aligned ones.
+        # On CUDA backward's workspace is allocated by PyTorch. (The few bytes that forward of a packed batch needs come
+        # from the library's pool; on the CPU the library allocates its own.) Its size may depend on the alignment of
+        # the addresses, as the kernel does. This is the size for aligned addresses.
         self.example_workspace: Optional[Tensor] = None
         self.needs_workspace = name == "backward" and self.kind == CUDA
 
@@ -197,7 +200,7 @@ class _Repeated(Call):
 
 
 def _hollow(tensor: Any) -> Any:
-    """The tensor without its memory, for empty_like: the fastest way to a new tensor that PyTorch has."""
+    """The tensor without its memory. empty_like of it is PyTorch's fastest way to allocate a tensor."""
     if tensor is not None:
         tensor.untyped_storage().resize_(0)
     return tensor

@@ -11,6 +11,7 @@ from ._attention import BOTTOM_RIGHT, TOP_LEFT, draw
 from ._call import Tensors, explain
 from ._causal_bias import diagonal, is_causal_bias
 from ._ops import attend, deterministic
+from ._options import CallOptions
 
 
 def scaled_dot_product_attention(
@@ -46,7 +47,7 @@ def scaled_dot_product_attention(
 def attend_as_pytorch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: float,
                       is_causal: bool, scale: Optional[float], enable_gqa: bool,
                       eager: Optional[bool] = None) -> Tensor:
-    """As scaled_dot_product_attention. eager: what _ops.eager has said of the tensors."""
+    """As scaled_dot_product_attention. eager: what _ops.eager has returned for the tensors, where it was called."""
     causal = TOP_LEFT if is_causal else 0
     if attn_mask is not None:
         if is_causal:
@@ -80,14 +81,18 @@ def attend_as_pytorch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Opti
             attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-3:]).flatten(0, -4)
         boolean = attn_mask.dtype is torch.bool
         given = (q, k, v, None, None if boolean else attn_mask, attn_mask if boolean else None, None, None, None)
-    out, _ = attend(given, (-1, -1, causal, 0 if causal == BOTTOM_RIGHT else 1, scale, 0.0, -1, -1, dropout_p,
-                            deterministic(), False, False),
-                    draw(q) if dropout_p != 0.0 else None, False, True, eager)
+    recipe = (_options, causal, scale, dropout_p, deterministic())
+    out, _ = attend(given, recipe, draw(q) if dropout_p != 0.0 else None, False, True, eager)
     if not broadcast and (attn_mask is None or not attn_mask.requires_grad or out.is_cuda):
         return out
-    # PyTorch's math backend is the one for these, and makes a contiguous tensor.
+    # PyTorch uses its math backend for these, whose result is contiguous.
     sizes = out.shape if plain else (*lead, *out.shape[1:])
     return out.contiguous().view(sizes[len(sizes) - max(query.dim(), key.dim(), value.dim()):])
+
+
+def _options(causal: int, scale: Optional[float], dropout_p: float, deterministic: bool) -> CallOptions:
+    return CallOptions(causal=causal, alignment=0 if causal == BOTTOM_RIGHT else 1, scale=scale, dropout=dropout_p,
+                       deterministic=deterministic)
 
 
 def _four(tensor: Tensor, lead: Any) -> Tensor:

@@ -1,8 +1,8 @@
-"""Which calls of PyTorch's scaled_dot_product_attention are none for flashtile, and why.
+"""Which calls of PyTorch's scaled_dot_product_attention flashtile cannot do, and why.
 
-A plain call needs none of this: the library says at once what it cannot do. But a compiler's tensors have shapes and
-nothing else, and a subclass' are not to be touched: for those the library's rules stand here once more, and a test
-holds the two alike.
+A plain call needs none of this, since the library refuses what it cannot do. But a compiler's tensors have shapes and
+no values, and tensor subclasses must not be touched. For those the library's rules stand here a second time; a test
+compares the two.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 
 from ._call import DEVICES
 from ._causal_bias import fits, is_causal_bias
-from ._ops import forward_mode
+from ._forward_mode import forward_mode
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _MOST_DIMS = 512  # of a head
-_TYPES = (Tensor, torch.nn.Parameter, FakeTensor, FunctionalTensor)  # others have a mind of their own
+_TYPES = (Tensor, torch.nn.Parameter, FakeTensor, FunctionalTensor)  # other subclasses define operators of their own
 
 
 def why_not(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float, is_causal: bool,

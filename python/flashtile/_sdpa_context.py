@@ -1,7 +1,7 @@
 """PyTorch's scaled_dot_product_attention on flashtile, as a context: `with flashtile.sdpa():`.
 
-The context puts a function of ours in the place of torch.nn.functional's. That gives PyTorch whatever flashtile cannot
-do, and so makes no call fail that would not fail without it.
+The context replaces torch.nn.functional's function by one that hands whatever flashtile cannot do to PyTorch's. So no
+call fails that would not fail without the context.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ._sdpa_conditions import why_not
 logger = logging.getLogger("flashtile")
 
 _lock = threading.Lock()
-_inside = 0  # contexts that are open, in all threads
-_active = False  # whether any is: compiled code depends on this and not on their number
+_inside = 0  # how many contexts are open, in all threads
+_active = False  # whether any is open; compiled code is guarded by this and not by their number
 _said: set[str] = set()
 _BUILTIN = torch._C._nn.scaled_dot_product_attention
 
@@ -54,7 +54,7 @@ def sdpa() -> Iterator[None]:
 
 
 def _change(step: Callable[[], None]) -> None:
-    if torch.compiler.is_compiling():  # what is entered and left in a graph is so while one thread traces it
+    if torch.compiler.is_compiling():  # one thread traces at a time, and a compiler cannot trace a lock
         step()
     else:
         with _lock:
@@ -69,7 +69,7 @@ def _enter() -> None:
     _said.clear()
     _active = True
     found = F.scaled_dot_product_attention
-    if found not in _routed_over.values():  # else one that another put back after we had left
+    if found not in _routed_over.values():  # else other code has put a function of ours back after we had left
         F.scaled_dot_product_attention = _routed(found)
 
 
@@ -79,15 +79,15 @@ def _leave() -> None:
     if _inside:
         return
     _active = False
-    # Another's function in that place may call ours, which from now on passes everything on.
+    # Where other code has replaced our function, its own may still call ours, which now hands every call to PyTorch's.
     for found, ours in _routed_over.items():
         if F.scaled_dot_product_attention is ours:
             F.scaled_dot_product_attention = found
 
 
 def _routed(found: Callable) -> Callable:
-    """The function that takes the place of `found`: one and the same for each, since compiled code and torch.jit.script
-    know functions by identity."""
+    """The function that replaces `found`. There is one for each `found`, since compiled code and torch.jit.script tell
+    functions apart by identity."""
     if found in _routed_over:
         return _routed_over[found]
 
@@ -107,14 +107,14 @@ def _routed(found: Callable) -> Callable:
                 return attend_as_pytorch(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, plain)
             except (TypeError, ValueError, NotImplementedError) as error:
                 reason = str(error)
-            except RuntimeError:  # a device's, or PyTorch's own about what is none of ours, such as a nested tensor
+            except RuntimeError:  # the device's, or PyTorch's about tensors that are not for us, such as nested ones
                 reason = why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
                 if reason is None:
                     raise
         if reason is not _NOT_NOW:
             _say(reason)
         if is_causal_bias(attn_mask):
-            # These compare the function with torch.nn.functional's, which is not `found`.
+            # Such a mask compares the function that it is given with torch.nn.functional's, which is not `found`.
             return attn_mask.__torch_function__(
                 F.scaled_dot_product_attention, (type(attn_mask),), (query, key, value, attn_mask),
                 {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa})
@@ -127,25 +127,24 @@ def _routed(found: Callable) -> Callable:
 _DISABLED = torch._C._disabled_torch_function_impl
 _NOT_NOW = "no context is open"
 _routed_over: dict[Callable, Callable] = {}
-# torch.jit.script compiles what it finds in PyTorch's name, and knows PyTorch's functions by a table.
+# torch.jit.script knows PyTorch's functions by a table, in which ours must stand for PyTorch's.
 _register_builtin(_routed(_BUILTIN), "aten::scaled_dot_product_attention")
 
 
 def _why_overridden(*given: Any) -> Optional[str]:
-    """Why a call belongs to its tensors or to a mode, None where it does not after all. PyTorch asks them with the
-    function that they know: its own."""
+    """Why the tensors or a mode have to handle the call, or None where flashtile can. PyTorch's function calls them."""
     for tensor in given:
         if tensor is None or type(tensor) in PLAIN or is_causal_bias(tensor):
             continue
         if getattr(type(tensor), "__torch_function__", _DISABLED) is not _DISABLED:
             return "an argument has a __torch_function__"
-    # PyTorch's for torch.set_default_device, which only functions that make tensors heed.
+    # DeviceContext is the mode of torch.set_default_device, which concerns functions that make tensors only.
     if any(type(mode) is not DeviceContext for mode in _get_current_function_mode_stack()):
         return "a TorchFunctionMode is active"
     return None
 
 
-@torch.compiler.assume_constant_result  # so that a compiler says it once, when it traces
+@torch.compiler.assume_constant_result  # a compiler runs it once, while it traces
 def _say(reason: str) -> None:
     if reason not in _said:
         _said.add(reason)

@@ -1,9 +1,9 @@
-"""How PyTorch's scaled_dot_product_attention lays out its results, so that flashtile's are laid out alike: `.view` of a
-result works exactly where it does with PyTorch's.
+"""Lays out the results of scaled_dot_product_attention in memory as PyTorch does, so that `.view` of a result works
+exactly where it works with PyTorch's.
 
-Which layout it is depends on the backend that PyTorch would choose: its flash attention makes out like q, the
-memory-efficient one with rows before heads, and the math backend contiguous. (PyTorch 2.13; q, k and v as it has them,
-(batch, heads, seqlen, head_dim).)
+The layout depends on the backend that PyTorch would choose. Its flash attention gives out the strides of q, the
+memory-efficient backend stores (batch, seqlen, heads, head_dim), and the math backend's out is contiguous. That is so
+in PyTorch 2.13. Here q, k and v are (batch, heads, seqlen, head_dim), as PyTorch has them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-_DROPOUT = 8  # among the options of a call
+from ._options import CallOptions
+
 _FLASH, _EFFICIENT, _MATH = range(3)
 
 
-def _backend(given: Sequence[Any], options: tuple) -> int:
+def _backend(given: Sequence[Any], options: CallOptions) -> int:
     q, _, v, _, bias, mask = given[:6]
     alike = q.shape[-1] == v.shape[-1]
     if q.is_cuda:
         return _FLASH if alike and bias is mask is None and q.dtype is not torch.float32 else _EFFICIENT
-    return _FLASH if alike and options[_DROPOUT] == 0.0 else _MATH
+    return _FLASH if alike and options.dropout == 0.0 else _MATH
 
 
 def _rows_first(like: Tensor, head_dim: int) -> Tensor:
@@ -31,7 +32,7 @@ def _rows_first(like: Tensor, head_dim: int) -> Tensor:
     return like.new_empty((batch, seqlen, heads, head_dim)).transpose(1, 2)
 
 
-def sdpa_results(given: Sequence[Any], options: tuple, want_lse: bool) -> tuple[Tensor, Optional[Tensor]]:
+def sdpa_results(given: Sequence[Any], options: CallOptions, want_lse: bool) -> tuple[Tensor, Optional[Tensor]]:
     """Empty out and lse."""
     q, _, v = given[:3]
     backend = _backend(given, options)
@@ -44,9 +45,9 @@ def sdpa_results(given: Sequence[Any], options: tuple, want_lse: bool) -> tuple[
     return out, q.new_empty(q.shape[:-1], dtype=torch.float32) if want_lse else None
 
 
-def sdpa_gradients(given: Sequence[Any], options: tuple, want_dbias: bool) -> tuple[Optional[Tensor], ...]:
-    """Empty dq, dk, dv and dbias. PyTorch's flash attention on the CPU has rows before heads here, and on CUDA what q,
-    k and v have."""
+def sdpa_gradients(given: Sequence[Any], options: CallOptions, want_dbias: bool) -> tuple[Optional[Tensor], ...]:
+    """Empty dq, dk, dv and dbias. PyTorch's flash attention stores (batch, seqlen, heads, head_dim) on the CPU, and on
+    CUDA gives them the strides of q, k and v."""
     q, k, v, _, bias = given[:5]
     backend = _backend(given, options)
     made: list[Optional[Tensor]]
@@ -60,8 +61,9 @@ def sdpa_gradients(given: Sequence[Any], options: tuple, want_dbias: bool) -> tu
     return (*made, dbias)
 
 
-def as_pytorch_traced(given: Sequence[Any], options: tuple, out: Tensor) -> Tensor:
-    """What an operator made with rows before heads, as PyTorch would lay it out: for tracers, which cannot be given a
-    result of another layout than the operator has. Of what q may be only the two layouts that occur are told apart."""
+def as_pytorch_traced(given: Sequence[Any], options: CallOptions, out: Tensor) -> Tensor:
+    """An operator's out, which is stored as (batch, seqlen, heads, head_dim), in the layout that PyTorch would give it.
+    For tracers: an operator's result has one layout whatever q's is. q is either contiguous or stored as (batch,
+    seqlen, heads, head_dim); other strides do not occur in practice."""
     backend = _backend(given, options)
     return out.contiguous() if backend == _MATH or backend == _FLASH and given[0].is_contiguous() else out

@@ -1,27 +1,72 @@
-"""The structs of include/flashtile/flashtile.h as Python packs them. tests/test_abi.py holds the layouts to those of a
-C compiler. Needs no PyTorch."""
+"""The structs of include/flashtile/flashtile.h as Python packs them. Each struct is one table of its fields; sizes and
+offsets are computed from it. tests/test_abi.py compares the tables with the header, and the layouts with a C
+compiler's. Needs no PyTorch."""
 
 from __future__ import annotations
 
 from struct import Struct, calcsize
+from typing import Any
+
+from ._library import InvalidArgument
+from ._options import CallOptions
 
 MAX_RANK = 6
 CPU, CUDA = 1, 2  # flashtile_device
 DTYPE_CODES = {"float32": 1, "float16": 2, "bfloat16": 3, "bool": 5, "int32": 6, "int64": 7}  # flashtile_dtype
 
-OPTIONS = Struct("N3i2fqqd2Q2P5i3PNi4x")
-OPTION_FIELDS = ("size", "causal", "alignment", "has_scale", "scale", "softcap", "window_left", "window_right",
-                 "dropout", "seed", "offset", "seed_ptr", "offset_ptr", "deterministic", "batch_invariant",
-                 "check_values", "threads", "isa", "executor", "stream", "workspace", "workspace_size", "exact_max")
-# Where the options lie that each call sets, in words of 8 bytes: seed_ptr and offset_ptr, stream, workspace and its
-# size; threads in words of 4.
-WORD = 8
-SEEDS, STREAM = calcsize("N3i2fqqd2Q") // WORD, calcsize("N3i2fqqd2Q2P5iP") // WORD
-WORKSPACE, THREADS = STREAM + 1, calcsize("N3i2fqqd2Q2P3i") // 4
-INPUTS = Struct("N9P2q")
+
+class Layout:
+    """A C struct: the names of its fields in order, and their types as Python's module struct writes them."""
+
+    def __init__(self, **fields: str):
+        self.offsets: dict[str, int] = {}
+        so_far = ""
+        for name, code in fields.items():
+            self.offsets[name] = calcsize(f"{so_far}0{code[-1]}")
+            so_far += code
+        self.struct = Struct(f"{so_far}0P")  # 0P pads the end to a pointer's alignment, as C does
+        self.size = self.struct.size
+
+    def pack_into(self, memory: Any, at: int, **values: Any) -> None:
+        """Writes the struct. It sets the field `size` itself; a field that is not given is 0."""
+        self.struct.pack_into(memory, at, self.size, *(values.get(name, 0) for name in self.offsets if name != "size"))
+
+
+OPTIONS = Layout(size="N", causal="i", alignment="i", has_scale="i", scale="f", softcap="f", window_left="q",
+                 window_right="q", dropout="d", seed="Q", offset="Q", seed_ptr="P", offset_ptr="P", deterministic="i",
+                 batch_invariant="i", check_values="i", threads="i", isa="i", executor="P", stream="P", workspace="P",
+                 workspace_size="N", exact_max="i")
 INPUT_NAMES = ("q", "k", "v", "alibi_slopes", "bias", "mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")
+INPUTS = Layout(size="N", **dict.fromkeys(INPUT_NAMES, "P"), max_seqlen_q="q", max_seqlen_k="q")
 RESULT_NAMES = {"forward": ("out", "lse"),
                 "backward": ("out", "lse", "dout", "dlse", "dq", "dk", "dv", "dbias")}
+RESULTS = {name: Layout(size="N", **dict.fromkeys(names, "P")) for name, names in RESULT_NAMES.items()}
+TENSOR = Layout(data="P", dtype="i", device_type="i", device_id="i", rank="i", shape=f"{MAX_RANK}q",
+                stride=f"{MAX_RANK}q")
 # A flashtile_tensor by its rank: what lies past the rank is never read.
-TENSORS = [Struct(f"P4i{rank}q{8 * (MAX_RANK - rank)}x{rank}q{8 * (MAX_RANK - rank)}x") for rank in range(MAX_RANK + 1)]
-TENSOR_SIZE = TENSORS[0].size
+_UNUSED = [f"{8 * (MAX_RANK - rank)}x" for rank in range(MAX_RANK + 1)]
+TENSORS = [Struct(f"P4i{rank}q{unused}{rank}q{unused}") for rank, unused in enumerate(_UNUSED)]
+TENSOR_SIZE = TENSOR.size
+_FLOAT = Struct("f")
+
+
+def pack_options(memory: Any, at: int, options: CallOptions, **more: Any) -> None:
+    """Writes flashtile_options. `more` are the fields that CallOptions does not have."""
+    softcap = options.softcap
+    if softcap != 0 and _FLOAT.unpack(_FLOAT.pack(softcap)) == (0.0,):  # 32 bits would make it 0, which is off
+        raise InvalidArgument(f"softcap is {softcap:g}, allowed is 0 (off) or a positive number, of 32 bits")
+    fields = options._asdict()
+    scale = fields.pop("scale")
+    OPTIONS.pack_into(memory, at, **fields, has_scale=scale is not None, scale=scale or 0.0, **more)
+
+
+def pack_inputs(memory: Any, at: int, options: CallOptions, addresses: list[int]) -> None:
+    """Writes flashtile_inputs. `addresses` are the flashtile_tensors of INPUT_NAMES; 0 is none."""
+    INPUTS.pack_into(memory, at, **dict(zip(INPUT_NAMES, addresses, strict=True)), max_seqlen_q=options.max_seqlen_q,
+                     max_seqlen_k=options.max_seqlen_k)
+
+
+def pack_results(memory: Any, at: int, name: str, addresses: list[int]) -> None:
+    """Writes flashtile_forward_outputs or flashtile_gradients. `addresses` are the flashtile_tensors of RESULT_NAMES; 0
+    is none."""
+    RESULTS[name].pack_into(memory, at, **dict(zip(RESULT_NAMES[name], addresses, strict=True)))

@@ -1,8 +1,8 @@
 """The name under which transformers knows flashtile's attention, and how transformers comes to use it.
 
-Users write attn_implementation="flashtile". But transformers takes every name with "flash" in it for a build of
-flash-attn: it gives such models masks, classes and packed inputs that are flash-attn's alone. So the registered name is
-another one, and "flashtile" becomes it wherever a configuration or a model is told a name.
+Users write attn_implementation="flashtile". But transformers takes every name that contains "flash" for a build of
+flash-attn, and gives such models masks, classes and packed inputs that are for flash-attn only. So the attention is
+registered under another name, which replaces "flashtile" wherever a configuration or a model is given a name.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ NAME = "tiled_attention"
 
 
 def registered(name: Any) -> Any:
-    """What transformers is to be told for what the user said: a name, a dict of them by part of the model, or None."""
+    """The registered name for the name that a user gives: a name, a dict of names by part of the model, or None."""
     if isinstance(name, dict):
         return {part: registered(inner) for part, inner in name.items()}
     return NAME if name == GIVEN else name
 
 
 def accept() -> None:
-    """Makes transformers take "flashtile" for the registered name, and refuse models that cannot have it."""
+    """Has transformers replace "flashtile" by the registered name, and refuse models that cannot use it."""
     from transformers import PreTrainedConfig, PreTrainedModel
 
     if getattr(PreTrainedConfig.__setattr__, "knows_flashtile", False):
@@ -48,7 +48,7 @@ def _set_in(setter: Callable) -> Callable:
     @functools.wraps(setter)
     def set_attn_implementation(model: Any, attn_implementation: Any, *args: Any, **kwargs: Any) -> Any:
         name = registered(attn_implementation)
-        # transformers itself only logs that a model or a part of it goes on with its own attention.
+        # transformers only logs it where a model, or a part of it, keeps its own attention.
         if name == NAME:
             for part in model.modules():
                 if hasattr(part, "get_correct_attn_implementation"):  # a model

@@ -11,14 +11,16 @@ innermost dimension is not contiguous. Options, shapes and results are those of 
 from __future__ import annotations
 
 import ctypes
-from struct import Struct
+import inspect
+from collections.abc import Callable
 from struct import error as StructError
-from typing import Any, Literal, NoReturn, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Optional, TypedDict, TypeVar, Union
 
 import numpy as np
 
-from ._arguments import ALIGNMENTS, blame_an_option, flag
+from ._arguments import blame_an_option, flag
 from ._library import InvalidArgument, fail, library
+from ._options import of_attention
 from ._structs import (
     CPU,
     DTYPE_CODES,
@@ -27,54 +29,79 @@ from ._structs import (
     MAX_RANK,
     OPTIONS,
     RESULT_NAMES,
+    RESULTS,
     TENSOR_SIZE,
     TENSORS,
+    pack_inputs,
+    pack_options,
+    pack_results,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 Array = np.ndarray
+Function = TypeVar("Function", bound=Callable)
 _BROADCAST = ("bias", "mask")  # may repeat along the innermost dimension
 
 
-def attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    *,
-    causal: bool = False,
-    window: tuple[int, int] = (-1, -1),
-    align: Literal["bottom-right", "top-left"] = "bottom-right",
-    scale: Optional[float] = None,
-    softcap: float = 0.0,
-    alibi_slopes: Optional[Array] = None,
-    bias: Optional[Array] = None,
-    mask: Optional[Array] = None,
-    dropout_p: float = 0.0,
-    seed: Optional[tuple[int, int]] = None,
-    batch_invariant: bool = False,
-    cu_seqlens_q: Optional[Array] = None,
-    cu_seqlens_k: Optional[Array] = None,
-    max_seqlen_q: Optional[int] = None,
-    max_seqlen_k: Optional[int] = None,
-    seqused_k: Optional[Array] = None,
-    return_lse: bool = False,
-) -> Union[Array, tuple[Array, Array]]:
+class Options(TypedDict, total=False):
+    """What both functions take by name. Their meaning and defaults are those of `flashtile.attention`; seed, two
+    integers of 64 bits, is what dropout's mask is drawn from: the same for the same two."""
+
+    causal: bool
+    window: tuple[int, int]
+    align: Literal["bottom-right", "top-left"]
+    scale: Optional[float]
+    softcap: float
+    alibi_slopes: Optional[Array]
+    bias: Optional[Array]
+    mask: Optional[Array]
+    dropout_p: float
+    seed: Optional[tuple[int, int]]
+    deterministic: bool
+    batch_invariant: bool
+    exact_max: bool
+    cu_seqlens_q: Optional[Array]
+    cu_seqlens_k: Optional[Array]
+    max_seqlen_q: Optional[int]
+    max_seqlen_k: Optional[int]
+    seqused_k: Optional[Array]
+
+
+_DEFAULTS: dict[str, Any] = dict.fromkeys(Options.__annotations__) | {
+    "causal": False, "window": (-1, -1), "align": "bottom-right", "softcap": 0.0, "dropout_p": 0.0,
+    "deterministic": False, "batch_invariant": False, "exact_max": False}
+_ARRAYS = INPUT_NAMES[3:]  # the options that are arrays
+
+
+def _with_options(function: Function) -> Function:
+    """Has help() and inspect.signature show the options by name."""
+    signature = inspect.signature(function)
+    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    options = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS[name],
+                                 annotation=getattr(annotation, "__forward_arg__", annotation))
+               for name, annotation in inspect.get_annotations(Options).items()]
+    function.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    return function
+
+
+@_with_options
+def attention(q: Array, k: Array, v: Array, *, return_lse: bool = False,
+              **options: Unpack[Options]) -> Union[Array, tuple[Array, Array]]:
     """Exact attention, softmax(mask(scale * q k^T + ...)) v, as `flashtile.attention` has it.
 
     Args:
         q: (batch, seqlen_q, heads, head_dim); k: (batch, seqlen_k, kv_heads, head_dim); v: (.., head_dim_v).
-        seed: two integers of 64 bits, from which dropout's mask is drawn: the same for the same two.
-        the others: see `flashtile.attention`.
+        return_lse: return lse too.
+        options: see `Options`.
 
     Returns:
         out, like q with v's head_dim; with return_lse (out, lse), lse float32.
     """
     return_lse = flag("return_lse", return_lse)
-    given = dict(q=q, k=k, v=v, alibi_slopes=alibi_slopes, bias=bias, mask=mask, cu_seqlens_q=cu_seqlens_q,
-                 cu_seqlens_k=cu_seqlens_k, seqused_k=seqused_k)
-    options = dict(causal=causal, window=window, align=align, scale=scale, softcap=softcap, dropout_p=dropout_p,
-                   deterministic=False, batch_invariant=batch_invariant, max_seqlen_q=max_seqlen_q,
-                   max_seqlen_k=max_seqlen_k)
-    arrays = _readable(given)
+    chosen = _chosen("attention", options)
+    arrays = _readable({"q": q, "k": k, "v": v, **{name: chosen[name] for name in _ARRAYS}})
     q, v = arrays["q"], arrays["v"]
     packed = arrays["cu_seqlens_q"] is not None
     if q.ndim < (3 if packed else 4) or v.ndim == 0:
@@ -84,61 +111,43 @@ def attention(
         lse_shape = (q.shape[1], q.shape[0]) if packed else (q.shape[0], q.shape[2], q.shape[1])
     new = np.zeros if packed else np.empty  # packed rows of no sequence are not written
     out, lse = new(shape, q.dtype), new(lse_shape, np.float32) if return_lse else None
-    _call("forward", arrays, {"out": out, "lse": lse}, options, seed)
+    _call("forward", arrays, {"out": out, "lse": lse}, chosen)
     return (out, lse) if lse is not None else out
 
 
-def attention_backward(
-    dout: Array,
-    q: Array,
-    k: Array,
-    v: Array,
-    out: Array,
-    lse: Array,
-    *,
-    dlse: Optional[Array] = None,
-    causal: bool = False,
-    window: tuple[int, int] = (-1, -1),
-    align: Literal["bottom-right", "top-left"] = "bottom-right",
-    scale: Optional[float] = None,
-    softcap: float = 0.0,
-    alibi_slopes: Optional[Array] = None,
-    bias: Optional[Array] = None,
-    mask: Optional[Array] = None,
-    dropout_p: float = 0.0,
-    seed: Optional[tuple[int, int]] = None,
-    deterministic: bool = False,
-    batch_invariant: bool = False,
-    cu_seqlens_q: Optional[Array] = None,
-    cu_seqlens_k: Optional[Array] = None,
-    max_seqlen_q: Optional[int] = None,
-    max_seqlen_k: Optional[int] = None,
-    seqused_k: Optional[Array] = None,
-    return_dbias: bool = False,
-) -> tuple[Array, ...]:
+@_with_options
+def attention_backward(dout: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, *,
+                       dlse: Optional[Array] = None, return_dbias: bool = False,
+                       **options: Unpack[Options]) -> tuple[Array, ...]:
     """The gradients of q, k and v where that of out is dout, and that of lse dlse (None: zero).
 
     Args:
         out, lse: what `attention` returned, of the same arguments.
         return_dbias: return bias' gradient too, in bias' own shape.
+        options: see `Options`.
 
     Returns:
         (dq, dk, dv), or (dq, dk, dv, dbias).
     """
     return_dbias = flag("return_dbias", return_dbias)
-    given = dict(q=q, k=k, v=v, alibi_slopes=alibi_slopes, bias=bias, mask=mask, cu_seqlens_q=cu_seqlens_q,
-                 cu_seqlens_k=cu_seqlens_k, seqused_k=seqused_k, out=out, lse=lse, dout=dout, dlse=dlse)
-    options = dict(causal=causal, window=window, align=align, scale=scale, softcap=softcap, dropout_p=dropout_p,
-                   deterministic=deterministic, batch_invariant=batch_invariant, max_seqlen_q=max_seqlen_q,
-                   max_seqlen_k=max_seqlen_k)
-    if return_dbias and bias is None:
+    chosen = _chosen("attention_backward", options)
+    if return_dbias and chosen["bias"] is None:
         raise InvalidArgument("return_dbias is True without bias, allowed is False")
-    arrays = _readable(given)
+    arrays = _readable({"q": q, "k": k, "v": v, **{name: chosen[name] for name in _ARRAYS}, "out": out, "lse": lse,
+                        "dout": dout, "dlse": dlse})
     new = np.empty if arrays["cu_seqlens_q"] is None else np.zeros
     made = {f"d{name}": new(arrays[name].shape, arrays[name].dtype) for name in ("q", "k", "v")}
     made["dbias"] = np.empty(arrays["bias"].shape, arrays["bias"].dtype) if return_dbias else None
-    _call("backward", arrays, made, options, seed)
+    _call("backward", arrays, made, chosen)
     return tuple(array for array in made.values() if array is not None)
+
+
+def _chosen(function: str, options: Any) -> dict[str, Any]:
+    """Every option's value."""
+    for name in options:
+        if name not in _DEFAULTS:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+    return {**_DEFAULTS, **options}
 
 
 def _readable(given: dict[str, Any]) -> dict[str, Any]:
@@ -171,52 +180,41 @@ def _refuse_dtype(name: str, array: Array) -> NoReturn:
                     f"{'' if array.dtype.isnative else ', in native byte order'}")
 
 
-def _call(name: str, arrays: dict[str, Any], made: dict[str, Any], options: dict[str, Any],
-          seed: Optional[tuple[int, int]]) -> None:
+def _call(name: str, arrays: dict[str, Any], made: dict[str, Any], chosen: dict[str, Any]) -> None:
     """Calls flashtile_forward or flashtile_backward on the structs that it fills."""
-    try:
-        packed_options = _packed(seed=seed, **options)
-    except (TypeError, ValueError, LookupError, OverflowError, StructError):
-        blame_an_option(**options)
-        if options["dropout_p"]:
-            raise TypeError(f"seed is {seed!r}, allowed with dropout_p are two whole numbers from 0 to 2^64 - 1") \
-                from None
-        raise
     everything = {**arrays, **made}
     names = (*INPUT_NAMES, *RESULT_NAMES[name])
     memory = ctypes.create_string_buffer(TENSOR_SIZE * len(names))
-    base, pointers = ctypes.addressof(memory), []
+    base, addresses = ctypes.addressof(memory), []
     for number, argument in enumerate(names):
         array = everything[argument]
         if array is None:
-            pointers.append(0)
+            addresses.append(0)
             continue
         at = number * TENSOR_SIZE
         strides = (step // array.itemsize for step in array.strides)
         TENSORS[array.ndim].pack_into(memory, at, array.ctypes.data, DTYPE_CODES[array.dtype.name], CPU, 0, array.ndim,
                                       *array.shape, *strides)
-        pointers.append(base + at)
-    lengths = (-1 if options[longest] is None else options[longest] for longest in ("max_seqlen_q", "max_seqlen_k"))
-    inputs = INPUTS.pack(INPUTS.size, *pointers[:len(INPUT_NAMES)], *lengths)
-    results = Struct(f"N{len(RESULT_NAMES[name])}P")
-    outputs = results.pack(results.size, *pointers[len(INPUT_NAMES):])
-    status = getattr(library, f"flashtile_{name}")(packed_options, inputs, outputs)
+        addresses.append(base + at)
+    options, inputs, results = (ctypes.create_string_buffer(layout.size) for layout in (OPTIONS, INPUTS, RESULTS[name]))
+    alone = {option: chosen[option] for option in chosen if option not in _ARRAYS}
+    seed = alone.pop("seed")
+    try:
+        call_options = of_attention(**{**alone, "causal": flag("causal", alone["causal"])})
+        first, second = seed if call_options.dropout else (0, 0)
+        pack_options(options, 0, call_options, seed=first, offset=second)
+        pack_inputs(inputs, 0, call_options, addresses[:len(INPUT_NAMES)])
+    except (TypeError, ValueError, LookupError, OverflowError, StructError):
+        blame_an_option(**alone)
+        if alone["dropout_p"]:
+            raise TypeError(f"seed is {seed!r}, allowed with dropout_p are two whole numbers from 0 to 2^64 - 1") \
+                from None
+        raise
+    pack_results(results, 0, name, addresses[len(INPUT_NAMES):])
+    status = getattr(library, f"flashtile_{name}")(options, inputs, results)
     if status:
         try:
             fail(status)
         except InvalidArgument:
-            blame_an_option(**options)
+            blame_an_option(**alone)
             raise
-
-
-def _packed(causal: bool, window: tuple[int, int], align: str, scale: Optional[float], softcap: float, dropout_p: float,
-            deterministic: bool, batch_invariant: bool, max_seqlen_q: Optional[int], max_seqlen_k: Optional[int],
-            seed: Optional[tuple[int, int]]) -> bytes:
-    """flashtile_options."""
-    alignment = ALIGNMENTS[align]
-    left, right = window
-    first, second = seed if dropout_p else (0, 0)  # type: ignore[misc]
-    Struct("2q").pack(max_seqlen_q or 0, max_seqlen_k or 0)  # in flashtile_inputs, and checked here with the others
-    return OPTIONS.pack(OPTIONS.size, alignment + 1 if flag("causal", causal) else 0, alignment, scale is not None,
-                        scale or 0.0, softcap, left, right, dropout_p, first, second, 0, 0, deterministic,
-                        batch_invariant, 0, 0, 0, 0, 0, 0, 0, 0)

@@ -16,7 +16,7 @@ from ._transformers_names import GIVEN, NAME, accept
 
 
 def register() -> None:
-    """Registers the attention and its masks, as "flashtile". Made for transformers 5; tested with 5.23."""
+    """Registers flashtile's attention and its masks as "flashtile". For transformers 5; tested with 5.23."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
@@ -28,7 +28,7 @@ def register() -> None:
 
 
 def attention_mask(*args: Any, **kwargs: Any) -> Optional[Tensor]:
-    """Masks as for PyTorch's attention: boolean, or none where causal or full attention says it all."""
+    """The masks that transformers makes for PyTorch's attention: boolean, or None where attention is causal or full."""
     from transformers.masking_utils import sdpa_mask
 
     if _drops_queries(kwargs.get("config")) and kwargs["q_length"] != kwargs["kv_length"]:
@@ -37,8 +37,9 @@ def attention_mask(*args: Any, **kwargs: Any) -> Optional[Tensor]:
 
 
 def _drops_queries(config: Any) -> bool:
-    """Models that share keys and values between layers drop all but the last queries before those layers: there, no
-    mask means bottom-right alignment, whereas elsewhere more keys than queries are an empty static cache's."""
+    """Whether a model shares keys and values between layers. Such a model drops all but the last queries before those
+    layers, and where it gives no mask, causal attention is aligned bottom-right. In other models more keys than queries
+    mean that the rest of a static cache is empty."""
     return bool(getattr(config, "num_kv_shared_layers", None))
 
 
@@ -65,8 +66,8 @@ def attention_forward(
 ) -> tuple[Tensor, None]:
     """transformers' attention function: q, k, v (batch, heads, seqlen, head_dim), out (batch, seqlen, heads, head_dim).
 
-    attention_mask is boolean (True keeps) or a float to add, and then holds the causal mask and the window too. Packed
-    sequences come by cu_seq_lens, in a batch of one. s_aux and sinks are attention sinks.
+    attention_mask is boolean (True keeps) or a float that is added to the scores; it includes the causal mask and the
+    window. Packed sequences are a batch of one with cu_seq_lens. s_aux and sinks are attention sinks.
     """
     _refuse(module, cache, kwargs)
     q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
@@ -78,8 +79,8 @@ def attention_forward(
                        max_seqlen_q=max_length_q, max_seqlen_k=max_length_k)
         return _with_sinks(q[0], k[0], v[0], s_aux, sinks, options).unsqueeze(0), None
     if attention_mask is None:
-        # No mask means that causal says it all; a single query sees every key. Keys beyond the queries belong to an
-        # empty static cache: aligned top-left, no query sees them.
+        # Without a mask attention is causal or full, and a single query sees every key. Where there are more keys than
+        # queries, the last ones are the empty rest of a static cache. Top-left alignment hides them.
         align = "bottom-right" if _drops_queries(getattr(module, "config", None)) else "top-left"
         options.update(causal=is_causal and q.shape[1] > 1, align=align)
     elif attention_mask.dtype is torch.bool:
@@ -90,7 +91,7 @@ def attention_forward(
 
 
 def _refuse(module: torch.nn.Module, cache: Any, kwargs: dict[str, Any]) -> None:
-    """What would be left out silently: an argument that only some attentions know."""
+    """Raises for arguments that flashtile would ignore: those that only some attentions have."""
     if cache is not None:
         raise NotImplementedError("paged caches (continuous batching) are not in flashtile yet")
     for name in ("indices", "block_indices"):
@@ -103,8 +104,8 @@ def _refuse(module: torch.nn.Module, cache: Any, kwargs: dict[str, Any]) -> None
 
 def _with_sinks(q: Tensor, k: Tensor, v: Tensor, s_aux: Optional[Tensor], sinks: Optional[Tensor],
                 options: dict[str, Any]) -> Tensor:
-    """Attention where each row has one score more, a head's (s_aux) or a query's own (sinks: batch, heads, seqlen, 1),
-    that takes its share of the softmax and gives nothing: out * l / (l + exp(sink)) = out * sigmoid(lse - sink)."""
+    """Attention with a sink: one more score in each row's softmax, which has no value. s_aux has one for each head,
+    sinks (batch, heads, seqlen, 1) one for each query. out * l / (l + exp(sink)) = out * sigmoid(lse - sink)."""
     if s_aux is None and sinks is None:
         return attention(q, k, v, **options)
     out, lse = attention(q, k, v, return_lse=True, **options)

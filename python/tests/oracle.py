@@ -1,5 +1,5 @@
-"""Attention as its definition says, dense, in PyTorch's own operators and the inputs' dtype: in fp64 the reference, in
-a narrow dtype the standard attention whose error sets the bound: at most twice that, plus 2 ulp."""
+"""Dense attention from its definition, in PyTorch's operators and the inputs' dtype. In fp64 it is the reference; in a
+narrower dtype it is the standard attention whose error sets the bound: at most twice its error, plus 2 ulp."""
 
 import math
 
@@ -41,10 +41,13 @@ def dense(q, k, v, *, causal=False, window=(-1, -1), align="bottom-right", scale
 
 
 def roundoff_of_dbias(q, k, v, bias, dout, dlse, **options):
-    """What rounding alone may do to a bias' gradient. Each is a sum of many dS of both signs, which nearly cancel; of a
-    scalar bias there is one such sum, and how near standard attention's comes to the truth is luck. A term is as wrong
-    as its exponent, in fp32, and its row's D, made of an out in q's dtype; independent errors add up as squares. The
-    same as gradient_roundoff in tests/oracle/tolerance.cpp."""
+    """How far rounding alone may change a bias' gradient.
+
+    The gradient is a sum of many dS of both signs, which nearly cancel. A scalar bias has a single such sum, and it is
+    luck how near standard attention's comes to the truth. A term's error comes from its exponent in fp32 and from its
+    row's D, which is computed from out in q's dtype; the squares of independent errors add up. This is
+    gradient_roundoff of tests/oracle/tolerance.cpp.
+    """
     eps = torch.finfo(q.dtype).eps
     q, k, v, bias, dout, dlse = (t.detach().double() for t in (q, k, v, bias, dout, dlse))
     full = bias.expand(q.shape[0], q.shape[2], q.shape[1], k.shape[1]).clone().requires_grad_()

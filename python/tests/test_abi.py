@@ -1,47 +1,59 @@
-"""The layouts that the package packs by hand are those of flashtile.h, as a C compiler has them."""
+"""The package's own tables of the C structs agree with flashtile.h and with a C compiler's layouts, every option
+reaches its field, and the operators have the schemas that exported programs were made for."""
 
 import re
 import shutil
 import subprocess
 from pathlib import Path
-from struct import Struct, calcsize
 
 import pytest
+import torch
 
+import flashtile
 from flashtile import _structs
+from flashtile._options import CallOptions
 
 INCLUDE = Path(__file__).parents[2] / "include"
+HEADER = INCLUDE / "flashtile" / "flashtile.h"
 
 STRUCTS = {
-    "flashtile_options": (_structs.OPTIONS, _structs.OPTION_FIELDS),
-    "flashtile_inputs": (_structs.INPUTS, ("size", *_structs.INPUT_NAMES, "max_seqlen_q", "max_seqlen_k")),
-    "flashtile_forward_outputs": (Struct("N2P"), ("size", *_structs.RESULT_NAMES["forward"])),
-    "flashtile_gradients": (Struct("N8P"), ("size", *_structs.RESULT_NAMES["backward"])),
-    "flashtile_tensor": (_structs.TENSORS[6], ("data", "dtype", "device_type", "device_id", "rank", "shape", "stride")),
+    "flashtile_options": _structs.OPTIONS,
+    "flashtile_inputs": _structs.INPUTS,
+    "flashtile_forward_outputs": _structs.RESULTS["forward"],
+    "flashtile_gradients": _structs.RESULTS["backward"],
+    "flashtile_tensor": _structs.TENSOR,
 }
+TYPES = {"size_t": "N", "int32_t": "i", "int64_t": "q", "uint64_t": "Q", "float": "f", "double": "d"}
+
+needs_header = pytest.mark.skipif(not INCLUDE.is_dir(), reason="needs the repository's headers")
 
 
-def offsets(packed: Struct) -> list[int]:
-    """Where each value of a Struct starts; an array's is its first one's."""
-    starts, so_far = [], ""
-    for count, code in re.findall(r"(\d*)([a-zA-Z])", packed.format):
-        if code == "x":
-            so_far += f"{count}x"
-            continue
-        array = packed is _structs.TENSORS[6] and code == "q"
-        for _ in range(1 if array else int(count or 1)):
-            starts.append(calcsize(so_far + "0" + code))
-            so_far += f"{count}{code}" if array else code
-    return starts
+def fields_in_the_header(name):
+    """{field: its type as the module struct writes it}."""
+    body = re.search(rf"typedef struct {name} {{(.*?)}} {name};", HEADER.read_text(), re.DOTALL).group(1)
+    body = re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL)
+    fields = {}
+    for kind, field, many in re.findall(r"([\w ]+?\*?)\s+(\w+)(\[\w+\])?;", body):
+        kind = kind.removeprefix("const ").strip()
+        fields[field] = (str(_structs.MAX_RANK) if many else "") + ("P" if kind.endswith("*") else TYPES[kind])
+    return fields
 
 
+@needs_header
+@pytest.mark.parametrize("name", STRUCTS)
+def test_fields(name):
+    codes = re.findall(r"\d*[a-zA-Z]", STRUCTS[name].struct.format.removesuffix("0P"))
+    assert list(fields_in_the_header(name).items()) == list(zip(STRUCTS[name].offsets, codes, strict=True))
+
+
+@needs_header
 @pytest.mark.parametrize("name", STRUCTS)
 def test_layout(name, tmp_path):
     compiler = shutil.which("cc")
-    if compiler is None or not INCLUDE.is_dir():
-        pytest.skip("needs a C compiler and the repository's headers")
-    packed, fields = STRUCTS[name]
-    prints = "".join(f'    printf("%zu ", offsetof({name}, {field}));\n' for field in fields)
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    layout = STRUCTS[name]
+    prints = "".join(f'    printf("%zu ", offsetof({name}, {field}));\n' for field in layout.offsets)
     (tmp_path / "flashtile").mkdir()
     (tmp_path / "flashtile" / "version.h").write_text("")
     source = tmp_path / "layout.c"
@@ -49,12 +61,53 @@ def test_layout(name, tmp_path):
                       f'    printf("%zu", sizeof({name}));\n    return 0;\n}}\n')
     subprocess.run([compiler, f"-I{INCLUDE}", f"-I{tmp_path}", source, "-o", tmp_path / "layout"], check=True)
     said = subprocess.run([tmp_path / "layout"], check=True, capture_output=True, text=True).stdout
-    assert [*offsets(packed), packed.size] == [int(number) for number in said.split()]
+    assert [*layout.offsets.values(), layout.size] == [int(number) for number in said.split()]
 
 
-def test_places_of_what_each_call_sets():
-    starts = dict(zip(_structs.OPTION_FIELDS, offsets(_structs.OPTIONS)))
-    words = {"seed_ptr": _structs.SEEDS, "offset_ptr": _structs.SEEDS + 1, "stream": _structs.STREAM,
-             "workspace": _structs.WORKSPACE, "workspace_size": _structs.WORKSPACE + 1}
-    assert {name: starts[name] for name in (*words, "threads")} == {
-        **{name: 8 * word for name, word in words.items()}, "threads": 4 * _structs.THREADS}
+@pytest.mark.parametrize("rank", range(_structs.MAX_RANK + 1))
+def test_tensors_of_every_rank(rank):
+    shape, stride = range(10, 10 + rank), range(20, 20 + rank)
+    memory = bytearray(_structs.TENSORS[rank].size)
+    _structs.TENSORS[rank].pack_into(memory, 0, 1, 2, 3, 4, rank, *shape, *stride)
+    unused = (0,) * (_structs.MAX_RANK - rank)
+    assert _structs.TENSOR.struct.unpack(memory) == (1, 2, 3, 4, rank, *shape, *unused, *stride, *unused)
+
+
+OPTIONS = CallOptions(max_seqlen_q=1, max_seqlen_k=2, causal=3, alignment=4, scale=0.5, softcap=6.0, window_left=7,
+                      window_right=8, dropout=0.25, deterministic=True, batch_invariant=True, exact_max=True)
+
+
+def test_every_option_reaches_its_field():
+    assert all(value != default for value, default in zip(OPTIONS, CallOptions()))
+    memory = bytearray(_structs.OPTIONS.size)
+    _structs.pack_options(memory, 0, OPTIONS, seed=9, offset=10, seed_ptr=11, offset_ptr=12, stream=13)
+    written = dict(zip(_structs.OPTIONS.offsets, _structs.OPTIONS.struct.unpack(memory), strict=True))
+    assert {name: value for name, value in written.items() if value != 0} == {
+        "size": len(memory), "causal": 3, "alignment": 4, "has_scale": 1, "scale": 0.5, "softcap": 6.0,
+        "window_left": 7, "window_right": 8, "dropout": 0.25, "seed": 9, "offset": 10, "seed_ptr": 11,
+        "offset_ptr": 12, "deterministic": 1, "batch_invariant": 1, "stream": 13, "exact_max": 1}
+    memory = bytearray(_structs.INPUTS.size)
+    _structs.pack_inputs(memory, 0, OPTIONS, list(range(20, 29)))
+    assert _structs.INPUTS.struct.unpack(memory) == (len(memory), *range(20, 29), 1, 2)
+
+
+def test_options_that_are_not_given_are_the_librarys():
+    memory = bytearray(_structs.OPTIONS.size)
+    _structs.pack_options(memory, 0, CallOptions())
+    written = dict(zip(_structs.OPTIONS.offsets, _structs.OPTIONS.struct.unpack(memory), strict=True))
+    assert {name: value for name, value in written.items() if value != 0} == {
+        "size": len(memory), "window_left": -1, "window_right": -1}
+
+
+def test_schemas_of_the_operators():
+    """Programs that torch.export saved contain calls of these operators."""
+    arguments = ("Tensor q, Tensor k, Tensor v, Tensor? alibi_slopes, Tensor? bias, Tensor? mask, "
+                 "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, SymInt max_seqlen_q, "
+                 "SymInt max_seqlen_k, int causal, int alignment, float? scale, float softcap, SymInt window_left, "
+                 "SymInt window_right, float dropout, bool deterministic, bool batch_invariant, bool exact_max, "
+                 "Tensor? rng")
+    flashtile.attention  # noqa: B018 - defines them
+    assert str(torch.ops.flashtile.forward.default._schema) == f"flashtile::forward({arguments}) -> (Tensor, Tensor)"
+    assert str(torch.ops.flashtile.backward.default._schema) == (
+        f"flashtile::backward({arguments}, Tensor out, Tensor lse, Tensor dout, Tensor? dlse, bool need_dbias) -> "
+        "(Tensor, Tensor, Tensor, Tensor)")

@@ -1,4 +1,5 @@
-"""flashtile.attention against dense attention in fp64: every option, forward and backward, and how it meets PyTorch."""
+"""flashtile.attention against dense attention in fp64: every option, forward and backward, and what PyTorch adds, such
+as autocast, generators and deterministic mode."""
 
 import re
 
@@ -18,8 +19,8 @@ def problem(dtype=torch.float32, batch=2, seqlen_q=37, seqlen_k=53, heads=4, kv_
 
 
 def check(tensors, ours, standard=dense, bias=None, roundoff=lambda dout, dlse: 0.0):
-    """out, lse and the gradients of `ours` against `standard` in fp64, judged by `standard` in the tensors' dtype;
-    dbias has more room by `roundoff`."""
+    """Compares out, lse and the gradients of `ours` with those of `standard` in fp64. The bound is set by the error of
+    `standard` in the tensors' dtype; that of dbias is larger by `roundoff`."""
     leaves = tensors if bias is None else (*tensors, bias)
     results = []
     for function, wide in ((ours, False), (standard, True), (standard, False)):
@@ -92,7 +93,7 @@ def test_views_come_as_they_are():
 
 
 def test_expanded_gradient():
-    """sum()'s gradient is one number with strides of 0."""
+    """The gradient of sum() is one number that is expanded with strides of 0."""
     q, k, v = problem()
     wide = [t.detach().double().requires_grad_() for t in (q, k, v)]
     flashtile.attention(q, k, v).sum().backward()
@@ -130,7 +131,8 @@ def test_used_keys():
 
 
 def kept(q, k, p):
-    """The dropout mask that the generator draws next: the probabilities, read by the identity as v, that are not 0."""
+    """The dropout mask that the generator draws next. With the identity matrix as v, out is the probabilities; those
+    that are not 0 were kept."""
     identity = torch.eye(k.shape[1])[None, :, None, :].expand(k.shape[0], -1, k.shape[2], -1)
     return flashtile.attention(q, k, identity, dropout_p=p).transpose(1, 2) != 0
 

@@ -1,4 +1,4 @@
-"""PyTorch's machinery on the operators: compile, export, opcheck, gradcheck, checkpointing, vmap."""
+"""The operators under torch.compile, torch.export, opcheck, gradcheck, checkpointing and vmap."""
 
 import pytest
 import torch
@@ -7,6 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 import flashtile
 from flashtile._ops import backward_op, forward_op
+from flashtile._options import CallOptions
 
 
 def tensors(seqlen=24, heads=2, d=8, **how):
@@ -97,7 +98,8 @@ def test_export():
 
 def operands(bias=None, rng=None, cu=None, longest=-1, dropout=0.0):
     """The arguments of the operators after q, k and v."""
-    return (None, bias, None, cu, cu, None, longest, longest, 0, 0, None, 0.0, -1, -1, dropout, False, False, False, rng)
+    options = CallOptions(max_seqlen_q=longest, max_seqlen_k=longest, dropout=dropout)
+    return (None, bias, None, cu, cu, None, *options, rng)
 
 
 @pytest.mark.parametrize("case", ["plain", "bias", "dropout", "packed"])
@@ -119,7 +121,7 @@ def test_opcheck(case):
 
 @pytest.mark.parametrize("rng", [(2,), (1,), (3, 1)], ids=str)
 def test_a_seed_of_a_wrong_kind_is_refused(rng):
-    """The library would read past a short one, or from a float what it takes for whole numbers."""
+    """The library would read past the end of a short tensor, and read floats as whole numbers."""
     dtype = torch.float64 if rng == (2,) else torch.int64
     with pytest.raises(TypeError, match="^rng is torch.* allowed is torch.int64 .2,., contiguous, on q's device"):
         forward_op(*tensors(), *operands(rng=torch.zeros(rng, dtype=dtype), dropout=0.25))
@@ -127,7 +129,7 @@ def test_a_seed_of_a_wrong_kind_is_refused(rng):
 
 @pytest.mark.parametrize("traced", [False, True])
 def test_gradcheck(traced):
-    """In fp32, whose differences want a wide step and loose bounds; a wrong factor anywhere is far outside."""
+    """In fp32, where numerical differences need a wide step and loose bounds. A wrong factor is far outside them."""
     q, k, v = tensors(seqlen=5, heads=2, d=4)
     bias = torch.randn(2, 5, 5, requires_grad=True)
     alone = operands()
@@ -163,7 +165,7 @@ def test_checkpoint_replays_dropout():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_cuda_graph():
-    """Captured once, forward and backward, then replayed on other values; dropout draws afresh at each replay."""
+    """Forward and backward are captured once and replayed on other values; dropout draws a new mask at each replay."""
     q, k, v = (torch.randn(2, 24, 2, 64, dtype=torch.bfloat16, device="cuda", requires_grad=True) for _ in range(3))
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

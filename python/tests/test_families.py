@@ -22,7 +22,8 @@ ALLOWED = 1e-4
 SOME = """
 llama mistral gemma2 gemma3_text gpt2 gpt_neox qwen2 qwen3_moe phi3 opt cohere2 stablelm llama4_text gpt_oss modernbert
 bert mpnet bloom mpt codegen xglm gpt_neox_japanese rembert roformer megatron-bert squeezebert convbert luke ibert
-canine led mvp nystromformer openai-gpt deberta-v2 gpt_neo gptj falcon bark git t5 bart whisper deepseek_v3 deepseek_v32 vit
+canine led mvp nystromformer openai-gpt deberta-v2 gpt_neo gptj falcon bark git t5 bart whisper deepseek_v3
+deepseek_v32 vit
 clip_vision_model siglip qwen2_vl qwen2_5_vl_vision wav2vec2 parakeet_encoder nemotron_asr_streaming_encoder resnet
 mamba jamba bamba esm gemma4_text deepseek_v4 minimax_m3_vl_text mimo_v2_flash granite_speech splinter doge t5gemma
 """.split()
@@ -37,7 +38,7 @@ def registered():
 
 @pytest.fixture(autouse=True)
 def on_the_cpu(device):
-    """It is transformers' side that is tried here, the same whatever the device."""
+    """These tests are about transformers' side, which does not depend on the device."""
     torch.set_default_device("cpu")
 
 
@@ -91,7 +92,7 @@ def has_attention(model):
 
 
 def test_the_batches_are_padded():
-    """The test above can fail: without the mask, eager itself is far off."""
+    """Shows that the test above can fail: without the mask, eager attention itself is far off."""
     model = tiny.build("bert", "eager")
     given, reference = tiny.first_that_runs(model)
     unpadded = {**given, "attention_mask": torch.ones_like(given["attention_mask"])}

@@ -107,7 +107,7 @@ def test_return_attn_probs_varlen():
 
 
 def test_results_lie_where_the_arguments_do(device):
-    """Whatever PyTorch's default device is: here one that holds no values, so that nothing can come from it."""
+    """The default device must not matter. Here it is meta, whose tensors hold no values, so using it would show."""
     qkv = torch.randn(2, 9, 3, 2, 16, requires_grad=True)
     cu = torch.tensor([0, 9, 18], dtype=torch.int32)
     mask = torch.ones(2, 9, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""FlashAttention-3's interface: its signatures, its options as far as they exist, and the others refused by name."""
+"""FlashAttention-3's interface: its signatures, the options that flashtile has, and errors that name the others."""
 
 import inspect
 
@@ -68,7 +68,7 @@ def test_used_keys():
 
 
 def test_combine():
-    """Parts of the keys, one of them unseen by some rows, and its NaN with it."""
+    """Parts of the keys. Some rows see no key of one part, and NaN in that part must not reach them."""
     q, k, v = torch.randn(2, 9, 4, 16), torch.randn(2, 30, 4, 16), torch.randn(2, 30, 4, 16)
     parts = [ours.flash_attn_func(q, k[:, a:b], v[:, a:b], return_attn_probs=True) for a, b in ((0, 11), (11, 30))]
     outs = torch.stack([part[0] for part in parts] + [torch.full_like(q, torch.nan)])

@@ -54,7 +54,7 @@ MISSING = {
 
 
 def test_what_is_missing_says_why():
-    """At the import, where callers look for another way; and who only asks gets no for an answer."""
+    """The import raises, so that callers can fall back; importlib.util.find_spec returns None."""
     run(f"""
 import importlib.util
 for statement, (name, reason) in {MISSING}.items():
@@ -91,8 +91,8 @@ assert metadata.version("pytest") and metadata.entry_points()
 
 @pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
 def test_transformers_takes_it():
-    """As "flash_attention_2" where a GPU is there, here as if, though it has looked for flash-attn before: a model's
-    forward, padded and not, beside "eager"."""
+    """transformers accepts "flash_attention_2" where a GPU is there, though it has looked for flash-attn before. The
+    program pretends that there is a GPU, and compares a model's forward, padded and not, with "eager"."""
     program = """
 import torch
 import transformers

@@ -1,4 +1,4 @@
-"""flash_attn_with_kvcache, flash-attn 2's and FlashAttention-3's, against dense attention in fp64 on a cache that is
+"""flash-attn 2's and FlashAttention-3's flash_attn_with_kvcache against dense attention in fp64, on a cache that is
 filled row by row."""
 
 import pytest

@@ -1,4 +1,4 @@
-"""What flash-attn has beside attention: bert_padding, rotary embedding, and utils, against definitions in PyTorch's own
+"""flash-attn's parts beside attention (bert_padding, rotary embedding, utils) against their definitions in PyTorch's
 operators and complex numbers."""
 
 import subprocess
@@ -96,7 +96,7 @@ def turned(x, angle, conjugate=False):
 
 @pytest.mark.parametrize("form", ["five dimensions", "heads", "kv"])
 def test_rotary_in_place(form):
-    """Of a leaf, with its gradient, which is rotated the other way."""
+    """A leaf is rotated in place; its gradient is rotated the other way."""
     angle, angle_k = torch.rand(9, 6) * 3, torch.rand(9, 6) * 3
     tables = [t for a in (angle, angle_k) for t in (a.cos(), a.sin())]
     if form == "kv":
@@ -127,7 +127,7 @@ def test_rotary_in_place(form):
 
 
 def test_rotary_in_place_on_a_view_and_on_a_leaf():
-    """Parts of a projection are views that autograd would not let be written to."""
+    """Parts of a projection are views, which autograd does not let code write to."""
     angle = torch.rand(9, 6)
     qkv = torch.randn(2, 9, 3, 4, 16, requires_grad=True)
     q = (qkv * 1).unbind(2)[0]
@@ -184,7 +184,7 @@ def test_rotary_embedding(scale_base):
 
 
 def test_rotary_embedding_of_a_narrow_model():
-    """Angles are made in fp32 whatever the model was cast to."""
+    """Angles are computed in fp32 whatever dtype the model was cast to."""
     module = RotaryEmbedding(16).to(torch.bfloat16)
     module(torch.randn(1, 3000, 3, 1, 16).bfloat16())
     angle = torch.arange(3000)[:, None] * 10000.0 ** (-torch.arange(0, 16, 2, dtype=torch.float64) / 16)
@@ -204,7 +204,7 @@ def test_benchmark_counts_what_it_is_given():
 
 
 def test_collectives(tmp_path):
-    """Of one process and of two: gathered, summed and scattered, and their gradients."""
+    """Two processes gather, sum and scatter, and take the gradients of each."""
     program = """
 import sys
 import torch, torch.distributed as dist

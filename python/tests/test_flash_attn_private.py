@@ -1,5 +1,5 @@
-"""flash_attn_interface's private functions and autograd functions, which ring attention and others run on: signatures
-as in flash-attn 2.8, results against dense attention in fp64."""
+"""flash_attn_interface's private functions and autograd functions, on which ring attention and others are built: their
+signatures are those of flash-attn 2.8, and their results are compared with dense attention in fp64."""
 
 import inspect
 
@@ -143,7 +143,7 @@ def test_dropout_is_replayed():
 
 @pytest.mark.parametrize("name", FORWARDS)
 def test_autograd_functions(name):
-    """With lse's gradient, and given autocast, which flash-attn's functions do not look at."""
+    """With lse's gradient, and within autocast, which flash-attn's functions ignore."""
     packed = "Varlen" in name
     qkv = torch.randn(*((40,) if packed else (2, 20)), 3, 4, 16, requires_grad=True)
     wide = qkv.detach().double().requires_grad_()

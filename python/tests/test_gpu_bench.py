@@ -1,5 +1,5 @@
-"""tools/gpu_bench.py, dry: every work runs through on the CPU, results are on disk at every time, and what the check of
-results is for, it finds."""
+"""Dry runs of tools/gpu_bench.py on the CPU: every work runs to its end, results are on disk after every point, and the
+check of results finds wrong ones."""
 
 import json
 import os

@@ -1,6 +1,7 @@
 """flashtile.numpy against dense attention in fp64, and in a process where neither PyTorch nor anything but NumPy can be
 imported."""
 
+import inspect
 import subprocess
 import sys
 
@@ -31,6 +32,7 @@ CASES = {
     "mask": {"mask": np.arange(53) % 3 > 0},
     "bias": {"bias": array(4, 37, 53)},
     "bias of rows": {"bias": array(37, 1)},
+    "flags": {"deterministic": True, "batch_invariant": True, "exact_max": True},
 }
 
 
@@ -43,7 +45,8 @@ def test_options(name):
     grads = ours.attention_backward(dout, q, k, v, out, lse, dlse=dlse, return_dbias="bias" in name, **options)
 
     wide = [torch.from_numpy(t).double().requires_grad_() for t in (q, k, v)]
-    given = {key: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for key, value in options.items()}
+    given = {key: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for key, value in options.items()
+             if name != "flags"}
     leaves = wide
     if "bias" in name:
         given["bias"] = given["bias"].double().requires_grad_()
@@ -101,7 +104,7 @@ def test_float16_and_bfloat16():
 
 
 def test_dropout_is_drawn_from_the_seed():
-    """As PyTorch's call with the same seed and offset drops."""
+    """A call of flashtile.attention with the same seed and offset drops the same."""
     q, k, v = problem()
     out, lse = ours.attention(q, k, v, dropout_p=0.3, seed=(7, 11), return_lse=True)
     torch.manual_seed(0)
@@ -136,12 +139,28 @@ def test_dropout_is_drawn_from_the_seed():
     ({"dropout_p": 0.5, "seed": (1, -1)}, TypeError, r"^seed is \(1, -1\), allowed with dropout_p are two whole"),
     ({"dropout_p": 1.5, "seed": (1, 1)}, ValueError, r"^dropout_p is 1.5, allowed is a probability in \[0, 1\)"),
     ({"max_seqlen_k": 2.5}, TypeError, "^max_seqlen_k is 2.5, allowed is None or a whole number"),
+    ({"exact_max": "no"}, TypeError, "^exact_max is 'no', allowed is True or False"),
+    ({"deterministic": "no"}, TypeError, "^deterministic is 'no', allowed is True or False"),
+    ({"softcap": 1e-38}, ValueError, r"^softcap is 1e-38, allowed is 0 \(off\) or a number from"),
+    ({"softcap": 1e-50}, ValueError, r"^softcap is 1e-50, allowed is 0 \(off\) or a positive number"),
+    ({"block_table": None}, TypeError, r"^attention\(\) got an unexpected keyword argument 'block_table'"),
     ({"return_lse": "yes"}, TypeError, "^return_lse is 'yes', allowed is True or False"),
 ], ids=lambda value: "-".join(value) if isinstance(value, dict) else "")
 def test_errors(options, kind, message):
     given = {**dict(zip("qkv", problem())), **options}
     with pytest.raises(kind, match=message):
         ours.attention(**given)
+
+
+def test_the_options_are_those_of_attention():
+    """They have the same names and defaults; seed replaces PyTorch's generator."""
+    of_torch, forward, backward = (inspect.signature(function).parameters for function in (
+        flashtile.attention, ours.attention, ours.attention_backward))
+    own = {"return_lse", "return_dbias", "dlse", "seed", "dout", "out", "lse"}
+    expected = {name: parameter.default for name, parameter in of_torch.items() if name != "return_lse"}
+    for parameters in (forward, backward):
+        assert {name: parameter.default for name, parameter in parameters.items() if name not in own} == expected
+        assert parameters["seed"].default is None
 
 
 def test_gradient_of_a_bias_that_is_not_there():

@@ -28,7 +28,7 @@ def test_each_call_reads_its_own_tensors_and_makes_its_own_results():
 
 
 def test_what_looks_alike_and_is_not():
-    """The same sizes in other strides, options that compare as equal to others, another dtype."""
+    """Calls with the same sizes and other strides, with options that compare as equal, and with another dtype."""
     q, k, v = three(2, 4, 4, 16)
     for _ in range(2):
         check(q, k, v, flashtile.attention(q, k, v))
@@ -84,7 +84,7 @@ def test_inference_mode_leaves_no_trace():
 
 
 def test_backward_takes_its_workspace_from_pytorch(monkeypatch, device):
-    """As on CUDA it always does. Addresses of another alignment are asked about by themselves."""
+    """On CUDA it always does. The library is asked again for addresses that are not aligned."""
     monkeypatch.setattr(_run, "CUDA", {"cpu": 1, "cuda": 2}[device.type])
     asked = []
     workspace = Call.workspace
@@ -123,7 +123,7 @@ def test_a_call_that_failed_leaves_the_next_alone():
 
 
 def test_saved_tensors_may_come_back_in_other_strides():
-    """Hooks on saved tensors give the same values back, not the same strides."""
+    """Hooks on saved tensors return the same values, but maybe with other strides."""
     leaves = [t.transpose(1, 2).requires_grad_() for t in three(2, 4, 9, 16)]
     wide = [t.detach().double().requires_grad_() for t in leaves]
     expected = torch.autograd.grad(dense(*wide)[0].square().sum(), wide)

@@ -1,5 +1,5 @@
-"""`with flashtile.sdpa():` makes no call fail that would not fail without it, gives tensor subclasses, modes and
-tracers what they would get, and may be entered from anywhere."""
+"""`with flashtile.sdpa():` makes no call fail that would not fail without it, does not hide calls from tensor
+subclasses, modes and tracers, and may be entered from anywhere."""
 
 import threading
 
@@ -60,7 +60,7 @@ CALLS = {
 
 
 def made(call):
-    """The call with its tensors: made by the test, which knows the device."""
+    """A call with tensors that are made here, by the test, which knows the device."""
     make, options, *can = call
     return make(), {name: value() if callable(value) else value for name, value in options.items()}, *can
 
@@ -156,7 +156,7 @@ def test_meta():
 
 
 class Wrapper(torch.Tensor):
-    """A subclass that sees operators, as DTensor does, and no functions."""
+    """A subclass that, like DTensor, handles operators and no functions."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
     seen = []
@@ -276,7 +276,7 @@ def test_symbolic_trace():
 
 
 def test_dual_tensors_go_to_pytorch():
-    """Whose math backend has forward-mode derivatives."""
+    """PyTorch's math backend has forward-mode derivatives."""
     q, k, v = three()
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         expected = torch.func.jvp(lambda q: attend(q, k, v), (q,), (q,))

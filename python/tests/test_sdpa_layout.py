@@ -1,5 +1,5 @@
-"""Results lie in memory as PyTorch's do, so that `.view` of one works exactly where it does without flashtile: through
-sdpa(), and through PyTorch's registry of flash implementations, where compiled code relies on it."""
+"""Results have the strides that PyTorch's have, so that `.view` of one works exactly where it works without flashtile:
+within sdpa(), and through PyTorch's registry of flash implementations, where compiled code relies on it."""
 
 import pytest
 import torch
@@ -125,7 +125,7 @@ def test_results_of_the_flash_implementation(name, flash_implementation):
 @cpu
 @pytest.mark.parametrize("name", ["heads first", "rows first", "mixed"])
 def test_the_flash_implementation_compiled(name, flash_implementation):
-    """By inductor, which asserts on the strides of what an operator returns."""
+    """Compiled by inductor, which asserts that an operator's results have the expected strides."""
     make = LAYOUTS[name]
     expected = expected_of(flash_implementation, make, is_causal=True)
     torch._dynamo.reset()

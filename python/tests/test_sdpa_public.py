@@ -14,7 +14,7 @@ from oracle import assert_close, dense
 
 @pytest.fixture(autouse=True)
 def ours(monkeypatch):
-    """Everything here runs within the context, and says how often flashtile ran."""
+    """Every test runs within the context. The fixture counts how often flashtile ran."""
     from flashtile import _sdpa
     count, attend = [], _sdpa.attend
     monkeypatch.setattr(_sdpa, "attend", lambda *a: (result := attend(*a), count.append(1))[0])
@@ -23,7 +23,7 @@ def ours(monkeypatch):
 
 
 def by_definition(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
-    """dense, of any dimensions: leading ones are one batch."""
+    """dense for any number of dimensions: the leading ones become one batch."""
     lead = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3])
 
     def rows(tensor):
@@ -147,7 +147,7 @@ def test_transformer_encoder(training, norm_first, mask, monkeypatch):
 @pytest.mark.parametrize("need_weights", [True, False])
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_multihead_attention(ours, need_weights, batch_first):
-    """Of other key and value widths. With weights PyTorch computes by hand, and the two ways agree."""
+    """Keys and values have other widths. Where weights are asked for, PyTorch computes attention itself; both agree."""
     layer = torch.nn.MultiheadAttention(16, 4, kdim=12, vdim=10, batch_first=batch_first)
     sizes = ((2, 5), (2, 7)) if batch_first else ((5, 2), (7, 2))
     q, k, v = torch.randn(*sizes[0], 16), torch.randn(*sizes[1], 12), torch.randn(*sizes[1], 10)
@@ -243,7 +243,7 @@ def test_a_mask_that_learns(ours):
 
 
 def test_gradcheck():
-    """In fp64, which is PyTorch's, within the context too."""
+    """In fp64, which PyTorch computes within the context, too."""
     leaves = [torch.randn(1, 2, 4, 3, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         assert torch.autograd.gradcheck(lambda *t: F.scaled_dot_product_attention(*t, is_causal=True), leaves)
@@ -252,7 +252,7 @@ def test_gradcheck():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_large_scores(ours, dtype):
-    """Of which exp would overflow, were the maximum not taken off."""
+    """exp of these scores would overflow if the maximum were not subtracted."""
     q, k, v = three((1, 2, 33, 64), dtype=dtype)
     check(ours, q * 60, k, v, gradients=False)
 
@@ -283,7 +283,7 @@ def test_deterministic_algorithms():
 
 
 def test_views_of_all_kinds(ours):
-    """Unaligned, expanded, sliced, reversed in order, of single rows with senseless strides."""
+    """Tensors that are unaligned, expanded, sliced or permuted, or have single rows with meaningless strides."""
     base = torch.randn(2 * 2 * 9 * 16 + 1)
     unaligned = base[1:].view(2, 2, 9, 16)
     expanded = torch.randn(1, 1, 9, 16).expand(2, 2, 9, 16)
@@ -312,7 +312,7 @@ def test_gradients_that_are_expanded_or_strided():
 @pytest.mark.parametrize("how", ["bool", "float", "infinite column"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rows_that_see_nothing(ours, how, dtype):
-    """Are 0, and so are their gradients, and no other row's are NaN."""
+    """Rows that see no key are 0, their gradients are 0, and other rows have no NaN."""
     mask = torch.ones(5, 7, dtype=torch.bool)
     mask[1] = mask[4] = False
     if how == "infinite column":
@@ -340,7 +340,7 @@ def test_dimensions_that_pytorch_refuses():
 
 
 def test_not_a_number_spreads_as_it_should():
-    """From a key to every row that sees it, from a query to its own row, and not past a causal mask."""
+    """NaN goes from a key to every row that sees it and from a query to its own row, but not past a causal mask."""
     q, k, v = three((1, 1, 6, 8))
     k[0, 0, 3] = torch.nan
     q[0, 0, 1] = torch.nan

@@ -1,4 +1,5 @@
-"""examples/train_gpt.py: it learns, both attentions alike, and a resumed run is the run that was never stopped."""
+"""examples/train_gpt.py: the model learns, with both attentions alike, and a resumed run equals one that never
+stopped."""
 
 import json
 import os

@@ -55,7 +55,7 @@ def oracle(module, query, key, value, attention_mask, scaling=None, softcap=None
 
 
 def with_sinks(q, k, v, mask, scale, s_aux):
-    """A sink is a key more, the first, whose value is zero and whose score is the sink itself."""
+    """A sink is like one more key whose value is zero and whose score is the sink."""
     if mask is None:
         mask = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril()[None, None]
     k, v = (torch.nn.functional.pad(t, (0, 0, 0, 0, 1, 0)) for t in (k, v))
@@ -162,7 +162,7 @@ def test_what_is_missing_is_named():
 
 
 def test_the_name_is_one_that_transformers_does_not_take_for_flash_attn(tmp_path):
-    """Wherever a name can be told, and only the name: nothing of it is saved."""
+    """"flashtile" is accepted wherever a name can be given, and is not saved with the model."""
     model, = models("llama", "flashtile")
     assert "flash" not in NAME and model.config._attn_implementation == NAME
     assert transformers.LlamaConfig(**GQA, attn_implementation="flashtile")._attn_implementation == NAME
@@ -245,7 +245,8 @@ def test_continuous_batching_is_refused():
 
 
 def test_layers_that_share_keys_see_the_last_queries_only():
-    """Before these layers all queries but those whose logits are wanted are dropped: no mask is no causal mask then."""
+    """Before these layers the model drops all queries whose logits are not wanted. Where it then gives no mask, the
+    queries that are left are the last ones: causal attention is aligned bottom-right."""
     def made(name):
         values = transformers.Gemma4TextConfig(**GQA, head_dim=16, global_head_dim=16, num_kv_shared_layers=1,
                                                hidden_size_per_layer_input=8, vocab_size_per_layer_input=99,

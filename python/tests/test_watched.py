@@ -1,5 +1,5 @@
-"""Calls that something watches or whose tensors are not what their memory holds: torch.jit.trace, forward-mode
-derivatives, negated views, the meta device, the profiler, the FLOP counter. Right or refused, never wrong."""
+"""Calls under torch.jit.trace, forward-mode derivatives, the profiler and the FLOP counter, and calls with negated
+views and meta tensors: they are right or refused, never wrong."""
 
 import subprocess
 import sys
@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 import flashtile
+from flashtile._options import CallOptions
 from oracle import dense
 
 
@@ -63,7 +64,7 @@ def test_jit_trace_draws_dropout_afresh():
 
 
 def test_onnx_gets_pytorchs(monkeypatch):
-    """torch.onnx.export traces so."""
+    """torch.onnx.export traces like this with dynamo=False."""
     monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: True)
     traced = torch.jit.trace(through_hook, three())
     assert "aten::scaled_dot_product_attention" in str(traced.graph) and "flashtile::" not in str(traced.graph)
@@ -92,6 +93,34 @@ def test_a_dual_gradient_is_refused():
         dout = forward_ad.make_dual(torch.ones_like(out), torch.ones_like(out))
         with pytest.raises(NotImplementedError, match=FORWARD_MODE):
             torch.autograd.grad(out, leaves, dout)
+
+
+OPTIONS = (*(None,) * 6, *CallOptions(), None)  # the operators' arguments after q, k and v
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("which", range(3))
+def test_operators_refuse_dual_tensors(which, recorded):
+    tensors = list(three(requires_grad=recorded))
+    out, lse = (t.detach() for t in torch.ops.flashtile.forward(*tensors, *OPTIONS))
+    with forward_ad.dual_level():
+        torch.ops.flashtile.forward(*tensors, *OPTIONS)  # none is dual
+        tensors[which] = forward_ad.make_dual(tensors[which], torch.ones_like(tensors[which]))
+        with pytest.raises(NotImplementedError, match=FORWARD_MODE):
+            torch.ops.flashtile.forward(*tensors, *OPTIONS)
+        with pytest.raises(NotImplementedError, match=FORWARD_MODE):
+            torch.ops.flashtile.backward(*tensors, *OPTIONS, out, lse, torch.ones_like(out), None, False)
+
+
+@pytest.mark.parametrize("name", ["jvp", "jacfwd"])
+def test_operators_refuse_functional_forward_mode(name):
+    q, k, v = three()
+
+    def attend(q):
+        return torch.ops.flashtile.forward(q, k, v, *OPTIONS)[0]
+
+    with pytest.raises(NotImplementedError, match=FORWARD_MODE):
+        torch.func.jvp(attend, (q,), (q,)) if name == "jvp" else torch.func.jacfwd(attend)(q)
 
 
 @pytest.mark.parametrize("compiled", [False, True])

@@ -1,5 +1,5 @@
-"""Tiny models of every family that the installed transformers has, made from nothing but its configuration classes: the
-defaults with every size cut down, and random weights large enough that scores differ and a wrong mask shows."""
+"""Tiny models of every family of the installed transformers, made from its configuration classes alone: the defaults
+with every size reduced, and random weights that are large enough for scores to differ and for a wrong mask to show."""
 
 import contextlib
 import inspect
@@ -133,7 +133,7 @@ def model_class(family):
 
 
 def kept_layers(values):
-    """Which layers of a list with an entry a layer are kept: the first of each kind, and LAYERS at least."""
+    """Which layers are kept of a list with one entry for each layer: the first of each kind, and LAYERS at least."""
     names = list(map(str, values))
     kinds = [names.index(name) for name in dict.fromkeys(names)]
     rest = [i for i in range(len(values)) if i not in kinds]
@@ -141,7 +141,7 @@ def kept_layers(values):
 
 
 def cut(values):
-    """A configuration's dict with every size cut down."""
+    """A configuration's dict with every size reduced."""
     values = dict(values)
     kinds = values.get("layer_types") or values.get("layers_block_type")
     before = len(kinds) if kinds else next((values[n] for n in LAYER_COUNTS if isinstance(values.get(n), int)), None)
@@ -197,7 +197,7 @@ def config(family):
 
 
 def weighed(model):
-    """Random weights for which scores and outputs are of the order of one."""
+    """Random weights such that scores and outputs are of the order of one."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
@@ -251,7 +251,7 @@ def image_shape(made):
 
 
 def inputs(model):
-    """Padded batches that the model might take, the likeliest first."""
+    """Padded batches that the model may accept, the likeliest first."""
     takes = inspect.signature(model.forward).parameters
     pixels, sound = image_inputs(model, takes), sound_inputs(model, takes)
     text, beside = text_inputs(model, takes, SEEN), text_inputs(model, takes, SEEN_ON_THE_LEFT)
@@ -339,7 +339,7 @@ def sound_inputs(model, takes):
 
 
 def first_that_runs(model):
-    """The first of the inputs that the model takes, and what it gives."""
+    """The first of the inputs that the model accepts, and its output."""
     why = NotMade("no inputs known")
     for given in inputs(model):
         try:
@@ -356,7 +356,7 @@ def because(what, error):
 
 
 def judged(given, shape):
-    """Which positions of an output are no padding, for those whose second axis is one of positions; else None."""
+    """Which positions of an output are not padding, where its second axis is one of positions; else None."""
     masks = [mask for name, mask in given.items() if name.endswith("mask") and mask.dim() == 2]
     for mask in masks:
         if shape[:2] == mask.shape:

@@ -1,3 +1,4 @@
-"""The benchmark on a GPU, tools/gpu_bench.py: a problem (problem.py), those who solve it (methods.py), whether they are
-right (check.py) and how exact (errors.py), how long they take (timing.py, on what machine.py holds), the works (speeds.py, slowdowns.py,
-costs.py), which share a run.py, and what it comes to beside the floors (summary.py)."""
+"""The benchmark on a GPU, tools/gpu_bench.py. problem.py has a problem's inputs, methods.py the implementations that
+are compared, check.py tests their results and errors.py measures how exact they are. machine.py and timing.py measure
+times. The works are in speeds.py, slowdowns.py and costs.py; run.py is what they share, and summary.py compares their
+results with the floors."""

@@ -1,16 +1,16 @@
-"""Whether results are right: whole heads against attention in fp64, before anything is called fast."""
+"""Checks results before they are timed: whole heads are compared with attention in fp64."""
 
 import math
 
 import torch
 
-# Of rms of the fp64 reference: rounding to bf16 costs 0.002 to 0.01; a wrong mask, scale or head far more.
+# Relative to the rms of the fp64 reference. Rounding to bf16 costs 0.002 to 0.01, a wrong mask, scale or head far more.
 TOLERANCE = {"bf16": 0.02, "fp16": 0.004, "fp32": 1e-4}
 RESULTS = ("out", "dq", "dk", "dv")
 
 
 def hidden_keys(problem, n):
-    """Which keys a query may not see, (n, n), but for the boolean mask; None: it sees all."""
+    """Which keys each query may not see, (n, n), apart from the boolean mask; None where it sees all."""
     left, right = problem.window
     if problem.causal:
         right = 0
@@ -44,8 +44,8 @@ def probabilities(problem, q, k, b, h):
 
 
 def reference(problem, b, h, backward, kept=None):
-    """Attention of one head and its gradients, in fp64; these of problems without options or shared heads only. `kept`:
-    of the probabilities, where there is dropout."""
+    """Attention of one head in fp64, and its gradients where the problem has no options and no shared heads. `kept`:
+    which probabilities dropout keeps."""
     q, k, v = (problem.head(x, b, h).double() for x in (problem.q, problem.k, problem.v))
     p = probabilities(problem, q, k, b, h)
     if kept is not None:
@@ -67,8 +67,8 @@ def off_by(ours, truth):
 
 
 def wrong_results(problem, methods, kept=None):
-    """{method: what is wrong}: whole heads against fp64, and every other value against the first one's for NaN and
-    size."""
+    """{method: what is wrong}. Whole heads are compared with fp64, and all other values, as a test for NaN and size,
+    with the first method's."""
     wrong = {}
     first = methods[0]
     backward = all(m.gradients for m in methods)

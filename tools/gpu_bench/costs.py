@@ -1,4 +1,4 @@
-"""Works that time nothing on the GPU: the memory beyond results, and what a call costs the host."""
+"""Works that time nothing on the GPU: what a call allocates beside its results, and its host time."""
 
 import json
 import os
@@ -12,7 +12,8 @@ from gpu_bench.problem import Problem
 
 
 def memory(run):
-    """What a call takes beside its results: what it says, and what the driver has less of while it runs."""
+    """What a call allocates beside its results: the workspace that it asks for, and by how much the driver's free
+    memory shrinks while it runs."""
     gpu = run.gpu
     rows = run.extra.setdefault("memory", [])
 
@@ -50,7 +51,7 @@ def host(run):
     def point(run):
         run.extra["host"] = seconds_of()
         with tempfile.TemporaryDirectory() as cache:
-            # NVRTC keeps what it compiled in the driver's cache, which is to be empty, too.
+            # The driver caches what NVRTC compiled; that cache must be empty, too.
             empty = {"FLASHTILE_CACHE": cache, "CUDA_CACHE_PATH": os.path.join(cache, "driver")}
             run.extra["first_call"] = {"empty_cache": seconds_of("first", **empty),
                                        "warm_cache": seconds_of("first", **empty)}

@@ -1,5 +1,5 @@
-"""The work that times nothing: how far results are from attention in fp64, ours and the peers', as shares of what standard
-attention errs by. Rows grow peaked as q is multiplied, as those of trained models are."""
+"""Measures errors: how far the results of flashtile and of its peers are from attention in fp64, as shares of standard
+attention's errors. Multiplying q makes the rows of P peaked, as those of trained models are."""
 
 from gpu_bench.check import RESULTS, reference
 from gpu_bench.methods import Flashtile, make_methods
@@ -33,7 +33,7 @@ def errors(run):
 
     def point(run, head_dim, causal, times):
         problem = Problem(run.gpu, a.dtype, head_dim, causal, run.gpu.size(SEQLEN), 1, HEADS, q_times=times)
-        names = [m for m in a.methods if m != STANDARD] + [STANDARD]  # of which the others are shares
+        names = [m for m in a.methods if m != STANDARD] + [STANDARD]  # the others are given as shares of its errors
         methods = make_methods(run.library, problem, names, run.left_out, a.fa3)
         if "flashtile" in names:
             methods.insert(1, Flashtile(run.library, problem, "flashtile_exact_max", exact_max=True))
@@ -46,8 +46,8 @@ def errors(run):
                              "largest": found[method][name][1], "rms_share": share, "largest_share": most})
             line = ", ".join(f"{method} {share:.3f} ({most:.2f})" for method, (share, most) in shares.items()
                              if method != STANDARD)
-            print(f"errors d={head_dim} {'causal ' if causal else ''}q x{times}: {name} {line} of standard's rms (largest)",
-                  flush=True)
+            print(f"errors d={head_dim} {'causal ' if causal else ''}q x{times}: {name} {line} of standard's rms "
+                  "(largest)", flush=True)
 
     for head_dim in a.head_dim:
         for causal in a.causal:

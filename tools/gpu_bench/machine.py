@@ -1,4 +1,4 @@
-"""Where calls run, and how long they take there: on a CUDA device, or, for a dry run of this program, on the CPU."""
+"""Runs and times calls on a CUDA device or, for a dry run of this program, on the CPU."""
 
 import platform
 import time
@@ -7,7 +7,7 @@ import torch
 
 
 class Gpu:
-    """Time on a CUDA device."""
+    """Runs and times calls on a CUDA device."""
 
     device = torch.device("cuda")
 
@@ -18,7 +18,7 @@ class Gpu:
             handle = pynvml.nvmlDeviceGetHandleByIndex(0)
             self.sm_mhz = lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
             self.driver = pynvml.nvmlSystemGetDriverVersion()
-        except Exception:  # the clock is then left out
+        except Exception:  # then the table has no clock
             self.sm_mhz = lambda: None
             self.driver = None
 
@@ -33,7 +33,7 @@ class Gpu:
 
     def time(self, call, count):
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(400_000 * count)  # clocks: about 0.2 ms a call, in which the host runs ahead
+        torch.cuda._sleep(400_000 * count)  # clock cycles: about 0.2 ms for each call, in which the host submits them
         start.record()
         for _ in range(count):
             call()
@@ -43,12 +43,12 @@ class Gpu:
 
     @staticmethod
     def size(n):
-        """A length that a work fixes; a dry run takes less of everything."""
+        """The sequence length to use where a work asks for n: a dry run uses less."""
         return n
 
 
 class Host:
-    """The same on the CPU."""
+    """Runs and times calls on the CPU."""
 
     device = torch.device("cpu")
     driver = None

@@ -15,10 +15,11 @@ from gpu_bench.methods import METHODS
 from gpu_bench.problem import DTYPES
 from gpu_bench.run import Run
 
-# In the order in which they are done: what is short, and wanted from every run, comes first. The passes are the grid's.
-WORK = {"host": costs.host, "memory": costs.memory, "errors": errors, "window": slowdowns.window, "varlen": slowdowns.varlen,
-        "options": slowdowns.options, "gqa": speeds.gqa, "few_queries": speeds.few_queries, "fp16": speeds.fp16,
-        "head_dims": speeds.head_dims, **dict.fromkeys(speeds.PASSES), "deterministic": slowdowns.deterministic, "dropout": slowdowns.dropout}
+# In the order in which they run: short works that every run should have come first. The passes belong to the grid.
+WORK = {"host": costs.host, "memory": costs.memory, "errors": errors, "window": slowdowns.window,
+        "varlen": slowdowns.varlen, "options": slowdowns.options, "gqa": speeds.gqa, "few_queries": speeds.few_queries,
+        "fp16": speeds.fp16, "head_dims": speeds.head_dims, **dict.fromkeys(speeds.PASSES),
+        "deterministic": slowdowns.deterministic, "dropout": slowdowns.dropout}
 
 
 def whole_numbers(text):

@@ -1,6 +1,6 @@
-"""Those who solve a problem, each with its results (`out`, `gradients`) and its calls (`forward`, `backward`, `both`):
-flashtile, PyTorch's backends through autograd, FlashAttention-3. With backward=False they have no gradients, and
-nothing of the backward pass is compiled or run."""
+"""The implementations that are compared: flashtile, PyTorch's backends through autograd, FlashAttention-3. Each has its
+results (`out`, `gradients`) and its calls (`forward`, `backward`, `both`). With backward=False there are no gradients,
+and nothing of the backward pass is compiled or run."""
 
 import math
 import os
@@ -49,7 +49,7 @@ class Torch:
         self.hidden = None
         if self.backend is None and p.causal:
             self.hidden = torch.ones(p.seqlen, p.seqlen, dtype=torch.bool, device=p.q.device).triu(1)
-        self.kept = self.attend()  # what the backward pass alone starts from
+        self.kept = self.attend()  # the graph that the backward pass alone needs
         self.out = self.kept.detach().transpose(1, 2)
         self.gradients = ()
         if backward:
@@ -79,8 +79,8 @@ class Torch:
 
 
 class FlashAttention3:
-    """load(folder) of fa3.py gives its two functions for dense batches; packed ones go to the operator below
-    them."""
+    """fa3.py's load(folder) returns its two functions for dense batches. Packed batches call the operator that these
+    functions call."""
 
     loaded = {}
 
@@ -120,14 +120,15 @@ class FlashAttention3:
 
 
 def make_methods(library, problem, names, left_out, fa3=None, backward=True):
-    """Those of the names that take the problem. Who does not is left out, but for flashtile, which takes all."""
+    """The methods of these names that can solve the problem. The others are noted in left_out, but flashtile must be
+    able to."""
     makers = {"flashtile": lambda: Flashtile(library, problem, backward=backward),
               "fa3": lambda: FlashAttention3(problem, fa3, backward=backward)}
     methods = []
     for name in names:
         try:
             methods.append(makers.get(name, lambda: Torch(problem, name, backward))())
-        except Exception as error:  # no memory, or a backend that does not take the problem
+        except Exception as error:  # out of memory, or the backend cannot solve the problem
             if name == "flashtile":
                 raise
             left_out.append({"method": name, **problem.row(), "reason": str(error).split("\n")[0][:200]})
@@ -135,7 +136,8 @@ def make_methods(library, problem, names, left_out, fa3=None, backward=True):
 
 
 def make_flashtile(library, problems):
-    """Flashtile's forward of each named problem, by name; made at once, since each may have to be compiled."""
+    """Flashtile's forward of each named problem, by name. They are made in parallel, since each may have to be
+    compiled."""
     with ThreadPoolExecutor(max(1, os.cpu_count() // 2)) as pool:
         methods = pool.map(lambda item: Flashtile(library, item[1], item[0], backward=False), problems.items())
         return {method.name: method for method in methods}

@@ -1,4 +1,5 @@
-"""One problem of self-attention: its random inputs, its options, its FLOPs as the FlashAttention-2 paper counts."""
+"""One problem of self-attention: its random inputs, its options, and its FLOPs as the FlashAttention-2 paper counts
+them."""
 
 import math
 
@@ -11,8 +12,8 @@ EVERY_KEY = -1  # of a window's side
 
 class Problem:
     """q, k, v, dout are (batch, seqlen, heads, head_dim), or, with the `lengths` of a packed batch, (tokens, heads,
-    head_dim). With `queries` q and dout have so many rows, and every query sees every key. q is multiplied by
-    `q_times`: rows of P are the more peaked."""
+    head_dim). With `queries` q and dout have that many rows, and every query sees every key. q is multiplied by
+    `q_times`, which makes the rows of P more peaked."""
 
     def __init__(self, gpu, dtype, head_dim, causal, seqlen, batch, heads, *, kv_heads=None, head_dim_v=None,
                  lengths=None, window=(EVERY_KEY, EVERY_KEY), dropout=0.0, softcap=0.0, alibi=False, bias=False,
@@ -37,7 +38,7 @@ class Problem:
         self.slopes = torch.logspace(-1, -8, heads, 2.0, device=device) if alibi else None
         self.bias = normal(1, heads, seqlen, seqlen) if bias else None
         self.mask = torch.rand(1, 1, seqlen, seqlen, generator=generator, device=device) < 0.9 if mask else None
-        # all keys of each: the option's price, for the same work
+        # every sequence uses all its keys, so that the work is the same with the option and without
         self.seqused = torch.full((batch,), seqlen, dtype=torch.int32, device=device) if seqused else None
         self.starts = None
         if lengths is not None:
@@ -55,7 +56,8 @@ class Problem:
         return x[first:first + self.lengths[b], h]
 
     def pairs(self):
-        """Queries with the keys that each sees, over the batch; of causal ones half, as the paper counts."""
+        """How many pairs of a query and a key that it sees there are in the batch. A causal problem has half of all
+        pairs, as the paper counts."""
         if self.window != (EVERY_KEY, EVERY_KEY):
             left, right = (self.seqlen if side == EVERY_KEY else side for side in self.window)
             return self.batch * sum(min(self.seqlen, i + right + 1) - max(0, i - left) for i in range(self.seqlen))
@@ -64,7 +66,8 @@ class Problem:
         return squares / 2 if self.causal else squares
 
     def visited_pairs(self, tile):
-        """Pairs of the blocks that a kernel of this tile, (queries, keys), visits for one head of one sequence."""
+        """How many pairs lie in the blocks that a kernel with this tile, (queries, keys), visits for one head of one
+        sequence."""
         rows, columns = tile
         left, right = (self.seqlen if side == EVERY_KEY else side for side in self.window)
         blocks = 0

@@ -1,5 +1,5 @@
-"""A run of the benchmark: what its works share. Points are done while there is time for them, and after each all
-results so far are in the JSON file, whole."""
+"""A run of the benchmark: what its works share. Points are measured while there is time, and after each point the JSON
+file with all results so far is rewritten."""
 
 import datetime
 import gc
@@ -20,7 +20,7 @@ class Run:
     def __init__(self, arguments, gpu, library):
         self.arguments, self.gpu, self.library = arguments, gpu, library
         self.deadline = time.monotonic() + arguments.seconds
-        self.longest = 0.0  # seconds of a point
+        self.longest = 0.0  # seconds of the longest point so far
         self.rows = []      # of the paper's grid
         self.extra = {}     # of other works, by name
         self.left_out, self.wrong, self.failed = [], [], []
@@ -29,8 +29,8 @@ class Run:
         print(f"ceilings: {json.dumps(self.ceilings)}", flush=True)
 
     def point(self, what, do, *arguments):
-        """Calls do(run, *arguments) if there is as much time as the longest point so far took. An error ends the point
-        alone."""
+        """Calls do(run, *arguments) if as much time is left as the longest point so far took. An error ends this point
+        only."""
         start = time.monotonic()
         if self.deadline - start < self.longest:
             self.left_out.append({"work": what, "reason": f"--seconds={self.arguments.seconds} do not suffice"})
@@ -46,7 +46,7 @@ class Run:
         self.save()
 
     def right(self, problem, methods, kept=None):
-        """Those of the methods whose results are; the others are noted."""
+        """The methods whose results are right. The others are noted as wrong."""
         wrong = wrong_results(problem, methods, kept)
         self.wrong += [{"method": m, **problem.row(), "what": w} for m, w in wrong.items()]
         for method, what in wrong.items():

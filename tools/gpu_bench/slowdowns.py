@@ -1,11 +1,12 @@
-"""Works that set flashtile beside itself: what determinism, dropout, a window, packing and each other option cost."""
+"""Works that compare flashtile with itself: how much slower determinism, dropout, a window, packing and each other
+option make it."""
 
 from gpu_bench.methods import SEED, FlashAttention3, Flashtile, make_flashtile, make_methods
 from gpu_bench.problem import SOFTCAP, Problem
 from gpu_bench.speeds import name_of, paper_problem
 from gpu_bench.timing import REGIMES
 
-# 16 sequences of 1024 tokens in the mean, with as many pairs of queries and keys as 8 of 2048.
+# 16 sequences of 1024 tokens on average, which have as many pairs of queries and keys as 8 sequences of 2048.
 VARLEN = [284, 1097, 35, 278, 738, 160, 749, 351, 2443, 3423, 78, 2770, 1511, 803, 38, 1626]
 VARLEN_DENSE = (8, 2048)  # batch, seqlen
 WINDOW = 1024
@@ -38,7 +39,8 @@ def deterministic(run):
 
 
 def dropout(run):
-    """Slow-downs only: the masks differ, so results are compared elsewhere (the conformance list)."""
+    """Measures times only. flashtile and PyTorch draw different dropout masks, so results are checked elsewhere (by the
+    conformance list)."""
     a = run.arguments
     rows = run.extra.setdefault("dropout", [])
 
@@ -64,7 +66,7 @@ def dropout(run):
 
 
 def tile_of(run, method):
-    """The CPU, of a dry run, has none to tell of."""
+    """The kernel's tile. A dry run on the CPU has none, and takes 64 by 64."""
     return method.forward.forward_tile() if run.gpu.device.type == "cuda" else (64, 64)
 
 
@@ -126,8 +128,8 @@ def varlen(run):
 
 
 def options(run):
-    """Each option's slow-down over none, forward; of ALiBi over causal, too. Window and seqused hide nothing here: the
-    price is that of the option, for the same work."""
+    """How much slower forward is with each option than without; ALiBi is compared with causal attention, too. Here the
+    window and seqused hide no keys, so that the work is the same."""
     def point(run, seqlen):
         a = run.arguments
         batch, heads = max(1, a.tokens // 4096), 16

@@ -1,5 +1,5 @@
-"""Works that set flashtile's speed beside its peers': the FlashAttention-2 paper's grid, shared heads (GQA), other head
-dimensions, fp16."""
+"""Works that compare flashtile's speed with its peers': the FlashAttention-2 paper's grid, shared heads (GQA), other
+head dimensions, fp16."""
 
 from gpu_bench.methods import make_methods
 from gpu_bench.problem import Problem
@@ -15,7 +15,7 @@ HEAD_DIMS = [(96, 96), (192, 192), (192, 128)]
 
 
 def compare(run, what, rows, problem, names, works):
-    """Times every pass of a problem by every method whose results are right."""
+    """Times every pass of a problem with every method whose results are right."""
     a = run.arguments
     names = [n for n in names if n in a.methods]
     backward = any(work != "forward" for work in works)
@@ -38,7 +38,7 @@ def paper_problem(run, head_dim, causal, seqlen, dtype=None, head_dim_v=None, dr
 
 
 def grid(run, works):
-    """Every pass of a point shares its inputs and its check. Long sequences first: they are what is asked for."""
+    """The passes of a point share its inputs and its check. Long sequences come first, since they matter most."""
     a = run.arguments
 
     def point(run, head_dim, causal, seqlen):
@@ -66,7 +66,8 @@ def gqa(run):
 
 
 def few_queries(run):
-    """Decoding: few queries on many keys, which have to be read once a group of heads; beside the copy's speed."""
+    """Decoding: few queries on many keys. K and V have to be read once for each group of heads; the speed is compared
+    with memcpy bandwidth."""
     rows = run.extra.setdefault("few_queries", [])
 
     def point(run, queries, heads, kv_heads, head_dim, seqlen):
@@ -109,7 +110,7 @@ def paper_points(run, work, head_dims, dtype, peers):
 
 
 def head_dims(run):
-    """Beside cuDNN alone: some builds of FlashAttention-3 lack these, and then take the process down."""
+    """Compared with cuDNN only: some builds of FlashAttention-3 lack these head dimensions and end the process."""
     paper_points(run, "head_dims", HEAD_DIMS, run.arguments.dtype, ("torch_cudnn",))
 
 

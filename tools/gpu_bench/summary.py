@@ -1,4 +1,4 @@
-"""What a run comes to: a table of figures beside the floors that are set for them."""
+"""A run's summary: a table of its figures and of the floors that are set for them."""
 
 import json
 import statistics
@@ -8,18 +8,19 @@ from gpu_bench.methods import METHODS
 from gpu_bench.speeds import PASSES, PEERS
 from gpu_bench.timing import REGIMES
 
-# Of one pass over one method, at every point and in the median.
+# Floors of the speed of a pass over another method's: at every point, and in the median.
 OVER_METHOD = {("forward", "torch_flash"): (1.0, 1.08), ("backward", "torch_flash"): (1.0, 1.1),
                ("forward", "torch_standard"): (3.0, 3.0), ("backward", "torch_standard"): (3.0, 3.0)}
-# Of forward over the best peer at each point: at every point, in the median, in the geometric mean of a head dimension.
+# Floors of forward's speed over that of the best peer at each point: at every point, in the median, and in the
+# geometric mean of a head dimension.
 POINT, MEDIAN, HEAD_DIM = 0.98, 1.07, 1.03
 SHORT, SHORT_TARGET = (512, 1024), 1.10
-# Of forward over cuDNN at 16k, sustained, by (head dimension, causal).
+# Floors of forward's speed over cuDNN's at 16k, sustained, by (head dimension, causal).
 LONG = {(64, False): 1.25, (64, True): 1.22, (128, False): 1.20, (128, True): 1.27, (256, False): 1.14,
         (256, True): 1.22}
 HEAD_DIMS_OVER_CUDNN, FP16 = 1.10, 1.0
 WINDOW, VARLEN, OPTION = 1.15, 0.95, 1.5
-# Of rms errors over FlashAttention-3's.
+# The most that rms errors may be of FlashAttention-3's.
 ERRORS = {"out": 1.15, "dq": 1.10, "dk": 1.10, "dv": 1.005}
 
 
@@ -28,7 +29,7 @@ def point_of(row):
 
 
 def ratios(rows, work, others, regime):
-    """{point: flashtile's speed over that of the best of the others there}."""
+    """{point: flashtile's speed over that of the fastest of the others at this point}."""
     chosen = [r for r in rows if r["pass"] == work and r["regime"] == regime]
     best = {}
     for r in chosen:
@@ -134,7 +135,7 @@ def slow_downs(table, extra):
 
 
 def errors(table, extra):
-    """Ours over FlashAttention-3's, or, where that did not run, over cuDNN's."""
+    """flashtile's errors over FlashAttention-3's, or over cuDNN's where FlashAttention-3 did not run."""
     rms = {(r["method"], r["result"], r["head_dim"], r["causal"], r.get("q_times", 1)): r["rms"]
            for r in extra.get("errors", [])}
     for (method, *point), ours in rms.items():
@@ -163,7 +164,7 @@ def costs(table, extra):
 
 
 def table(run):
-    """Its lines."""
+    """The lines of the summary."""
     made = Table()
     each_method(made, run.rows)
     best_peer(made, run.rows, run.extra.get("gqa", []))

@@ -1,4 +1,4 @@
-"""How long calls take: in a burst after a rest, and sustained under the same load, taking turns."""
+"""Measures how long calls take: in a burst after a pause, and sustained under the same load. Methods take turns."""
 
 import math
 import statistics
@@ -26,7 +26,7 @@ def sample(gpu, call, regime):
 
 
 def measure(gpu, calls, rounds):
-    """{regime: {name: (median seconds, MHz)}}, the calls taking turns in an order that rotates."""
+    """{regime: {name: (median seconds, MHz)}}. The calls take turns in an order that rotates."""
     result = {}
     names = list(calls)
     for regime in REGIMES:

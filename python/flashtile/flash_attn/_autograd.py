@@ -1,5 +1,5 @@
-"""flash_attn_interface's autograd functions, for code that calls their `apply` itself. The functions flash_attn_func
-and so on do not need them."""
+"""flash_attn_interface's autograd functions, for code that calls their `apply`. flash_attn_func and the other public
+functions do not use them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Window = tuple[int, int]
 def _attend(ctx: Any, q: Tensor, k: Tensor, v: Tensor, packed: Optional[tuple], dropout_p: float,
             scale: Optional[float], causal: bool, window: Window, softcap: float, slopes: Optional[Tensor],
             deterministic: bool, return_softmax: bool) -> Any:
-    """Forward of all of them. packed: cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k."""
+    """The forward pass of all functions here. packed: cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k."""
     options = (dropout_p, scale, causal, *window, softcap, slopes, return_softmax and dropout_p > 0)
     if packed is None:
         out, lse, s_dmask, rng = _flash_attn_forward(q, k, v, *options)
@@ -33,7 +33,7 @@ def _attend(ctx: Any, q: Tensor, k: Tensor, v: Tensor, packed: Optional[tuple], 
 
 
 def _gradients(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor] = None, _: Any = None) -> tuple[Tensor, ...]:
-    """dq, dk and dv of all of them."""
+    """The backward pass of all functions here: dq, dk and dv."""
     q, k, v, out, lse, rng, slopes, *cu_seqlens = ctx.saved_tensors
     packed = {} if ctx.lengths is None else packed_arguments(k, v, *cu_seqlens, *ctx.lengths)[2]
     return gradients(torch.zeros_like(out) if dout is None else dout, dlse, q, k, v, out, lse, packed, *ctx.options,

@@ -1,5 +1,5 @@
-"""flash_attn_interface's private functions: attention without autograd, one for each of forward and backward, dense and
-packed, with flash-attn 2.8's arguments and results. Ring attention and other sequence parallelism is built on them.
+"""flash_attn_interface's private functions: attention without autograd, forward and backward, dense and packed, with
+flash-attn 2.8's arguments and results. Ring attention and other sequence parallelism are built on them.
 
 forward gives (out, softmax_lse, S_dmask, rng_state); S_dmask is empty unless return_softmax, and rng_state, int64 (2),
 is dropout's seed and offset, which backward wants back. backward writes into those of dq, dk and dv that it is given
@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .._attention import BOTTOM_RIGHT, draw
-from .._ops import backward_op, forward_op
+from .._ops import backward_op, deterministic as always_deterministic, forward_op
+from .._options import CallOptions
 from .._run import complete, innermost, usable
 from ._paged import rows_of_pages
 from ._probabilities import places, signed_probabilities
@@ -58,7 +59,8 @@ def _flash_attn_backward(
     window_size_left: int, window_size_right: int, softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
     rng_state: Optional[Tensor] = None,
 ) -> Tensor:
-    """Dense. out and softmax_lse need not be this forward's: those of more keys give these keys' part of gradients."""
+    """Dense. out and softmax_lse may be those of more keys than k and v hold: then dq is the part of these keys in the
+    gradient, and dk and dv are the gradients of these keys."""
     _write((dq, dk, dv), gradients(dout, None, q, k, v, out, softmax_lse, {}, dropout_p, softmax_scale, causal,
                                    (window_size_left, window_size_right), softcap, alibi_slopes, deterministic,
                                    rng_state))
@@ -89,7 +91,7 @@ def _flash_attn_varlen_backward(
 def packed_arguments(k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
                      max_seqlen_k: int, block_table: Optional[Tensor] = None, seqused_k: Optional[Tensor] = None,
                      ) -> tuple[Tensor, Tensor, dict]:
-    """k, v and `attention`'s arguments of a packed batch. With a block_table k and v come as pages and leave as
+    """k, v and `attention`'s arguments for a packed batch. With a block_table k and v are pages, which are copied into
     rows."""
     if block_table is not None:
         if seqused_k is None:
@@ -129,12 +131,14 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, packed: dict, dropout_p: float, sc
 
 
 def _rest(packed: dict, dropout_p: float, scale: Optional[float], causal: bool, window: tuple[int, int], softcap: float,
-          slopes: Optional[Tensor], deterministic: bool) -> tuple[tuple, tuple]:
+          slopes: Optional[Tensor], deterministic: bool) -> tuple[tuple, CallOptions]:
     """The operators' tensors after q, k and v, and their options."""
     tensors = (slopes, None, *map(packed.get, ("mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")))
-    lengths = (packed["max_seqlen_q"], packed["max_seqlen_k"]) if packed else (-1, -1)
-    return tensors, (*lengths, BOTTOM_RIGHT if causal else 0, 0, scale, softcap, *window, dropout_p,
-                     deterministic or torch.are_deterministic_algorithms_enabled(), False, False)
+    lengths = {name: packed[name] for name in ("max_seqlen_q", "max_seqlen_k") if packed}
+    left, right = window
+    return tensors, CallOptions(**lengths, causal=BOTTOM_RIGHT if causal else 0, scale=scale, softcap=softcap,
+                                window_left=left, window_right=right, dropout=dropout_p,
+                                deterministic=deterministic or always_deterministic())
 
 
 def _write(where: tuple[Optional[Tensor], ...], gradients: tuple[Tensor, ...]) -> None:

@@ -1,7 +1,7 @@
-"""install_as_flash_attn: `import flash_attn` and what belongs to it find flashtile's.
+"""install_as_flash_attn: `import flash_attn`, and the imports of its modules, find flashtile's.
 
-Beside the modules that means: importlib.metadata has a distribution flash_attn of the version whose interface this is,
-which transformers and diffusers ask for; and what is not here fails to import with the reason.
+importlib.metadata, too, then finds a distribution flash_attn, of the version whose interface this is: transformers and
+diffusers look for it. Importing a module that flashtile does not have raises an ImportError with the reason.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def install_as_flash_attn() -> None:
     """From now on `import flash_attn` (flash-attn 2) and `import flash_attn_interface` (FlashAttention-3) find
     flashtile's.
 
-    Call it before what looks for flash-attn is imported: code that has imported another flash_attn keeps that one, and
-    code that has found none may remember it. (transformers is told.)
+    Call it before importing code that looks for flash-attn. Code that has imported another flash_attn keeps using it,
+    and code that has found none may not look again. (transformers does look again.)
     """
     for module in _MODULES:
         sys.modules["flash_attn" + module] = importlib.import_module(_PACKAGE + module)
@@ -48,14 +48,14 @@ def install_as_flash_attn() -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the distribution flash_attn, and no module: it says why not."""
+    """Finds the distribution flash_attn. It finds no modules, but raises the reason why a module is missing."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         if "flash_attn" not in name:
             return
         public = name.replace("flashtile.flash_attn_3", "flash_attn_interface").removeprefix("flashtile.")
         reason = next((why for part, why in _REASONS.items() if f"{public}.".startswith(f"{part}.")), None)
-        # importlib.util.find_spec, which asks whether there is such a module, gets its answer: None.
+        # Only an import raises. importlib.util.find_spec asks whether a module exists, and gets None.
         if reason is not None and sys._getframe(2).f_code.co_name == "_find_and_load_unlocked":
             raise ModuleNotFoundError(f"there is no {public}: {reason}", name=public)
 
@@ -65,7 +65,7 @@ class _Finder(MetaPathFinder):
 
 
 class _FlashAttn(Distribution):
-    """What importlib.metadata says of flash_attn."""
+    """The distribution flash_attn for importlib.metadata."""
 
     _FILES = {"METADATA": f"Metadata-Version: 2.1\nName: flash_attn\nVersion: {VERSION}\n"
                           "Summary: flashtile under flash-attn's name\n",
@@ -79,7 +79,7 @@ class _FlashAttn(Distribution):
 
 
 def _tell_transformers() -> None:
-    """transformers, where it is imported, forgets that it has not found flash-attn."""
+    """Clears what transformers, if it has been imported, remembers about flash-attn."""
     found = sys.modules.get("transformers.utils.import_utils")
     for name in ("_package_distribution_mapping", "is_flash_attn_2_available", "is_flash_attn_greater_or_equal"):
         forget = getattr(getattr(found, name, None), "cache_clear", None)

@@ -1,7 +1,7 @@
 """flash_attn_with_kvcache: attention of new queries on a cache of keys and values, which it may first append to.
 
-Made of PyTorch's operators around `attention`: the same result, not yet the speed of one kernel. Pages (block_table)
-and picked rows (cache_batch_idx) of a cache are read through a copy, and cache_leftpad as a mask.
+It consists of PyTorch's operators around `attention`: the result is the same, but it is not as fast as one kernel.
+Pages (block_table) and chosen rows (cache_batch_idx) of a cache are copied first, and cache_leftpad becomes a mask.
 """
 
 from __future__ import annotations

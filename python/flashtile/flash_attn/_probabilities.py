@@ -1,4 +1,4 @@
-"""flash-attn's S_dmask: the normalised probabilities, in the library's own words, since it stores none."""
+"""flash-attn's S_dmask: the normalised probabilities. The library stores none, so they are computed by calls of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def signed_probabilities(q: Tensor, k: Tensor, options: dict, dropout_p: float, 
 
 
 def _probabilities(q: Tensor, k: Tensor, options: dict) -> Tensor:
-    """(batch, heads, seqlen_q, seqlen_k): attention on the identity's columns in v's place."""
+    """(batch, heads, seqlen_q, seqlen_k): the outputs of attention where v is the identity matrix, some columns at a
+    time."""
     kv_heads, device = k.shape[-2], q.device
     cu_seqlens_k = options.get("cu_seqlens_k")
     if cu_seqlens_k is None:
@@ -51,7 +52,8 @@ def _probabilities(q: Tensor, k: Tensor, options: dict) -> Tensor:
 
 
 def places(cu_seqlens: Tensor, total: int) -> tuple[Tensor, Tensor]:
-    """Of each packed row its sequence (one past the last for rows of none) and its position there."""
+    """The sequence of each packed row, and the row's position in it. Rows of no sequence have the number of
+    sequences."""
     row = torch.arange(total, device=cu_seqlens.device)
     sequence = torch.searchsorted(cu_seqlens[1:].to(torch.int64), row, right=True)
     return sequence, row - cu_seqlens.to(torch.int64)[sequence]

@@ -1,4 +1,4 @@
-"""FlashAttention-3's flash_attn_with_kvcache: flash-attn 2's, under the names that it has there."""
+"""FlashAttention-3's flash_attn_with_kvcache: flash-attn 2's function with FlashAttention-3's argument names."""
 
 from __future__ import annotations
 

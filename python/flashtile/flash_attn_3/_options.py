@@ -1,4 +1,4 @@
-"""What FlashAttention-3 takes and flashtile does not have."""
+"""Refuses FlashAttention-3's arguments for what flashtile does not have."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Rotary position embedding (RoFormer, arXiv 2104.09864) by given tables, in PyTorch's own operators.
+"""Rotary position embedding (RoFormer, arXiv 2104.09864) from tables of cos and sin, in PyTorch's operators.
 
 x is (batch, seqlen, nheads, d), or (total, nheads, d) with cu_seqlens; cos and sin are (positions, rotary_dim / 2).
 interleaved rotates dimensions 0 and 1, 2 and 3, .. (GPT-J), else the first half of rotary_dim with the second
-(GPT-NeoX). seqlen_offsets, an int or (batch), is added to the positions. What is written in place may be a leaf that
-requires a gradient, and a view: autograd does not count it as a change.
+(GPT-NeoX). seqlen_offsets, an int or (batch), is added to the positions. A tensor that is rotated in place may be a
+view or a leaf that requires a gradient: autograd does not count the rotation as a change of it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def apply_rotary_emb(
     max_seqlen: Optional[int] = None,
 ) -> Tensor:
     """x with the first rotary_dim of its head dimension rotated by its position; written into x if inplace. max_seqlen
-    is not needed, and taken as flash-attn does."""
+    is ignored; flash-attn has it."""
     if inplace:
         return _in_place(x, _whole, [(cos, sin)], interleaved, seqlen_offsets, cu_seqlens)
     return torch.cat((rotated(x, cos, sin, interleaved, seqlen_offsets, cu_seqlens), x[..., 2 * cos.shape[-1]:]), -1)

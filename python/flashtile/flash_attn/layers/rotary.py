@@ -1,4 +1,4 @@
-"""flash_attn.layers.rotary: the functions, and the module that makes their tables of cos and sin and keeps them."""
+"""flash_attn.layers.rotary: the functions, and the module that computes and keeps their tables of cos and sin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RotaryEmbedding(torch.nn.Module):
         base: position n turns pair i by n / base^(2 i / dim).
         interleaved: as in apply_rotary_emb.
         scale_base: XPos (arXiv 2212.10554): q also grows and k shrinks with the position, by powers of 1 / scale_base.
-        pos_idx_in_fp32: taken as older flash-attn does; positions are always fp32.
+        pos_idx_in_fp32: ignored; older versions of flash-attn have it. Positions are always fp32.
     """
 
     inv_freq: Tensor
@@ -34,7 +34,7 @@ class RotaryEmbedding(torch.nn.Module):
         self.register_buffer("inv_freq", self._compute_inv_freq(device), persistent=False)
         scale = None if scale_base is None else self._compute_scale(device)
         self.register_buffer("scale", scale, persistent=False)
-        # Models that derive from this one read and write these.
+        # Classes derived from this one read and write these.
         self._seq_len_cached = 0
         self._cos_cached: Optional[Tensor] = None
         self._sin_cached: Optional[Tensor] = None
@@ -78,7 +78,7 @@ class RotaryEmbedding(torch.nn.Module):
             return
         self._seq_len_cached = seqlen
         position = torch.arange(seqlen, device=device, dtype=torch.float32)
-        # A model cast to 16 bits has cast the buffers too, and angles of many turns need all of fp32.
+        # A model that was cast to 16 bits has 16-bit buffers, but large angles need all of fp32's precision.
         exact = self.inv_freq.dtype is torch.float32
         angle = position[:, None] * (self.inv_freq.to(device) if exact else self._compute_inv_freq(device))
         cos, sin = angle.cos(), angle.sin()

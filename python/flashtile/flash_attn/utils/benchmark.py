@@ -1,6 +1,6 @@
-"""flash_attn.utils.benchmark: a function timed forward, backward, or both, by PyTorch's own timer.
+"""flash_attn.utils.benchmark: times a function's forward pass, its backward pass, or both, by PyTorch's timer.
 
-Each gives (timer, measurement). amp runs the function in autocast to amp_dtype.
+Each function returns (timer, measurement). amp runs the timed function in autocast to amp_dtype.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Timed = tuple[benchmark.Timer, benchmark.Measurement]
 
 def benchmark_forward(fn: Callable, *inputs: Any, repeats: int = 10, desc: str = "", verbose: bool = True,
                       amp: bool = False, amp_dtype: torch.dtype = torch.float16, **kwinputs: Any) -> Timed:
-    """fn(*inputs, **kwinputs)."""
+    """Times fn(*inputs, **kwinputs)."""
     call = _within_autocast(fn, inputs, kwinputs, amp, amp_dtype)
     return _timed(call, repeats, f"{desc} - Forward pass", verbose)
 
@@ -25,7 +25,7 @@ def benchmark_forward(fn: Callable, *inputs: Any, repeats: int = 10, desc: str =
 def benchmark_backward(fn: Callable, *inputs: Any, grad: Optional[Tensor] = None, repeats: int = 10, desc: str = "",
                        verbose: bool = True, amp: bool = False, amp_dtype: torch.dtype = torch.float16,
                        **kwinputs: Any) -> Timed:
-    """Backward of fn's result, or of the first of them, from grad."""
+    """Times the backward pass of fn's result, or of its first result, from grad."""
     out = _first(_within_autocast(fn, inputs, kwinputs, amp, amp_dtype)())
     grad = _gradient(grad, out)
 
@@ -39,7 +39,7 @@ def benchmark_backward(fn: Callable, *inputs: Any, grad: Optional[Tensor] = None
 def benchmark_combined(fn: Callable, *inputs: Any, grad: Optional[Tensor] = None, repeats: int = 10, desc: str = "",
                        verbose: bool = True, amp: bool = False, amp_dtype: torch.dtype = torch.float16,
                        **kwinputs: Any) -> Timed:
-    """Forward and backward."""
+    """Times forward and backward together."""
     call = _within_autocast(fn, inputs, kwinputs, amp, amp_dtype)
     grad = _gradient(grad, _first(call()))
 
@@ -51,13 +51,13 @@ def benchmark_combined(fn: Callable, *inputs: Any, grad: Optional[Tensor] = None
 
 
 def benchmark_fwd_bwd(fn: Callable, *inputs: Any, grad: Optional[Tensor] = None, **kwargs: Any) -> tuple[Timed, Timed]:
-    """Forward, then backward."""
+    """Times forward, then backward."""
     return benchmark_forward(fn, *inputs, **kwargs), benchmark_backward(fn, *inputs, grad=grad, **kwargs)
 
 
 def benchmark_all(fn: Callable, *inputs: Any, grad: Optional[Tensor] = None,
                   **kwargs: Any) -> tuple[Timed, Timed, Timed]:
-    """Forward, backward, and both in one."""
+    """Times forward, then backward, then both together."""
     return *benchmark_fwd_bwd(fn, *inputs, grad=grad, **kwargs), benchmark_combined(fn, *inputs, grad=grad, **kwargs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Optional
 
 import torch
@@ -32,34 +33,26 @@ def all_reduce_raw(input_: Tensor, process_group: Group, async_op: bool = False)
     return out, dist.all_reduce(out, group=process_group, async_op=async_op)
 
 
-class AllGatherFunc(torch.autograd.Function):
-    """all_gather_raw; gradients are added up and scattered."""
+def _differentiable(name: str, collective: Callable, adjoint: Callable) -> type[torch.autograd.Function]:
+    """The autograd function of a collective whose gradient is another one."""
 
-    @staticmethod
     def forward(ctx: Any, input_: Tensor, process_group: Group) -> Tensor:
         ctx.process_group = process_group
-        return all_gather_raw(input_, process_group)[0]
+        return collective(input_, process_group)[0]
 
-    @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
-        return reduce_scatter_raw(grad_output, ctx.process_group)[0], None
+        return adjoint(grad_output, ctx.process_group)[0], None
+
+    return type(name, (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward),
+                                                   "__module__": __name__})
 
 
-class ReduceScatterFunc(torch.autograd.Function):
-    """reduce_scatter_raw; gradients are gathered."""
-
-    @staticmethod
-    def forward(ctx: Any, input_: Tensor, process_group: Group) -> Tensor:
-        ctx.process_group = process_group
-        return reduce_scatter_raw(input_, process_group)[0]
-
-    @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
-        return all_gather_raw(grad_output, ctx.process_group)[0], None
+AllGatherFunc = _differentiable("AllGatherFunc", all_gather_raw, reduce_scatter_raw)
+ReduceScatterFunc = _differentiable("ReduceScatterFunc", reduce_scatter_raw, all_gather_raw)
 
 
 class AllReduceFunc(torch.autograd.Function):
-    """all_reduce_raw; each process' gradient goes on as it is, as that of a sum whose users all have the same."""
+    """all_reduce_raw. The gradient is passed on as it is: every process has the same one, that of the sum."""
 
     @staticmethod
     def forward(ctx: Any, input_: Tensor, process_group: Group) -> Tensor:

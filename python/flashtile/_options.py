@@ -1,0 +1,62 @@
+"""The options of a call as the package's files hand them to each other: CallOptions. The operators' arguments and the
+fields of the C structs are derived from it. Needs no PyTorch.
+
+Making a CallOptions by names takes a microsecond, a tenth of a small call's host time, and most calls have the options
+of an earlier call. So the functions on the way of a warm call hand on a recipe instead: a tuple of a function and of
+the arguments from which it makes the CallOptions. Calls with equal recipes share their filled structs (_run.py), and
+the CallOptions is made only for the first of them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple, Optional, get_type_hints
+
+Size = Annotated[int, "SymInt"]  # a whole number that torch.compile may keep as a symbol
+Recipe = tuple  # (function, *arguments)
+
+
+class CallOptions(NamedTuple):
+    """Every option of a call that is not a tensor, with the library's default. Operators take them in this order."""
+
+    max_seqlen_q: Size = -1
+    max_seqlen_k: Size = -1
+    causal: int = 0
+    alignment: int = 0
+    scale: Optional[float] = None
+    softcap: float = 0.0
+    window_left: Size = -1
+    window_right: Size = -1
+    dropout: float = 0.0
+    deterministic: bool = False
+    batch_invariant: bool = False
+    exact_max: bool = False
+
+
+ALIGNMENTS = {"bottom-right": 0, "top-left": 1}  # flashtile_alignment; a causal mode's number is one more
+
+
+def of_attention(causal: bool, window: tuple[int, int], align: str, scale: Optional[float], softcap: float,
+                 dropout_p: float, deterministic: bool, batch_invariant: bool, exact_max: bool,
+                 max_seqlen_q: Optional[int], max_seqlen_k: Optional[int]) -> CallOptions:
+    """From the options as flashtile.attention takes them."""
+    alignment = ALIGNMENTS[align]
+    left, right = window
+    return CallOptions(
+        max_seqlen_q=-1 if max_seqlen_q is None else max_seqlen_q,
+        max_seqlen_k=-1 if max_seqlen_k is None else max_seqlen_k, causal=alignment + 1 if causal else 0,
+        alignment=alignment, scale=scale, softcap=softcap, window_left=left, window_right=right, dropout=dropout_p,
+        deterministic=deterministic, batch_invariant=batch_invariant, exact_max=exact_max)
+
+
+def options_of(recipe: Recipe) -> CallOptions:
+    function, *arguments = recipe
+    return function(*arguments)
+
+
+def schema() -> str:
+    """The options as arguments of an operator."""
+    hints = get_type_hints(CallOptions, include_extras=True)
+    return ", ".join(f"{_SCHEMA_TYPES[hint]} {name}" for name, hint in hints.items())
+
+
+_SCHEMA_TYPES: dict[Any, str] = {Size: "SymInt", int: "int", bool: "bool", float: "float", Optional[float]: "float?"}
