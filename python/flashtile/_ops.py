@@ -169,7 +169,13 @@ _transforms = torch._C._are_functorch_transforms_active
 _tracing = torch._C._is_tracing  # by torch.jit.trace
 _is_grad_enabled = torch.is_grad_enabled
 _is_any_autocast_enabled = torch._C._is_any_autocast_enabled
-_any_requires_grad = torch._C._any_requires_grad
+_any_requires_grad = getattr(torch._C, "_any_requires_grad", None)  # newer than PyTorch 2.4
+if _any_requires_grad is None:
+
+    def _any_requires_grad(*tensors: Tensor | None) -> bool:
+        return any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
+
 deterministic = torch.are_deterministic_algorithms_enabled
 
 
