@@ -4,7 +4,7 @@
 // bit and need no memory.
 #pragma once
 
-#include "cuda/kernels/parts/gradient_tile.h"
+#include "cuda/kernels/parts/mma/gradient_tile.h"
 
 namespace flashtile {
 

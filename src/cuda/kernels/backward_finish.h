@@ -1,7 +1,8 @@
 // backward_finish.h: dQ from fp32 to q's type and place (Algorithm 2, line 19), times the scale.
 #pragma once
 
-#include "cuda/kernels/parts/query_gradient.h"
+#include "cuda/kernels/parts/common/query_gradient.h"
+#include "cuda/kernels/parts/mma/tile_store.h"
 
 namespace flashtile {
 

@@ -3,9 +3,9 @@
 // see no key and rows that fill a unit up get LSE = +inf, which makes every P of theirs 0.
 #pragma once
 
-#include "cuda/kernels/parts/element.h"
-#include "cuda/kernels/parts/scores.h"
-#include "cuda/kernels/parts/sequence.h"
+#include "cuda/kernels/parts/common/element.h"
+#include "cuda/kernels/parts/common/scores.h"
+#include "cuda/kernels/parts/common/sequence.h"
 
 namespace flashtile {
 

@@ -4,8 +4,8 @@
 // memory.
 #pragma once
 
-#include "cuda/kernels/parts/gradient_tile.h"
-#include "cuda/kernels/parts/query_gradient.h"
+#include "cuda/kernels/parts/common/query_gradient.h"
+#include "cuda/kernels/parts/mma/gradient_tile.h"
 
 namespace flashtile {
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "cuda/kernels/backward_wide_sm90.h"
-#include "cuda/kernels/parts/key_block_sm90.h"
+#include "cuda/kernels/parts/hopper/key_block_sm90.h"
 
 namespace flashtile {
 

@@ -5,7 +5,7 @@
 // rounded for dV, and dS made of it as rounded; with exact_max it is handed over in fp32, one block at a time.
 #pragma once
 
-#include "cuda/kernels/parts/key_block_sm90.h"
+#include "cuda/kernels/parts/hopper/key_block_sm90.h"
 
 namespace flashtile {
 

@@ -4,10 +4,10 @@
 // way while one block is worked on.
 #pragma once
 
-#include "cuda/kernels/parts/dropout.h"
-#include "cuda/kernels/parts/softmax.h"
-#include "cuda/kernels/parts/tile_load.h"
-#include "cuda/kernels/parts/tile_store.h"
+#include "cuda/kernels/parts/common/dropout.h"
+#include "cuda/kernels/parts/common/softmax.h"
+#include "cuda/kernels/parts/mma/tile_load.h"
+#include "cuda/kernels/parts/mma/tile_store.h"
 
 namespace flashtile {
 

@@ -5,13 +5,13 @@
 // the next tile's Q, K and V while the consumers finish this one.
 #pragma once
 
-#include "cuda/kernels/parts/quad_store.h"
-#include "cuda/kernels/parts/query_pipeline_sm90.h"
-#include "cuda/kernels/parts/seen_product.h"
-#include "cuda/kernels/parts/sequence_edges.h"
-#include "cuda/kernels/parts/softmax.h"
-#include "cuda/kernels/parts/swizzled_store.h"
-#include "cuda/kernels/parts/wgmma_product.h"
+#include "cuda/kernels/parts/common/softmax.h"
+#include "cuda/kernels/parts/hopper/quad_store.h"
+#include "cuda/kernels/parts/hopper/query_pipeline_sm90.h"
+#include "cuda/kernels/parts/hopper/seen_product.h"
+#include "cuda/kernels/parts/hopper/sequence_edges.h"
+#include "cuda/kernels/parts/hopper/swizzled_tile.h"
+#include "cuda/kernels/parts/hopper/wgmma_product.h"
 
 namespace flashtile {
 

@@ -2,8 +2,8 @@
 // all queries: on the tensor cores 0 * NaN would be NaN. Slow, and only for tiles in which that has come up (sm_90).
 #pragma once
 
-#include "cuda/kernels/parts/place.h"
-#include "cuda/kernels/parts/swizzled_tile.h"
+#include "cuda/kernels/parts/common/place.h"
+#include "cuda/kernels/parts/hopper/swizzled_tile.h"
 #include "cuda/kernels/ptx/shared_memory.h"
 
 namespace flashtile {

@@ -3,24 +3,13 @@
 // that need them read them in any order.
 #pragma once
 
-#include "cuda/kernels/parts/dropout.h"
-#include "cuda/kernels/parts/tile_load.h"
-#include "cuda/kernels/parts/tile_store.h"
+#include "cuda/kernels/parts/common/dropout.h"
+#include "cuda/kernels/parts/common/warp_grid.h"
+#include "cuda/kernels/parts/mma/tile_load.h"
+#include "cuda/kernels/parts/mma/tile_store.h"
 #include "cuda/kernels/ptx/special_function.h"
 
 namespace flashtile {
-
-// How the warps of a block share a (kRows x kColumns) result: kDown of them below each other, the others side by side.
-template <int kRows, int kColumns, int kWarps, int kDown>
-struct WarpGrid {
-    static constexpr int kAcross = kWarps / kDown;
-    static_assert(kWarps % kDown == 0 && kRows % (kDown * 16) == 0 && kColumns % (kAcross * 8) == 0, "");
-    static constexpr int MT = kRows / kDown / 16, NT = kColumns / kAcross / 8;
-    using Accumulators = Fragments<MT, NT>;
-
-    __device__ static __forceinline__ int row() { return static_cast<int>(warp_id()) % kDown * MT * 16; }
-    __device__ static __forceinline__ int column() { return static_cast<int>(warp_id()) / kDown * NT * 8; }
-};
 
 template <KernelConfig config>
 struct GradientTile {

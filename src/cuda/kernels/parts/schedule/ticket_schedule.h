@@ -3,7 +3,7 @@
 // that nobody has taken. Tiles go head by head, so that K and V of few heads are in the cache at a time.
 #pragma once
 
-#include "cuda/kernels/parts/sequence_order.h"
+#include "cuda/kernels/parts/schedule/sequence_order.h"
 
 namespace flashtile {
 

@@ -2,9 +2,9 @@
 // keeps m and l of the rows that it holds; l is its own columns' share until the end.
 #pragma once
 
-#include "cuda/kernels/parts/logarithm.h"
-#include "cuda/kernels/parts/row_pair.h"
-#include "cuda/kernels/parts/scores.h"
+#include "cuda/kernels/parts/common/logarithm.h"
+#include "cuda/kernels/parts/common/row_pair.h"
+#include "cuda/kernels/parts/common/scores.h"
 #include "cuda/kernels/ptx/special_function.h"
 
 namespace flashtile {

@@ -1,14 +1,22 @@
-// swizzled_store.h: accumulators of a warpgroup's product to rows of a tensor, by way of a tile in shared memory, so
-// that a row leaves in whole vectors. The tile has the copy engine's swizzle, which keeps both ways free of bank
-// conflicts, and lets the copy engine take it from there.
+// swizzled_tile.h: a tile of 16-bit values as TMA's 128-byte swizzle leaves it (sm_90): chunks of 64 columns, each of
+// rows of 128 bytes, whose pieces of 16 bytes change places from row to row. Here is where an element lies in it, and
+// how accumulators of a warpgroup's product leave by way of it, so that a row is stored in whole vectors: the swizzle
+// keeps writing and reading free of bank conflicts, and TMA can store the tile.
 #pragma once
 
-#include "cuda/kernels/parts/scores.h"
-#include "cuda/kernels/parts/swizzled_tile.h"
+#include "cuda/kernels/parts/common/element.h"
 #include "cuda/kernels/ptx/shared_memory.h"
 #include "cuda/kernels/ptx/stmatrix.h"
+#include "shared/kernel_layout.h"
+#include "shared/mask.h"
 
 namespace flashtile {
+
+template <int kTileRows>
+__device__ __forceinline__ unsigned place_in_tile(unsigned tile, int row, int column) {
+    const unsigned offset = row * 128 + column % kChunk * 2;
+    return tile + column / kChunk * kTileRows * 128 + (offset ^ (offset >> 3 & 0x70));
+}
 
 // This warp's 16 rows to rows [row, row + 16) of the tile, which no other warp touches: pair(n, half) has this lane's
 // two columns of the n-th eight. A step of 16 columns flips bits of the swizzled address.

@@ -2,7 +2,7 @@
 // as its 128-byte swizzle leaves them (sm_90).
 #pragma once
 
-#include "cuda/kernels/parts/sequence.h"
+#include "cuda/kernels/parts/common/sequence.h"
 #include "cuda/kernels/ptx/tma.h"
 #include "shared/kernel_layout.h"
 #include "shared/kernel_params.h"

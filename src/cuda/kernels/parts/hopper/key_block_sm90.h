@@ -3,12 +3,14 @@
 // turn it is at dQ.
 #pragma once
 
-#include "cuda/kernels/parts/query_gradient.h"
-#include "cuda/kernels/parts/ring.h"
-#include "cuda/kernels/parts/sequence_edges.h"
-#include "cuda/kernels/parts/swizzled_store.h"
-#include "cuda/kernels/parts/tile_copy.h"
-#include "cuda/kernels/parts/wgmma_product.h"
+#include "cuda/kernels/parts/common/query_gradient.h"
+#include "cuda/kernels/parts/common/scores.h"
+#include "cuda/kernels/parts/hopper/ring.h"
+#include "cuda/kernels/parts/hopper/sequence_edges.h"
+#include "cuda/kernels/parts/hopper/swizzled_tile.h"
+#include "cuda/kernels/parts/hopper/tile_copy.h"
+#include "cuda/kernels/parts/hopper/wgmma_product.h"
+#include "cuda/kernels/ptx/special_function.h"
 
 namespace flashtile {
 

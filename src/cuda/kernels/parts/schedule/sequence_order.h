@@ -3,7 +3,7 @@
 // begins.
 #pragma once
 
-#include "cuda/kernels/parts/tile_schedule.h"
+#include "cuda/kernels/parts/schedule/tile_schedule.h"
 #include "cuda/kernels/ptx/shared_memory.h"
 #include "shared/kernel_layout.h"
 

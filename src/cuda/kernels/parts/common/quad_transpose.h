@@ -1,7 +1,7 @@
 // quad_transpose.h: what the four lanes that share a row of accumulators hand each other.
 #pragma once
 
-#include "cuda/kernels/parts/element.h"
+#include "cuda/kernels/parts/common/element.h"
 
 namespace flashtile {
 

@@ -2,7 +2,7 @@
 // accumulators in a 16 x 16 square (shared/philox.h).
 #pragma once
 
-#include "cuda/kernels/parts/scores.h"
+#include "cuda/kernels/parts/common/scores.h"
 #include "cuda/kernels/ptx/permute.h"
 #include "cuda/kernels/ptx/shared_memory.h"
 #include "shared/philox.h"

@@ -3,15 +3,36 @@
 // schedule, and the warps that draw for dropout. (Backward: key_block_sm90.h.)
 #pragma once
 
-#include "cuda/kernels/parts/dropout.h"
-#include "cuda/kernels/parts/ring.h"
-#include "cuda/kernels/parts/sequence_order.h"
-#include "cuda/kernels/parts/ticket_schedule.h"
-#include "cuda/kernels/parts/tile_copy.h"
-#include "cuda/kernels/parts/tile_schedule.h"
-#include "cuda/kernels/parts/tile_slot.h"
+#include "cuda/kernels/parts/common/dropout.h"
+#include "cuda/kernels/parts/hopper/ring.h"
+#include "cuda/kernels/parts/hopper/tile_copy.h"
+#include "cuda/kernels/parts/schedule/sequence_order.h"
+#include "cuda/kernels/parts/schedule/ticket_schedule.h"
+#include "cuda/kernels/parts/schedule/tile_schedule.h"
+#include "cuda/kernels/ptx/shared_memory.h"
 
 namespace flashtile {
+
+// What the producer and the consumers tell each other of a stage of Q.
+struct TileSlot {
+    static constexpr int kBytes = 16;
+    // In place of a head: no tile, and no tile any more.
+    static constexpr unsigned kBlank = ~1u, kEnd = ~0u;
+
+    TileNumber number;
+    bool careful;  // done again: no maximum is skipped, and V of hidden keys is left out
+    bool redo;     // P or O overflowed, or is no number
+
+    __device__ __forceinline__ bool is_tile() const { return number.head < kBlank; }
+    __device__ static __forceinline__ TileSlot read(unsigned address) {
+        const uint4 words = ptx::load_shared(address);
+        return {{words.x, words.y}, words.z != 0, words.w != 0};
+    }
+    __device__ __forceinline__ void write(unsigned address) const {
+        ptx::store_shared(address, make_uint4(number.head, number.block, careful, redo));
+    }
+    __device__ static __forceinline__ void ask_again(unsigned address) { ptx::store_shared(address + 12, 1); }
+};
 
 template <KernelConfig config>
 struct QueryPipeline {

@@ -3,10 +3,10 @@
 // copy engine brings, in shared memory.
 #pragma once
 
-#include "cuda/kernels/parts/place.h"
-#include "cuda/kernels/parts/quad_transpose.h"
-#include "cuda/kernels/parts/sequence.h"
-#include "cuda/kernels/parts/swizzled_tile.h"
+#include "cuda/kernels/parts/common/place.h"
+#include "cuda/kernels/parts/common/quad_transpose.h"
+#include "cuda/kernels/parts/common/sequence.h"
+#include "cuda/kernels/parts/hopper/swizzled_tile.h"
 #include "cuda/kernels/ptx/ldmatrix.h"
 
 namespace flashtile {

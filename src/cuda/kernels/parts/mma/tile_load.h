@@ -1,7 +1,7 @@
 // tile_load.h: rows of a tensor into a tile of shared memory, asynchronously where an element pair is aligned.
 #pragma once
 
-#include "cuda/kernels/parts/element.h"
+#include "cuda/kernels/parts/common/element.h"
 #include "cuda/kernels/ptx/cp_async.h"
 #include "shared/mask.h"
 

@@ -3,7 +3,7 @@
 // walks the list and hands each tile on with its Q, so that consumers spend no registers on it.
 #pragma once
 
-#include "cuda/kernels/parts/sequence.h"
+#include "cuda/kernels/parts/common/sequence.h"
 #include "cuda/kernels/ptx/shared_memory.h"
 
 namespace flashtile {

@@ -3,7 +3,7 @@
 // commits after, and waits.
 #pragma once
 
-#include "cuda/kernels/parts/element.h"
+#include "cuda/kernels/parts/common/element.h"
 #include "cuda/kernels/ptx/warpgroup.h"
 #include "cuda/kernels/ptx/wgmma_n128.h"
 #include "cuda/kernels/ptx/wgmma_n192.h"

@@ -3,7 +3,8 @@
 // reads it.
 #pragma once
 
-#include "cuda/kernels/parts/gradient_tile.h"
+#include "cuda/kernels/parts/common/sequence.h"
+#include "cuda/kernels/parts/common/warp_grid.h"
 #include "cuda/kernels/ptx/flag.h"
 #include "cuda/kernels/ptx/reduce.h"
 

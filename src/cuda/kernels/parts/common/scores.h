@@ -2,8 +2,8 @@
 // mask, then the band and the sequence's end (docs/semantics.md).
 #pragma once
 
-#include "cuda/kernels/parts/bias_and_mask.h"
-#include "cuda/kernels/parts/sequence.h"
+#include "cuda/kernels/parts/common/bias_and_mask.h"
+#include "cuda/kernels/parts/common/sequence.h"
 
 namespace flashtile {
 

@@ -1,7 +1,8 @@
 // tile_store.h: accumulators to rows of a tensor, by way of shared memory, so that a row leaves in whole vectors.
 #pragma once
 
-#include "cuda/kernels/parts/scores.h"
+#include "cuda/kernels/parts/common/place.h"
+#include "shared/mask.h"
 
 namespace flashtile {
 

@@ -3,8 +3,9 @@
 // vector: that takes no shared memory, and so nobody waits for it.
 #pragma once
 
-#include "cuda/kernels/parts/quad_transpose.h"
-#include "cuda/kernels/parts/scores.h"
+#include "cuda/kernels/parts/common/place.h"
+#include "cuda/kernels/parts/common/quad_transpose.h"
+#include "shared/mask.h"
 
 namespace flashtile {
 

@@ -2,7 +2,7 @@
 // memory and the engine cannot know them (sm_90).
 #pragma once
 
-#include "cuda/kernels/parts/tile_schedule.h"
+#include "cuda/kernels/parts/schedule/tile_schedule.h"
 #include "cuda/kernels/ptx/shared_memory.h"
 #include "cuda/kernels/ptx/tma.h"
 #include "cuda/kernels/ptx/warpgroup.h"

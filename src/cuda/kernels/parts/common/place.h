@@ -1,7 +1,7 @@
 // place.h: which scores a lane's accumulators are.
 #pragma once
 
-#include "cuda/kernels/parts/element.h"
+#include "cuda/kernels/parts/common/element.h"
 
 namespace flashtile {
 
