@@ -92,7 +92,10 @@ struct Dropout {
     }
 
     // What kept values are multiplied by.
-    FLASHTILE_DEVICE float scale() const { return 65536.0f / static_cast<float>(65536u - threshold); }
+    FLASHTILE_DEVICE static float scale(unsigned threshold) {
+        return 65536.0f / static_cast<float>(65536u - threshold);
+    }
+    FLASHTILE_DEVICE float scale() const { return scale(threshold); }
 };
 
 }  // namespace FLASHTILE_TARGET

@@ -15,10 +15,9 @@ __device__ __forceinline__ void backward_finish(const KernelParams& p) {
     using Scalar = typename M::Scalar;
     using Gradient = QueryGradient<config>;
     using Grid = QueryGrid<config>;
-    const Index blocks = (p.seqlen_q + config.Br - 1) / config.Br;
-    const Index head = blockIdx.x / blocks;
-    const Sequence seq = Sequence::make<config>(p, head / p.heads, head % p.heads);
-    const int i0 = static_cast<int>(blockIdx.x % blocks) * config.Br;
+    const HeadBlock own(p.seqlen_q, config.Br);
+    const Sequence seq = own.of_queries<config>(p);
+    const int i0 = static_cast<int>(own.block()) * config.Br;
     if (i0 >= seq.seqlen_q) return;
 
     constexpr int kPitch = pitch(config, config.head_dim);

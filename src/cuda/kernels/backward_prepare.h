@@ -14,10 +14,9 @@ template <KernelConfig config>
 __device__ __forceinline__ void backward_prepare(const KernelParams& p) {
     using M = Math<config.element>;
     using Scalar = typename M::Scalar;
-    const Index blocks = (p.seqlen_q + config.Br - 1) / config.Br;
-    const Index head = blockIdx.x / blocks;
-    const Sequence seq = Sequence::make<config>(p, head / p.heads, head % p.heads);
-    const int i0 = static_cast<int>(blockIdx.x % blocks) * config.Br;
+    const HeadBlock own(p.seqlen_q, config.Br);
+    const Sequence seq = own.of_queries<config>(p);
+    const int i0 = static_cast<int>(own.block()) * config.Br;
     if (i0 >= seq.seqlen_q) return;
     const Index unit = seq.h * p.units + seq.first_unit(p, config.packed, config.Br) + i0 / config.Br;
 

@@ -133,7 +133,7 @@ struct BackwardSm80 {
     // dK, dV leave by way of K's and V's place.
     __device__ __forceinline__ void finish(typename KeyGrid::Accumulators& dk,
                                            typename ValueGrid::Accumulators& dv) const {
-        const float kept = config.dropout ? 65536.0f / static_cast<float>(65536u - params.dropout_threshold) : 1.0f;
+        const float kept = kept_factor<config>(params);
         each_score<KeyGrid::MT, KeyGrid::NT>([&](int m, int n, int e) { dk.c[m][n][e] *= params.scale; });
         each_score<ValueGrid::MT, ValueGrid::NT>([&](int m, int n, int e) { dv.c[m][n][e] *= kept; });
         ptx::cp_async_wait<0>();
@@ -156,10 +156,9 @@ extern __shared__ __align__(16) unsigned char shared_memory[];
 // One thread block a block of keys.
 template <KernelConfig config>
 __device__ __forceinline__ void backward_sm80(const KernelParams& params) {
-    const Index blocks = (params.seqlen_k + config.Bc - 1) / config.Bc;
-    const Index head = blockIdx.x / blocks;
-    const Sequence seq = Sequence::make<config>(params, head / params.kv_heads, head % params.kv_heads * params.group);
-    const int block = launched_key_block<config>(blockIdx.x % blocks, blocks);
+    const HeadBlock own(params.seqlen_k, config.Bc);
+    const Sequence seq = own.of_keys<config>(params);
+    const int block = launched_key_block<config>(own);
     if (block * config.Bc < seq.rows_k) BackwardSm80<config>(params, seq, shared_memory, block).run();
 }
 

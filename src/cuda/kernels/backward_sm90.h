@@ -118,11 +118,10 @@ extern __shared__ __align__(1024) unsigned char shared_memory[];
 // One thread block a block of keys.
 template <class Backward, KernelConfig config>
 __device__ __forceinline__ void run_backward_sm90(const KernelParams& params) {
-    const Index blocks = (params.seqlen_k + config.Bc - 1) / config.Bc;
-    const Index head = blockIdx.x / blocks;
-    const Sequence seq = Sequence::make<config>(params, head / params.kv_heads, head % params.kv_heads * params.group);
+    const HeadBlock own(params.seqlen_k, config.Bc);
+    const Sequence seq = own.of_keys<config>(params);
     const unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
-    const int block = launched_key_block<config>(blockIdx.x % blocks, blocks);
+    const int block = launched_key_block<config>(own);
     if (block * config.Bc >= seq.rows_k) return;  // of a sequence that is shorter than others
     Backward backward(params, seq, memory, block);
     if (threadIdx.x == 0) backward.init_barriers();

@@ -193,7 +193,7 @@ struct ForwardSm80 {
     __device__ __forceinline__ void finish(int warp_i0, int warp_i1, Softmax<MT, own_units<config>()>& softmax,
                                            Fragments<MT, OT>& o) const {
         softmax.finish();
-        const float kept = config.dropout ? 65536.0f / static_cast<float>(65536u - params.dropout_threshold) : 1.0f;
+        const float kept = kept_factor<config>(params);
 #pragma unroll
         for (int m = 0; m < MT; ++m)
 #pragma unroll
@@ -231,11 +231,10 @@ extern __shared__ __align__(16) unsigned char shared_memory[];
 // twice.
 template <KernelConfig config>
 __device__ __forceinline__ void forward_sm80(const KernelParams& params) {
-    const Index blocks = (params.seqlen_q + config.Br - 1) / config.Br;
-    const Index slice = blockIdx.x % config.value_slices, block = blockIdx.x / config.value_slices;
-    const Index head = block / blocks;
-    const Sequence seq = Sequence::make<config>(params, head / params.heads, head % params.heads);
-    const int i0 = static_cast<int>(blocks - 1 - block % blocks) * config.Br;
+    const HeadBlock own(params.seqlen_q, config.Br, config.value_slices);
+    const Index slice = blockIdx.x % config.value_slices;
+    const Sequence seq = own.of_queries<config>(params);
+    const int i0 = static_cast<int>(own.blocks - 1 - own.block()) * config.Br;
     const Index column =
         config.value_slices == 1 ? 0 : smaller(slice * config.head_dim_v, params.head_dim_v - config.head_dim_v);
     if (i0 < seq.seqlen_q) ForwardSm80<config>(params, seq, shared_memory, i0, column).run();

@@ -290,7 +290,7 @@ struct ForwardSm90 : QueryPipeline<config> {
     __device__ __forceinline__ void finish_rows(const Tile& tile, int consumer,
                                                 Softmax<1, own_units<config>()>& softmax, float (&factor)[2]) const {
         softmax.finish();
-        const float kept = config.dropout ? 65536.0f / static_cast<float>(65536u - params.dropout_threshold) : 1.0f;
+        const float kept = kept_factor<config>(params);
         const int warp_i0 = warp_row(tile, consumer);
         const Sequence& seq = tile.seq;
 #pragma unroll

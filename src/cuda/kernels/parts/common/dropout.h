@@ -9,11 +9,25 @@
 
 namespace flashtile {
 
+// The seed and the offset, which may lie in device memory.
+struct DropoutSeed {
+    unsigned long long seed, offset;
+
+    __device__ __forceinline__ explicit DropoutSeed(const KernelParams& p)
+        : seed(p.seed_ptr != nullptr ? *p.seed_ptr : p.seed),
+          offset(p.offset_ptr != nullptr ? *p.offset_ptr : p.offset) {}
+};
+
 __device__ __forceinline__ Dropout dropout_of(const KernelParams& p, const Sequence& s) {
-    const unsigned long long seed = p.seed_ptr != nullptr ? *p.seed_ptr : p.seed;
-    const unsigned long long offset = p.offset_ptr != nullptr ? *p.offset_ptr : p.offset;
-    return Dropout::make(seed, offset, static_cast<unsigned>(p.origin_b + s.b), static_cast<unsigned>(p.origin_h + s.h),
-                         p.dropout_threshold);
+    const DropoutSeed given(p);
+    return Dropout::make(given.seed, given.offset, static_cast<unsigned>(p.origin_b + s.b),
+                         static_cast<unsigned>(p.origin_h + s.h), p.dropout_threshold);
+}
+
+// What kept probabilities are multiplied by; 1 without dropout.
+template <KernelConfig config>
+__device__ __forceinline__ float kept_factor(const KernelParams& p) {
+    return config.dropout ? Dropout::scale(p.dropout_threshold) : 1.0f;
 }
 
 // Calls body(m, n, half, word) for every two neighbours in a row, the accumulators e = 2 half and 2 half + 1: their

@@ -78,11 +78,11 @@ struct Turn {
     }
 };
 
-// Which of a head's key blocks the n-th of its thread blocks takes. Ascending: in a causal problem the first has most
-// to do.
+// Which of its head's key blocks a thread block takes. In a causal problem the first has most to do, and so they
+// ascend, unless they add in turns.
 template <KernelConfig config>
-__device__ __forceinline__ int launched_key_block(Index n, Index blocks) {
-    return static_cast<int>(config.deterministic ? blocks - 1 - n : n);
+__device__ __forceinline__ int launched_key_block(const HeadBlock& own) {
+    return static_cast<int>(config.deterministic ? own.blocks - 1 - own.block() : own.block());
 }
 
 }  // namespace flashtile

@@ -104,6 +104,29 @@ private:
     }
 };
 
+// What this thread block owns where each head has a thread block for every `rows` of its `length` queries or keys, head
+// after head. `share`: so many thread blocks own the same.
+struct HeadBlock {
+    Index blocks;  // of a head
+    Index n;       // this one, through all heads
+    Index head;    // through all sequences
+
+    __device__ __forceinline__ HeadBlock(Index length, int rows, int share = 1)
+        : blocks((length + rows - 1) / rows), n(blockIdx.x / share), head(n / blocks) {}
+
+    __device__ __forceinline__ Index block() const { return n % blocks; }
+
+    // Of a query head; of a key head, then with the first query head of its group.
+    template <KernelConfig config>
+    __device__ __forceinline__ Sequence of_queries(const KernelParams& p) const {
+        return Sequence::make<config>(p, head / p.heads, head % p.heads);
+    }
+    template <KernelConfig config>
+    __device__ __forceinline__ Sequence of_keys(const KernelParams& p) const {
+        return Sequence::make<config>(p, head / p.kv_heads, head % p.kv_heads * p.group);
+    }
+};
+
 template <class T>
 __device__ __forceinline__ T* rows_of(const DeviceTensor& x, Index b, Index h, Index first_row) {
     return static_cast<T*>(x.data) + b * x.stride_batch + h * x.stride_head + first_row * x.stride_row;

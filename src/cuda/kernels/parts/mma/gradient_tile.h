@@ -140,7 +140,7 @@ struct GradientTile {
                             true>(dp, dout_stage(stage) + row0 * kPitchV, v + column0 * kPitchV);
         typename ScoreGrid::Accumulators kept_p = s;
         if constexpr (config.dropout) {
-            const float kept = 65536.0f / static_cast<float>(65536u - params.dropout_threshold);
+            const float kept = kept_factor<config>(params);
             each_score<MT, NT>([&](int m, int n, int e) { dp.c[m][n][e] *= kept; });
             each_dropped<MT, NT>(dropout_of(params, seq), params, place, [&](int m, int n, int e) {
                 kept_p.c[m][n][e] = 0.0f;
