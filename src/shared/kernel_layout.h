@@ -43,9 +43,10 @@ constexpr int forward_shared_bytes(const KernelConfig& c) {
            c.stages * (tile_bytes(c, c.Bc, c.head_dim) + tile_bytes(c, c.Bc, c.head_dim_v));
 }
 
-// On Hopper tiles lie as the copy engine's 128-byte swizzle leaves them: chunks of 64 columns, each of rows of 128
-// bytes.
-constexpr int kChunk = 64;
+// On Hopper tiles lie as TMA's 128-byte swizzle leaves them: in chunks of kChunk columns, each of rows of
+// kChunkRowBytes. So far all of Hopper's kernels take 16-bit elements.
+constexpr int kChunkRowBytes = 128;
+constexpr int kChunk = kChunkRowBytes / size_of(Element::bf16);
 constexpr int chunk_columns(int columns) {
     return round_up(columns, kChunk);
 }
@@ -79,14 +80,14 @@ constexpr int order_bytes(const KernelConfig& c) {
 // Hopper's forward where the copy engine brings the bias: of one block of keys. It is read at the start of a step, and
 // the next one has the rest of the step to come.
 constexpr int bias_bytes(const KernelConfig& c) {
-    return c.bias_mapped ? c.Br * chunk_columns(c.Bc) * 2 : 0;
+    return c.bias_mapped ? c.Br * chunk_columns(c.Bc) * size_of(c.element) : 0;
 }
 
 // The stages of Q, of K and V, barriers; and what aligning the start to 1024 bytes may take.
 constexpr int forward_sm90_staged_bytes(const KernelConfig& c) {
     const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
-    return 2 * (query_stages(c) * c.Br * d + c.stages * c.Bc * (d + dv)) + bias_bytes(c) + kMostBarriers +
-           dropout_bytes(c) + order_bytes(c) + 1024;
+    return size_of(c.element) * (query_stages(c) * c.Br * d + c.stages * c.Bc * (d + dv)) + bias_bytes(c) +
+           kMostBarriers + dropout_bytes(c) + order_bytes(c) + 1024;
 }
 
 // What the system takes of a multiprocessor's shared memory for each block beside what the block may opt in to.
@@ -97,13 +98,14 @@ constexpr int kReservedSharedMemory = 1024;
 // need it.
 constexpr int output_parts(const KernelConfig& c) {
     const int of_block = 228 * 1024 / c.blocks_per_sm - kReservedSharedMemory;  // on sm_90
-    const int left = of_block - forward_sm90_staged_bytes(c), whole = c.Br * chunk_columns(c.head_dim_v) * 2;
+    const int left = of_block - forward_sm90_staged_bytes(c),
+              whole = c.Br * chunk_columns(c.head_dim_v) * size_of(c.element);
     if (!c.band && c.head_dim_v <= kChunk && c.group_rows == 1) return 0;
     if (whole <= left) return 1;
     return chunk_columns(c.head_dim_v) % (2 * kChunk) == 0 && whole / 2 <= left ? 2 : 0;
 }
 constexpr int output_bytes(const KernelConfig& c) {
-    return output_parts(c) == 0 ? 0 : c.Br * chunk_columns(c.head_dim_v) * 2 / output_parts(c);
+    return output_parts(c) == 0 ? 0 : c.Br * chunk_columns(c.head_dim_v) * size_of(c.element) / output_parts(c);
 }
 
 constexpr int forward_sm90_shared_bytes(const KernelConfig& c) {
@@ -126,13 +128,13 @@ constexpr bool wide_backward(const KernelConfig& c) {
     return c.Bc == 64;
 }
 constexpr int handed_over_bytes(const KernelConfig& c) {
-    return wide_backward(c) ? c.Br * c.Bc * 2 : 0;
+    return wide_backward(c) ? c.Br * c.Bc * size_of(c.element) : 0;
 }
 
 // K, V, the stages of Q and dO, two tiles of dS and of P that is handed over, the statistics of the stages, barriers.
 constexpr int backward_sm90_shared_bytes(const KernelConfig& c) {
     const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
-    return 2 * ((c.Bc + c.stages * c.Br) * (d + dv) + 2 * c.Br * c.Bc) + 2 * handed_over_bytes(c) +
+    return size_of(c.element) * ((c.Bc + c.stages * c.Br) * (d + dv) + 2 * c.Br * c.Bc) + 2 * handed_over_bytes(c) +
            c.stages * 2 * c.Br * 4 + kMostBarriers + 1024;
 }
 

@@ -15,7 +15,7 @@ struct BackwardSm90 : KeyBlock<config> {
     using Base = KeyBlock<config>;
     using Base::Base, Base::KT, Base::VT, Base::NT, Base::kBytesQ, Base::kBytesDO, Base::kBytesDS;
     using Base::k, Base::v, Base::q, Base::dout, Base::ds, Base::kv_full;
-    using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kBoth, Base::kConsumerThreads;
+    using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kConsumerThreads;
     using typename Base::M;
     // With 128 queries P takes 64 registers beside dP's 64 until dS is made of both: the producer goes without some.
     // Where it has more to do, and where masks take registers too, dS is made of P as it was rounded for dV.
@@ -37,14 +37,14 @@ struct BackwardSm90 : KeyBlock<config> {
         }
 #pragma unroll 1
         for (int n = 0; n < steps; ++n) process_block(consumer, n, dk, dv);
-        ptx::named_barrier(kBoth, kConsumerThreads);  // K and V have been read for the last time
+        ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // K and V have been read for the last time
         this->template store<config.head_dim>(dk, params.scale, k, params.dk, consumer * 64);
         this->template store<config.head_dim_v>(dv, 1.0f, v, params.dv, consumer * 64);
     }
 
     // Lines 10 to 16 of Algorithm 2.
     __device__ __forceinline__ void process_block(int consumer, int n, Fragments<1, KT>& dk, Fragments<1, VT>& dv) {
-        const unsigned own_rows = consumer * 64 * 128;
+        const unsigned own_rows = consumer * 64 * kChunkRowBytes;
         const int i0 = this->query_of(n);
         const unsigned q_now = q + q_ring.stage * kBytesQ, dout_now = dout + dout_ring.stage * kBytesDO;
         const unsigned ds_now = ds + n % 2 * kBytesDS;
@@ -86,7 +86,8 @@ struct BackwardSm90 : KeyBlock<config> {
         const auto left_ds = M::left_of(dp);
         this->write_ds(left_ds, ds_now, warp_row);
         ptx::fence_async_proxy();
-        ptx::named_barrier(kBoth, kConsumerThreads);  // dS of both consumers stands, and dS of two blocks ago was read
+        ptx::named_barrier(barriers::kBoth,
+                           kConsumerThreads);  // dS of both consumers stands, and dS of two blocks ago was read
 
         // dQ = dS K, dK += dS^T Q
         Fragments<1, 8> dq;
@@ -95,8 +96,9 @@ struct BackwardSm90 : KeyBlock<config> {
         pin(dq);
         pin(dk);
         ptx::wgmma_fence();
-        start_transposed<config.element, config.Bc>(dq, ds_now + (config.Br == 128 ? consumer * config.Bc * 128 : 0),
-                                                    k + (config.Br == 64 ? consumer * config.Bc * 128 : 0));
+        start_transposed<config.element, config.Bc>(
+            dq, ds_now + (config.Br == 128 ? consumer * config.Bc * kChunkRowBytes : 0),
+            k + (config.Br == 64 ? consumer * config.Bc * kChunkRowBytes : 0));
         ptx::wgmma_commit();
         start_output<config.element, config.Br, NT>(dk, left_ds, q_now);
         ptx::wgmma_commit();

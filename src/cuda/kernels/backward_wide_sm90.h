@@ -14,7 +14,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
     using Base = KeyBlock<config>;
     using Base::Base, Base::KT, Base::VT, Base::NT, Base::kBytesQ, Base::kBytesDO, Base::kBytesDS, Base::kBytesP;
     using Base::k, Base::v, Base::q, Base::dout, Base::ds, Base::p, Base::kv_full;
-    using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kBoth, Base::kConsumerThreads;
+    using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kConsumerThreads;
     using typename Base::M;
     using Left = typename M::template Left<1, NT>;
     static constexpr bool kWidest = Base::kColumns + Base::kColumnsV > 384;
@@ -24,8 +24,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
     // Chunks of dQ's columns that the first consumer makes; the other makes the rest.
     static constexpr int kChunks = Base::kColumns / kChunk, kFirstChunks = (kChunks + 1) / 2;
 
-    // Barriers between the consumers, a pair of each for even and odd blocks: a tile of P or dS is full, or was read.
-    static constexpr unsigned kFullP = 2, kReadP = 4, kFullDS = 6, kReadDS = 8, kOwn = 10;
+    // At a barrier between the consumers, of which even and odd blocks have one each.
     __device__ static __forceinline__ void wait(unsigned barrier, int n) {
         ptx::named_barrier(barrier + n % 2, kConsumerThreads);
     }
@@ -63,7 +62,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
             start_dv(steps - 1, dv, read_p(steps - 1));
             finish_dv(steps - 1, dv);
         }
-        ptx::named_barrier(kBoth, kConsumerThreads);  // K and V have been read for the last time
+        ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // K and V have been read for the last time
         this->template store<config.head_dim_v>(dv, 1.0f, v, params.dv, 0);
     }
 
@@ -104,7 +103,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
         q_ring.release_by_warp();
         q_ring.advance();
         if constexpr (config.exact_max) {
-            if (n >= 1) wait(kReadP, n - 1);
+            if (n >= 1) wait(barriers::kReadP, n - 1);
 #pragma unroll
             for (int t = 0; t < NT; ++t) {
                 const float(&x)[4] = s.c[0][t];
@@ -113,13 +112,13 @@ struct BackwardWideSm90 : KeyBlock<config> {
             }
         } else {
             const Left left_p = M::left_of(s);
-            if (n >= 2) wait(kReadP, n);
+            if (n >= 2) wait(barriers::kReadP, n);
 #pragma unroll
             for (int c = 0; c < NT / 2; ++c)
                 ptx::store_shared(place_of_p(n, c), make_uint4(left_p.a[0][c][0], left_p.a[0][c][1], left_p.a[0][c][2],
                                                                left_p.a[0][c][3]));
         }
-        arrive(kFullP, n);
+        arrive(barriers::kFullP, n);
     }
 
     // The same lanes of both consumers want the same of P.
@@ -158,12 +157,12 @@ struct BackwardWideSm90 : KeyBlock<config> {
         dout_ring.release_by_warp();
         dout_ring.advance();
         float* to = this->place_of_dq(n, 0, 0);
-        wait(kFullDS, n);
+        wait(barriers::kFullDS, n);
         Fragments<1, 8 * kFirstChunks> dq;
         start_dq(n, dq, 0);
         ptx::wgmma_wait<0>();
         pin(dq);
-        if (n + 2 < steps) arrive(kReadDS, n);
+        if (n + 2 < steps) arrive(barriers::kReadDS, n);
         this->add(n, to, 0, dq);
     }
 
@@ -172,7 +171,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
     __device__ __forceinline__ void start_dq(int n, Fragments<1, OT>& dq, int chunk) const {
         pin(dq);
         ptx::wgmma_fence();
-        start_transposed<config.element, config.Bc>(dq, ds + n % 2 * kBytesDS, k + chunk * config.Bc * 128);
+        start_transposed<config.element, config.Bc>(dq, ds + n % 2 * kBytesDS, k + chunk * config.Bc * kChunkRowBytes);
         ptx::wgmma_commit();
     }
 
@@ -194,7 +193,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
             start_dk(steps - 1, dk, make_ds(steps - 1, dp));
             finish_dk<0>(dk);
         }
-        ptx::named_barrier(kBoth, kConsumerThreads);  // K and V have been read for the last time
+        ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // K and V have been read for the last time
         this->template store<config.head_dim>(dk, params.scale, k, params.dk, 0);
     }
 
@@ -211,15 +210,15 @@ struct BackwardWideSm90 : KeyBlock<config> {
 
     // dS of block n, for dK and, as a tile, for dQ.
     __device__ __forceinline__ Left make_ds(int n, Fragments<1, NT>& dp) {
-        wait(kFullP, n);
+        wait(barriers::kFullP, n);
         if constexpr (config.exact_max) {
             ptx::wgmma_wait<0>();
             pin(dp);
             this->differentiate(dp, [&](int t, int half) { return read_exact(t, half); });
-            if (n + 1 < steps) arrive(kReadP, n);
+            if (n + 1 < steps) arrive(barriers::kReadP, n);
         } else {
             const Left left_p = read_p(n);
-            if (n + 2 < steps) arrive(kReadP, n);
+            if (n + 2 < steps) arrive(barriers::kReadP, n);
             ptx::wgmma_wait<0>();
             pin(dp);
             this->differentiate(dp, [&](int t, int half) { return M::unpack(left_p.a[0][t / 2][t % 2 * 2 + half]); });
@@ -227,11 +226,11 @@ struct BackwardWideSm90 : KeyBlock<config> {
         dout_ring.release_by_warp();
         dout_ring.advance();
         const Left left_ds = M::left_of(dp);
-        if (n >= 2) wait(kReadDS, n);
+        if (n >= 2) wait(barriers::kReadDS, n);
         this->write_ds(left_ds, ds + n % 2 * kBytesDS, static_cast<int>(warp_id() % 4) * 16);
         ptx::fence_async_proxy();
-        arrive(kFullDS, n);
-        ptx::named_barrier(kOwn, 128);  // dS of all four warps stands
+        arrive(barriers::kFullDS, n);
+        ptx::named_barrier(barriers::kOwn, barriers::kWarpgroup);  // dS of all four warps stands
         return left_ds;
     }
 

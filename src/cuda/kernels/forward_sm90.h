@@ -32,8 +32,6 @@ struct ForwardSm90 : QueryPipeline<config> {
                                     NT * 4 + OT * 4 + 2 * NT * 2 + 40 <= Base::kConsumerRegisters;
     // Groups of 8 kGroup columns that a warp may leave out of the block on the diagonal.
     static constexpr int kGroupShift = NT % 8 == 0 ? 6 : 4, kGroup = (1 << kGroupShift) / 8;
-    // The first of the consumers' own barriers, past those of their turns.
-    static constexpr unsigned kOwnBarrier = 8;
 
     __device__ __forceinline__ void consume(int consumer) {
         if (kConsumers > 1 && consumer == kConsumers - 1) pass_turn(consumer);  // the first turn is the first one's
@@ -58,7 +56,7 @@ struct ForwardSm90 : QueryPipeline<config> {
     __device__ __forceinline__ void attend(int consumer) {
         constexpr bool kSkips = kFirst && kSkipsMaximum, kSpares = !kFirst && kMayHide, kAgain = !kFirst && kRedoes;
         const Tile tile = tile_at_hand();
-        const unsigned own_q = q + q_ring.stage * kBytesQ + consumer * 64 * 128;
+        const unsigned own_q = q + q_ring.stage * kBytesQ + consumer * 64 * kChunkRowBytes;
         const bool elected = threadIdx.x % 128 == 0;
         Accumulators o;
         Scores s;
@@ -186,12 +184,12 @@ struct ForwardSm90 : QueryPipeline<config> {
     }
 
     // Consumers start their products in turns (FlashAttention-3's ping-pong), so that while one's run the others work
-    // on their softmax. Consumer n waits at barrier 1 + n for the 128 threads of the one before it.
+    // on their softmax. A consumer waits at its barrier for the 128 threads of the one before it.
     __device__ __forceinline__ void wait_turn(int consumer) const {
-        ptx::named_barrier(1 + consumer, 256);
+        ptx::named_barrier(barriers::kTurn + consumer, barriers::kTwoWarpgroups);
     }
     __device__ __forceinline__ void pass_turn(int consumer) const {
-        ptx::named_barrier_arrive(1 + (consumer + 1) % kConsumers, 256);
+        ptx::named_barrier_arrive(barriers::kTurn + (consumer + 1) % kConsumers, barriers::kTwoWarpgroups);
     }
 
     // Line 8: S = Q K^T, started.
@@ -209,7 +207,8 @@ struct ForwardSm90 : QueryPipeline<config> {
                                                int consumer) const {
         if constexpr (kSpares) {
             add_seen<config.element, config.Bc, NT>(o, p, v + v_ring.stage * kBytesV);
-            ptx::named_barrier(kOwnBarrier + consumer, 128);  // all four warps have read, before one thread says so
+            ptx::named_barrier(barriers::kConsumer + consumer,
+                               barriers::kWarpgroup);  // all four warps have read, before one thread says so
             return;
         }
         pin(o);
@@ -221,7 +220,7 @@ struct ForwardSm90 : QueryPipeline<config> {
     // The four warps of a product must come to the same instruction: with different registers for P its result was
     // wrong. (Voting tells the compiler that a warp's lanes agree, which it cannot know of the barrier.)
     __device__ static __forceinline__ bool all_of(int consumer, bool mine) {
-        return __all_sync(~0u, ptx::named_barrier_all(kOwnBarrier + consumer, 128, mine));
+        return __all_sync(~0u, ptx::named_barrier_all(barriers::kConsumer + consumer, barriers::kWarpgroup, mine));
     }
 
     __device__ static __forceinline__ bool finite(const Accumulators& o) {
@@ -329,17 +328,17 @@ struct ForwardSm90 : QueryPipeline<config> {
     __device__ __forceinline__ void store_by_engine(const Tile& tile, int consumer, const float (&factor)[2],
                                                     const Accumulators& o) const {
         constexpr int kColumnsOfPart = kColumnsV / larger(kPartsO, 1);
-        const unsigned own = out + consumer * 64 * 128, barrier = kOwnBarrier + consumer;
+        const unsigned own = out + consumer * 64 * kChunkRowBytes, barrier = barriers::kConsumer + consumer;
         const bool elected = threadIdx.x % 128 == 0;
 #pragma unroll
         for (int part = 0; part < kPartsO; ++part) {
             if (elected && kAgain) ptx::tma_wait_written();
             if (elected && !kAgain) ptx::tma_wait_read();
-            ptx::named_barrier(barrier, 128);  // what this consumer stored last has been read
+            ptx::named_barrier(barrier, barriers::kWarpgroup);  // what this consumer stored last has been read
             write_warp_rows<config.element, config.Br, kPartsO>(o, factor, own, static_cast<int>(warp_id() % 4) * 16,
                                                                 part);
             ptx::fence_async_proxy();
-            ptx::named_barrier(barrier, 128);  // all four warps have written
+            ptx::named_barrier(barrier, barriers::kWarpgroup);  // all four warps have written
             if (elected)
                 store_queries<config>(own, params.out_map, part * kColumnsOfPart, kColumnsOfPart,
                                       static_cast<int>(tile.seq.first_q) + tile.i0 + consumer * 64,

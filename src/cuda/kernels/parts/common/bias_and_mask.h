@@ -158,7 +158,7 @@ private:
 #pragma unroll
         for (int n = 0; n < NT; n += 2) {
             unsigned square[4];
-            ptx::ldmatrix(square, (own ^ n % 8 * 16) + n / 8 * config.Br * 128);
+            ptx::ldmatrix(square, (own ^ n % 8 * 16) + n / 8 * config.Br * kChunkRowBytes);
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
                 const float2 pair = Math<config.element>::unpack(square[k]);

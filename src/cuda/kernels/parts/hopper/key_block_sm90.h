@@ -21,14 +21,13 @@ struct KeyBlock {
     using Gradient = QueryGradient<config>;
     static constexpr int kColumns = chunk_columns(config.head_dim), kColumnsV = chunk_columns(config.head_dim_v);
     static constexpr int NT = config.Br / 8, KT = kColumns / 8, VT = kColumnsV / 8;
-    static constexpr int kBytesQ = config.Br * kColumns * 2, kBytesDO = config.Br * kColumnsV * 2;
-    static constexpr int kBytesK = config.Bc * kColumns * 2, kBytesV = config.Bc * kColumnsV * 2;
-    static constexpr int kBytesDS = config.Bc * config.Br * 2;
+    static constexpr int kSize = size_of(config.element);
+    static constexpr int kBytesQ = config.Br * kColumns * kSize, kBytesDO = config.Br * kColumnsV * kSize;
+    static constexpr int kBytesK = config.Bc * kColumns * kSize, kBytesV = config.Bc * kColumnsV * kSize;
+    static constexpr int kBytesDS = config.Bc * config.Br * kSize;
     static constexpr int kBytesP = handed_over_bytes(config);
     static constexpr int kBytesRow = config.Br * 4;  // of LSE or D
-    static constexpr unsigned kConsumerThreads = 256;
-    // The barrier of the two consumers.
-    static constexpr unsigned kBoth = 1;
+    static constexpr unsigned kConsumerThreads = barriers::kTwoWarpgroups;
     static_assert(config.warps == 12, "two consumers, and the producer's warpgroup");
 
     const KernelParams& params;

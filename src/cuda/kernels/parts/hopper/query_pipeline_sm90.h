@@ -43,8 +43,9 @@ struct QueryPipeline {
     static constexpr int kColumns = chunk_columns(config.head_dim), kColumnsV = chunk_columns(config.head_dim_v);
     static constexpr int NT = config.Bc / 8, OT = kColumnsV / 8;
     static constexpr int kQueryStages = query_stages(config);
-    static constexpr int kBytesQ = config.Br * kColumns * 2;
-    static constexpr int kBytesK = config.Bc * kColumns * 2, kBytesV = config.Bc * kColumnsV * 2;
+    static constexpr int kSize = size_of(config.element);
+    static constexpr int kBytesQ = config.Br * kColumns * kSize;
+    static constexpr int kBytesK = config.Bc * kColumns * kSize, kBytesV = config.Bc * kColumnsV * kSize;
     static constexpr int kPartsO = output_parts(config), kBytesO = output_bytes(config);
     // The warps that draw for dropout: a warpgroup, or those that the producer leaves idle.
     static constexpr bool kDrawersApart = config.warps == 4 * (kConsumers + 2);

@@ -2,6 +2,7 @@
 // memory and the engine cannot know them (sm_90).
 #pragma once
 
+#include "cuda/kernels/parts/hopper/named_barriers.h"
 #include "cuda/kernels/parts/schedule/tile_schedule.h"
 #include "cuda/kernels/ptx/shared_memory.h"
 #include "cuda/kernels/ptx/tma.h"
@@ -17,13 +18,14 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int first, int end) {
     for (int n = static_cast<int>(threadIdx.x % 128); n < (end - first) * kPieces; n += 128)
 #pragma unroll
         for (int c = 0; c < kColumns; c += kChunk)
-            ptx::store_shared(tile + c * kRows * 2 + first * kChunk * 2 + n * 16, make_uint4(0, 0, 0, 0));
+            ptx::store_shared(tile + c / kChunk * kRows * kChunkRowBytes + first * kChunkRowBytes + n * 16,
+                              make_uint4(0, 0, 0, 0));
 }
 
-// What a consumer wrote, to the products that it starts. Each has a barrier of its own, past those that kernels use.
+// Makes what a consumer wrote visible to the products that it starts.
 __device__ __forceinline__ void publish(int consumer) {
     ptx::fence_async_proxy();
-    ptx::named_barrier(12 + consumer, 128);
+    ptx::named_barrier(barriers::kCleared + consumer, barriers::kWarpgroup);
 }
 
 // Queries of the next sequence would take part in what the rows of a warp decide together. `own_q`: this consumer's 64.

@@ -14,8 +14,8 @@ namespace flashtile {
 
 template <int kTileRows>
 __device__ __forceinline__ unsigned place_in_tile(unsigned tile, int row, int column) {
-    const unsigned offset = row * 128 + column % kChunk * 2;
-    return tile + column / kChunk * kTileRows * 128 + (offset ^ (offset >> 3 & 0x70));
+    const unsigned offset = row * kChunkRowBytes + column % kChunk * (kChunkRowBytes / kChunk);
+    return tile + column / kChunk * kTileRows * kChunkRowBytes + (offset ^ (offset >> 3 & 0x70));
 }
 
 // This warp's 16 rows to rows [row, row + 16) of the tile, which no other warp touches: pair(n, half) has this lane's
@@ -27,7 +27,7 @@ __device__ __forceinline__ void write_pairs(unsigned tile, int row, Pair pair) {
     const unsigned own = place_in_tile<kTileRows>(tile, row + lane % 16, lane / 16 * 8);
 #pragma unroll
     for (int n = 0; n < NT; n += 2)
-        ptx::stmatrix_x4((own ^ n % 8 * 16) + n / 8 * kTileRows * 128,
+        ptx::stmatrix_x4((own ^ n % 8 * 16) + n / 8 * kTileRows * kChunkRowBytes,
                          {pair(n, 0), pair(n, 1), pair(n + 1, 0), pair(n + 1, 1)});
 }
 

@@ -12,7 +12,8 @@ namespace flashtile {
 // One thread. The bytes are counted at the barrier.
 __device__ __forceinline__ void copy_tile(unsigned to, const TensorMap& map, unsigned barrier, int columns, int rows,
                                           int row, int head, int b, int column = 0) {
-    for (int c = 0; c < columns; c += kChunk) ptx::tma_load(to + c * rows * 2, &map, barrier, column + c, row, head, b);
+    for (int c = 0; c < columns; c += kChunk)
+        ptx::tma_load(to + c / kChunk * rows * kChunkRowBytes, &map, barrier, column + c, row, head, b);
 }
 
 // The same of Br rows of queries, of head `head` or of the group of heads that shares key head `head`.
@@ -23,7 +24,8 @@ __device__ __forceinline__ void copy_queries(unsigned to, const TensorMap& map, 
         copy_tile(to, map, barrier, columns, config.Br, row, head, b);
     else
         for (int c = 0; c < columns; c += kChunk)
-            ptx::tma_load(to + c * config.Br * 2, &map, barrier, c, 0, query_of<config>(row), head, b);
+            ptx::tma_load(to + c / kChunk * config.Br * kChunkRowBytes, &map, barrier, c, 0, query_of<config>(row),
+                          head, b);
 }
 
 // One thread. Of a tile of Br rows the map's box takes some from `from` on, to columns from `column` on.
@@ -31,7 +33,7 @@ template <KernelConfig config>
 __device__ __forceinline__ void store_queries(unsigned from, const TensorMap& map, int column, int columns, int row,
                                               int head, int b) {
     for (int c = 0; c < columns; c += kChunk) {
-        const unsigned chunk = from + c * config.Br * 2;
+        const unsigned chunk = from + c / kChunk * config.Br * kChunkRowBytes;
         if constexpr (config.group_rows == 1)
             ptx::tma_store(chunk, &map, column + c, row, head, b);
         else

@@ -40,9 +40,9 @@ __device__ __forceinline__ void start_scores(Fragments<1, NT>& s, unsigned a, un
     const unsigned long long from_a = tile_descriptor(a, 16), from_b = tile_descriptor(b, 16);
 #pragma unroll
     for (int k = 0; k < kColumns; k += 16) {
-        const int step = k % kChunk * 2;  // bytes within a chunk
-        const unsigned long long da = from_a + ((k / kChunk * kRowsA * 128 + step) >> 4);
-        const unsigned long long db = from_b + ((k / kChunk * kRowsB * 128 + step) >> 4);
+        const int step = k % kChunk * size_of(kElement);  // bytes within a chunk
+        const unsigned long long da = from_a + ((k / kChunk * kRowsA * kChunkRowBytes + step) >> 4);
+        const unsigned long long db = from_b + ((k / kChunk * kRowsB * kChunkRowBytes + step) >> 4);
         if constexpr (kElement == Element::bf16)
             ptx::wgmma_shared_bf16(flat(s), da, db, k != 0);
         else
@@ -54,10 +54,10 @@ __device__ __forceinline__ void start_scores(Fragments<1, NT>& s, unsigned a, un
 template <Element kElement, int kRowsB, int NT, int OT>
 __device__ __forceinline__ void start_output(Fragments<1, OT>& o,
                                              const typename Math<kElement>::template Left<1, NT>& p, unsigned b) {
-    const unsigned long long from_b = tile_descriptor(b, kRowsB * 128);
+    const unsigned long long from_b = tile_descriptor(b, kRowsB * kChunkRowBytes);
 #pragma unroll
     for (int k = 0; k < kRowsB; k += 16) {
-        const unsigned long long db = from_b + (k * 128 >> 4);
+        const unsigned long long db = from_b + (k * kChunkRowBytes >> 4);
         if constexpr (kElement == Element::bf16)
             ptx::wgmma_registers_bf16(flat(o), p.a[0][k / 16], db, 1);
         else
@@ -68,13 +68,15 @@ __device__ __forceinline__ void start_output(Fragments<1, OT>& o,
 // C = A^T B with A [kRows][64 columns of a chunk] and B [kRows][columns of C], both stored as rows.
 template <Element kElement, int kRows, int NT>
 __device__ __forceinline__ void start_transposed(Fragments<1, NT>& c, unsigned a, unsigned b) {
-    const unsigned long long from_a = tile_descriptor(a, 16), from_b = tile_descriptor(b, kRows * 128);
+    const unsigned long long from_a = tile_descriptor(a, 16), from_b = tile_descriptor(b, kRows * kChunkRowBytes);
 #pragma unroll
     for (int k = 0; k < kRows; k += 16) {
         if constexpr (kElement == Element::bf16)
-            ptx::wgmma_shared_transposed_bf16(flat(c), from_a + (k * 128 >> 4), from_b + (k * 128 >> 4), k != 0);
+            ptx::wgmma_shared_transposed_bf16(flat(c), from_a + (k * kChunkRowBytes >> 4),
+                                              from_b + (k * kChunkRowBytes >> 4), k != 0);
         else
-            ptx::wgmma_shared_transposed_fp16(flat(c), from_a + (k * 128 >> 4), from_b + (k * 128 >> 4), k != 0);
+            ptx::wgmma_shared_transposed_fp16(flat(c), from_a + (k * kChunkRowBytes >> 4),
+                                              from_b + (k * kChunkRowBytes >> 4), k != 0);
     }
 }
 
