@@ -123,9 +123,10 @@ constexpr int backward_shared_bytes(const KernelConfig& c) {
            2 * tile_bytes(c, c.Br, c.Bc) + 2 * round_up(c.Bc, 32) / 8;
 }
 
-// Hopper's backward of wide heads: the consumers share 64 keys instead of having 64 each, and hand P over.
+// Whether a head is wide for Hopper's backward: dK and dV of 64 keys then fill the registers of a warpgroup each, and
+// so the consumers share 64 keys, instead of having 64 each, and hand P over (backward_wide_sm90.h).
 constexpr bool wide_backward(const KernelConfig& c) {
-    return c.Bc == 64;
+    return larger(c.head_dim, c.head_dim_v) > 128;
 }
 constexpr int handed_over_bytes(const KernelConfig& c) {
     return wide_backward(c) ? c.Br * c.Bc * size_of(c.element) : 0;
