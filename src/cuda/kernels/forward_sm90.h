@@ -20,9 +20,11 @@ struct ForwardSm90 : QueryPipeline<config> {
     using Base = QueryPipeline<config>;
     using Base::Base, Base::kConsumers, Base::kColumns, Base::kColumnsV, Base::NT, Base::OT, Base::kBytesQ;
     using Base::bias_ring, Base::slot, Base::tile_at_hand, Base::release_query, Base::drop;
-    using Base::kBytesK, Base::kBytesV, Base::kPartsO, Base::kSkipsMaximum, Base::kMayHide, Base::kRedoes;
+    using Base::kBytesK, Base::kBytesV, Base::kPartsO;
     using Base::params, Base::q, Base::k, Base::v, Base::bias, Base::out, Base::q_ring, Base::k_ring, Base::v_ring;
     using typename Base::M, typename Base::Scalar, typename Base::Tile;
+    using Optimistic = Optimism<config>;
+    static constexpr bool kMayHide = config.has_bias_or_mask();
     using Accumulators = Fragments<1, OT>;
     using Scores = Fragments<1, NT>;
     using LeftP = typename M::template Left<1, NT>;
@@ -39,22 +41,20 @@ struct ForwardSm90 : QueryPipeline<config> {
             q_ring.wait_full();
             const TileSlot now = TileSlot::read(slot());
             if (now.number.head == TileSlot::kEnd) break;
-            if (kRedoes && now.is_tile() && !now.careful)
-                attend<kRedoes>(consumer);
+            if (Optimistic::kAny && now.is_tile() && !now.careful)
+                attend<Optimistic::kFirstPass>(consumer);
             else if (now.is_tile())
-                attend<false>(consumer);
+                attend<Pass::careful>(consumer);
             else
                 release_query();
         }
         if (kPartsO > 0 && threadIdx.x % 128 == 0) ptx::tma_wait_read();  // shared memory must outlast it
     }
 
-    // For the first time where a second may be asked for. Then blocks after the first that gave every row a maximum are
-    // not searched for a greater one, if P = 2^(S - m) may exceed 1; and V of keys that a mask or a bias hides is
-    // multiplied by P = 0 like any other. The second time nothing is taken for granted.
-    template <bool kFirst>
+    // One pass over a tile.
+    template <Pass pass>
     __device__ __forceinline__ void attend(int consumer) {
-        constexpr bool kSkips = kFirst && kSkipsMaximum, kSpares = !kFirst && kMayHide, kAgain = !kFirst && kRedoes;
+        constexpr bool kKeepsMaxima = pass == Pass::optimistic && Optimistic::kKeepsMaxima;
         const Tile tile = tile_at_hand();
         const unsigned own_q = q + q_ring.stage * kBytesQ + consumer * 64 * kChunkRowBytes;
         const bool elected = threadIdx.x % 128 == 0;
@@ -65,8 +65,8 @@ struct ForwardSm90 : QueryPipeline<config> {
         float factor[2] = {0.0f, 0.0f};
         // Short tiles of few columns lose more by keeping in step than turns gain.
         const bool turns = kConsumers > 1 && (kColumns > 64 || tile.blocks >= 12);
-        bool sound = true;
-        int second = 1;  // the first block that is not searched for its maximum
+        bool held = true;  // what this pass takes for granted
+        int second = 1;    // the first block that is not searched for its maximum
         softmax.start(log2_factor<config>(params));
         // Of the block at hand and, where registers are left, of the next one: a step is hardly longer than they are on
         // their way.
@@ -90,9 +90,9 @@ struct ForwardSm90 : QueryPipeline<config> {
             v_ring.wait_full();  // while S is computed
             if constexpr (config.lengths_differ())
                 if (n == 1) clear_hidden_values<config>(tile_at_hand(), consumer, 0, v + v_ring.stage * kBytesV);
-            accumulate<kSpares>(o, before, consumer);
+            accumulate<pass>(o, before, consumer);
             if (turns) pass_turn(consumer);
-            ptx::wgmma_wait<kSpares ? 0 : 1>();
+            ptx::wgmma_wait<spares_hidden_values(pass) ? 0 : 1>();
             pin(s);
             if (elected) k_ring.release();
             k_ring.advance();
@@ -103,7 +103,7 @@ struct ForwardSm90 : QueryPipeline<config> {
                 // more at the block after a row's first, of which it may have seen a key alone
                 softmax.find_growth(sum, kMayHide ? 16.0f : (n == second ? 256.0f : NT / 2));
                 if (softmax.grows) {
-                    sound = softmax.lower(s, sum) && sound;
+                    held = softmax.lower(s, sum) && held;
                     if constexpr (kApart) now = M::left_of(s);
                 }
             }
@@ -136,9 +136,9 @@ struct ForwardSm90 : QueryPipeline<config> {
             if constexpr (config.dropout) drop(consumer, p);
             int n = 1;
 #pragma unroll 1
-            for (; n < tile.blocks && !(kSkips && all_of(consumer, softmax.anchored())); ++n)
+            for (; n < tile.blocks && !(kKeepsMaxima && all_of(consumer, softmax.anchored())); ++n)
                 step.template operator()<false, false>(n, p, p);
-            if constexpr (kSkips) {
+            if constexpr (kKeepsMaxima) {
                 second = n;
                 if constexpr (kTwoOfP) {
                     LeftP other;
@@ -150,30 +150,30 @@ struct ForwardSm90 : QueryPipeline<config> {
                 }
 #pragma unroll 1
                 for (; n < tile.blocks; ++n) step.template operator()<true, false>(n, p, p);
-                if (!__all_sync(~0u, sound)) TileSlot::ask_again(slot());
+                if (!__all_sync(~0u, held)) TileSlot::fail(slot());
             }
             const Tile done = end_of(tile);
-            constexpr bool kMayAskYet = kFirst && kMayHide;
-            if constexpr (!kMayAskYet) release_query();
+            constexpr bool kMayFailYet = pass == Pass::optimistic && Optimistic::kTrustsHiddenValues;
+            if constexpr (!kMayFailYet) release_query();
             v_ring.wait_full();
             if constexpr (config.lengths_differ())
                 clear_hidden_values<config>(done, consumer, done.blocks - 1, v + v_ring.stage * kBytesV);
-            accumulate<kSpares>(o, p, consumer);
+            accumulate<pass>(o, p, consumer);
             finish_rows(done, consumer, softmax, factor);
             ptx::wgmma_wait<0>();
             pin(o);
             if (elected) v_ring.release();
             v_ring.advance();
-            if constexpr (kMayAskYet) {
-                if (!__all_sync(~0u, finite(o))) TileSlot::ask_again(slot());
+            if constexpr (kMayFailYet) {
+                if (!__all_sync(~0u, finite(o))) TileSlot::fail(slot());
                 release_query();
             }
-            store<kAgain>(done, consumer, factor, o);
+            store<pass>(done, consumer, factor, o);
         } else {
             release_query();
             o.clear();
             finish_rows(tile, consumer, softmax, factor);
-            store<kAgain>(tile, consumer, factor, o);
+            store<pass>(tile, consumer, factor, o);
         }
     }
 
@@ -201,11 +201,16 @@ struct ForwardSm90 : QueryPipeline<config> {
         ptx::wgmma_commit();
     }
 
-    // Line 10: O += P V, started, or, where hidden keys are to be spared, done.
-    template <bool kSpares>
+    // A careful pass leaves V of hidden keys out of its products.
+    __device__ static constexpr bool spares_hidden_values(Pass pass) {
+        return pass == Pass::careful && Optimistic::kTrustsHiddenValues;
+    }
+
+    // Line 10: O += P V. The product is started, or, where V of hidden keys is left out, done.
+    template <Pass pass>
     __device__ __forceinline__ void accumulate(Accumulators& o, const typename M::template Left<1, NT>& p,
                                                int consumer) const {
-        if constexpr (kSpares) {
+        if constexpr (spares_hidden_values(pass)) {
             add_seen<config.element, config.Bc, NT>(o, p, v + v_ring.stage * kBytesV);
             ptx::named_barrier(barriers::kConsumer + consumer,
                                barriers::kWarpgroup);  // all four warps have read, before one thread says so
@@ -308,13 +313,13 @@ struct ForwardSm90 : QueryPipeline<config> {
     }
 
     // Line 12: O = O / l.
-    template <bool kAgain>
+    template <Pass pass>
     __device__ __forceinline__ void store(const Tile& tile, int consumer, const float (&factor)[2],
                                           const Accumulators& o) const {
-        // The copy engine knows where a tensor ends, but not where a sequence does.
+        // TMA knows where a tensor ends, but not where a sequence does.
         if constexpr (kPartsO > 0)
             if (!config.packed || tile.i0 + consumer * 64 + 64 <= tile.i1)
-                return store_by_engine<kAgain>(tile, consumer, factor, o);
+                return store_by_tma<pass>(tile, consumer, factor, o);
         const int i0 = warp_row(tile, consumer);
         const DeviceTensor& to = params.out;
         store_rows<config.element, config.head_dim_v>(
@@ -322,18 +327,19 @@ struct ForwardSm90 : QueryPipeline<config> {
             to.stride_row, tile.i1 - i0);
     }
 
-    // The same by way of shared memory, so that it leaves under the next tile. The engine's writes have no order: a
-    // tile that is done again waits for those of the first time.
-    template <bool kAgain>
-    __device__ __forceinline__ void store_by_engine(const Tile& tile, int consumer, const float (&factor)[2],
-                                                    const Accumulators& o) const {
+    // The same by way of shared memory, so that it leaves under the next tile. TMA's writes have no order: a careful
+    // pass that replaces an optimistic one's results waits until those are written.
+    template <Pass pass>
+    __device__ __forceinline__ void store_by_tma(const Tile& tile, int consumer, const float (&factor)[2],
+                                                 const Accumulators& o) const {
+        constexpr bool kReplaces = pass == Pass::careful && Optimistic::kAny;
         constexpr int kColumnsOfPart = kColumnsV / larger(kPartsO, 1);
         const unsigned own = out + consumer * 64 * kChunkRowBytes, barrier = barriers::kConsumer + consumer;
         const bool elected = threadIdx.x % 128 == 0;
 #pragma unroll
         for (int part = 0; part < kPartsO; ++part) {
-            if (elected && kAgain) ptx::tma_wait_written();
-            if (elected && !kAgain) ptx::tma_wait_read();
+            if (elected && kReplaces) ptx::tma_wait_written();
+            if (elected && !kReplaces) ptx::tma_wait_read();
             ptx::named_barrier(barrier, barriers::kWarpgroup);  // what this consumer stored last has been read
             write_warp_rows<config.element, config.Br, kPartsO>(o, factor, own, static_cast<int>(warp_id() % 4) * 16,
                                                                 part);

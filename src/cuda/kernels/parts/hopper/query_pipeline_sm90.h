@@ -13,25 +13,42 @@
 
 namespace flashtile {
 
+// Optimism: the first pass over a tile takes for granted what hardly ever fails, and saves the work of making sure. It
+// notices when that was wrong, and then the producer brings the tile once more, for a careful pass, which takes nothing
+// for granted and whose results replace those of the first.
+enum class Pass { optimistic, careful };
+
+template <KernelConfig config>
+struct Optimism {
+    // Once every row has a maximum, later blocks are not searched for a greater one: P in fp32 reaches far beyond 1
+    // (Softmax::find_growth).
+    static constexpr bool kKeepsMaxima = config.lazy_rescale && !config.scale_first;
+    // V of keys that a mask or a bias hides is finite, so that P = 0 leaves it out.
+    static constexpr bool kTrustsHiddenValues = config.has_bias_or_mask();
+    // Whether there is an optimistic pass at all; else every pass is careful.
+    static constexpr bool kAny = kKeepsMaxima || kTrustsHiddenValues;
+    static constexpr Pass kFirstPass = kAny ? Pass::optimistic : Pass::careful;
+};
+
 // What the producer and the consumers tell each other of a stage of Q.
 struct TileSlot {
     static constexpr int kBytes = 16;
-    // In place of a head: no tile, and no tile any more.
-    static constexpr unsigned kBlank = ~1u, kEnd = ~0u;
+    // In place of a head: the stage holds no tile; the stage holds no tile and none will follow.
+    static constexpr unsigned kNone = ~1u, kEnd = ~0u;
 
     TileNumber number;
-    bool careful;  // done again: no maximum is skipped, and V of hidden keys is left out
-    bool redo;     // P or O overflowed, or is no number
+    bool careful;  // Pass::careful is due
+    bool failed;   // the optimistic pass took something for granted that was wrong
 
-    __device__ __forceinline__ bool is_tile() const { return number.head < kBlank; }
+    __device__ __forceinline__ bool is_tile() const { return number.head < kNone; }
     __device__ static __forceinline__ TileSlot read(unsigned address) {
         const uint4 words = ptx::load_shared(address);
         return {{words.x, words.y}, words.z != 0, words.w != 0};
     }
     __device__ __forceinline__ void write(unsigned address) const {
-        ptx::store_shared(address, make_uint4(number.head, number.block, careful, redo));
+        ptx::store_shared(address, make_uint4(number.head, number.block, careful, failed));
     }
-    __device__ static __forceinline__ void ask_again(unsigned address) { ptx::store_shared(address + 12, 1); }
+    __device__ static __forceinline__ void fail(unsigned address) { ptx::store_shared(address + 12, 1); }
 };
 
 template <KernelConfig config>
@@ -64,10 +81,6 @@ struct QueryPipeline {
     static constexpr int kConsumerRegisters =
         (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers / 8 * 8;
     static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
-    // P in fp32 reaches so far that maxima of later blocks need not be looked for: Softmax::find_growth.
-    static constexpr bool kSkipsMaximum = config.lazy_rescale && !config.scale_first;
-    static constexpr bool kMayHide = config.has_bias_or_mask();
-    static constexpr bool kRedoes = kSkipsMaximum || kMayHide;
 
     // What consumers are told of a stage of Q: which tile it is, and the tile as the producer found it.
     static constexpr int kBytesSlot = TileSlot::kBytes + Tile::kBytes;
@@ -122,10 +135,10 @@ struct QueryPipeline {
 
     __device__ __forceinline__ SequenceOrder<config> sequence_order() const { return {order, params.batch}; }
 
-    // One thread: the tiles of the schedule, and once more those that a consumer asks for again. Of each, K of its
-    // first block, Q, then K of each next block before V of the one before it, as they are used. The next tile is found
-    // before there is a place for the last V, so that nothing waits for that. The bias goes last: its place becomes
-    // free when the scores of the block before are there.
+    // One thread brings the tiles of the schedule, and those whose optimistic pass failed a second time. The order
+    // within a tile is that in which consumers need things: K0, Q, K1, V0, K2, V1 and so on. The next tile is found
+    // before there is a place for the last V, so that nothing waits for that. The bias of a block comes last, because
+    // its place becomes free when the scores of the block before are there.
     __device__ __forceinline__ void produce() {
         if constexpr (config.lengths_differ())
             produce(TicketSchedule<config>(params, sequence_order()));
@@ -134,12 +147,13 @@ struct QueryPipeline {
     }
     template <class Schedule>
     __device__ __forceinline__ void produce(Schedule schedule) {
-        // as many blanks as there are stages, so that the end of every tile is seen
-        int blanks = kRedoes ? kQueryStages : 0;
+        // The producer learns that a pass has failed when it fills that tile's stage again. So it fills every stage
+        // once more, with no tile, after the last tile.
+        int empty_stages = Optimism<config>::kAny ? kQueryStages : 0;
         const auto follow = [&](const TileSlot& before) -> TileSlot {
-            if (before.redo) return {before.number, true, false};
+            if (before.failed) return {before.number, true, false};
             TileNumber number;
-            if (!schedule.next(number)) number.head = blanks-- > 0 ? TileSlot::kBlank : TileSlot::kEnd;
+            if (!schedule.next(number)) number.head = empty_stages-- > 0 ? TileSlot::kNone : TileSlot::kEnd;
             return {number, false, false};
         };
         TileSlot now = follow(TileSlot{});
