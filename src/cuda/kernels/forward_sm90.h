@@ -51,10 +51,12 @@ struct ForwardSm90 : QueryPipeline<config> {
         if (kPartsO > 0 && threadIdx.x % 128 == 0) ptx::tma_wait_read();  // shared memory must outlast it
     }
 
-    // One pass over a tile.
+    // One pass over a tile: the loop of Algorithm 1 over the blocks of keys, in which O += P V of a block runs beside
+    // S = Q K^T of the next one.
     template <Pass pass>
     __device__ __forceinline__ void attend(int consumer) {
         constexpr bool kKeepsMaxima = pass == Pass::optimistic && Optimistic::kKeepsMaxima;
+        constexpr bool kTrustsHiddenValues = pass == Pass::optimistic && Optimistic::kTrustsHiddenValues;
         const Tile tile = tile_at_hand();
         const unsigned own_q = q + q_ring.stage * kBytesQ + consumer * 64 * kChunkRowBytes;
         const bool elected = threadIdx.x % 128 == 0;
@@ -65,11 +67,11 @@ struct ForwardSm90 : QueryPipeline<config> {
         float factor[2] = {0.0f, 0.0f};
         // Short tiles of few columns lose more by keeping in step than turns gain.
         const bool turns = kConsumers > 1 && (kColumns > 64 || tile.blocks >= 12);
-        bool held = true;  // what this pass takes for granted
-        int second = 1;    // the first block that is not searched for its maximum
+        bool held = true;           // what an optimistic pass takes for granted of maxima
+        int first_of_kept_max = 1;  // the first block that is not searched for its maximum
         softmax.start(log2_factor<config>(params));
-        // Of the block at hand and, where registers are left, of the next one: a step is hardly longer than they are on
-        // their way.
+        // Bias and mask of the block at hand. Where registers are left, those of the next block are loaded one step
+        // ahead, because loading takes about as long as a step.
         BiasAndMask<config, 1, NT> bias_and_mask, coming;
         constexpr bool kAhead = OT * 4 <= 96;
         const auto bring = [&](int n) {
@@ -80,42 +82,9 @@ struct ForwardSm90 : QueryPipeline<config> {
                 bias_and_mask.load(params, tile.seq, place_of(tile, consumer, n));
             }
         };
-        // S of block n beside O += P V of block n - 1, with `before` for P, then P of block n under the latter. Where
-        // that has registers of its own, it is packed under its exponentials; else P V must be done.
-        const auto step = [&]<bool kAnchored, bool kApart>(int n, LeftP& before, LeftP& now) {
-            bring(n);
-            k_ring.wait_full();
-            if (turns) wait_turn(consumer);
-            start(s, own_q);
-            v_ring.wait_full();  // while S is computed
-            if constexpr (config.lengths_differ())
-                if (n == 1) clear_hidden_values<config>(tile_at_hand(), consumer, 0, v + v_ring.stage * kBytesV);
-            accumulate<pass>(o, before, consumer);
-            if (turns) pass_turn(consumer);
-            ptx::wgmma_wait<spares_hidden_values(pass) ? 0 : 1>();
-            pin(s);
-            if (elected) k_ring.release();
-            k_ring.advance();
-            ready<kAnchored>(tile, consumer, n, s, bias_and_mask, softmax);
-            const auto sum = softmax.exponentiate(s, log2_factor<config>(params));
-            if constexpr (kApart) now = M::left_of(s);
-            if constexpr (kAnchored) {
-                // more at the block after a row's first, of which it may have seen a key alone
-                softmax.find_growth(sum, kMayHide ? 16.0f : (n == second ? 256.0f : NT / 2));
-                if (softmax.grows) {
-                    held = softmax.lower(s, sum) && held;
-                    if constexpr (kApart) now = M::left_of(s);
-                }
-            }
-            ptx::wgmma_wait<0>();
-            pin(o);
-            if (elected) v_ring.release();
-            v_ring.advance();
-            softmax.rescale(o);
-            if constexpr (!kApart) now = M::left_of(s);
-            if constexpr (config.dropout) drop(consumer, now);
-        };
+
         if (tile.blocks > 0) {
+            // S and P of the first block.
             if constexpr (config.packed) clear_queries<config>(tile, consumer, own_q);
             if constexpr (kMayHide && kAhead) coming.load(params, tile.seq, place_of(tile, consumer, 0));
             bring(0);
@@ -134,12 +103,52 @@ struct ForwardSm90 : QueryPipeline<config> {
             }
             p = M::left_of(s);
             if constexpr (config.dropout) drop(consumer, p);
+
+            // A later block n: S is computed beside O += P V of block n - 1, whose P is `before`; then, while P V still
+            // runs, P of block n becomes `now`. kKept: the maximum of an earlier block is kept. kApart: `now` has
+            // registers of its own and is packed at once; otherwise P V must be done first.
+            const auto step = [&]<bool kKept, bool kApart>(int n, LeftP& before, LeftP& now) {
+                bring(n);
+                k_ring.wait_full();
+                if (turns) wait_turn(consumer);
+                start(s, own_q);
+                v_ring.wait_full();  // while S is computed
+                if constexpr (config.lengths_differ())
+                    if (n == 1) clear_hidden_values<config>(tile_at_hand(), consumer, 0, v + v_ring.stage * kBytesV);
+                accumulate<pass>(o, before, consumer);
+                if (turns) pass_turn(consumer);
+                ptx::wgmma_wait<spares_hidden_values(pass) ? 0 : 1>();
+                pin(s);
+                if (elected) k_ring.release();
+                k_ring.advance();
+                ready<kKept>(tile, consumer, n, s, bias_and_mask, softmax);
+                const auto sum = softmax.exponentiate(s, log2_factor<config>(params));
+                if constexpr (kApart) now = M::left_of(s);
+                if constexpr (kKept) {
+                    // A row may have seen only one key before its second block, and so its sum may grow more there.
+                    softmax.find_growth(sum, kMayHide ? 16.0f : (n == first_of_kept_max ? 256.0f : NT / 2));
+                    if (softmax.grows) {
+                        held = softmax.lower(s, sum) && held;
+                        if constexpr (kApart) now = M::left_of(s);
+                    }
+                }
+                ptx::wgmma_wait<0>();
+                pin(o);
+                if (elected) v_ring.release();
+                v_ring.advance();
+                softmax.rescale(o);
+                if constexpr (!kApart) now = M::left_of(s);
+                if constexpr (config.dropout) drop(consumer, now);
+            };
+
+            // The later blocks: each is searched for its maximum, but in an optimistic pass only until every row has
+            // one.
             int n = 1;
 #pragma unroll 1
             for (; n < tile.blocks && !(kKeepsMaxima && all_of(consumer, softmax.anchored())); ++n)
                 step.template operator()<false, false>(n, p, p);
             if constexpr (kKeepsMaxima) {
-                second = n;
+                first_of_kept_max = n;
                 if constexpr (kTwoOfP) {
                     LeftP other;
 #pragma unroll 1
@@ -152,9 +161,10 @@ struct ForwardSm90 : QueryPipeline<config> {
                 for (; n < tile.blocks; ++n) step.template operator()<true, false>(n, p, p);
                 if (!__all_sync(~0u, held)) TileSlot::fail(slot());
             }
+
+            // O += P V of the last block, and the result.
             const Tile done = end_of(tile);
-            constexpr bool kMayFailYet = pass == Pass::optimistic && Optimistic::kTrustsHiddenValues;
-            if constexpr (!kMayFailYet) release_query();
+            if constexpr (!kTrustsHiddenValues) release_query();
             v_ring.wait_full();
             if constexpr (config.lengths_differ())
                 clear_hidden_values<config>(done, consumer, done.blocks - 1, v + v_ring.stage * kBytesV);
@@ -164,12 +174,12 @@ struct ForwardSm90 : QueryPipeline<config> {
             pin(o);
             if (elected) v_ring.release();
             v_ring.advance();
-            if constexpr (kMayFailYet) {
+            if constexpr (kTrustsHiddenValues) {
                 if (!__all_sync(~0u, finite(o))) TileSlot::fail(slot());
                 release_query();
             }
             store<pass>(done, consumer, factor, o);
-        } else {
+        } else {  // no row sees a key
             release_query();
             o.clear();
             finish_rows(tile, consumer, softmax, factor);
@@ -275,18 +285,18 @@ struct ForwardSm90 : QueryPipeline<config> {
     }
 
     // What comes before P = 2^(S - m) of line 9: options and masks, then, where it is looked for, the maximum.
-    template <bool kAnchored>
+    template <bool kKept>
     __device__ __forceinline__ void ready(const Tile& tile, int consumer, int n, Scores& s,
                                           BiasAndMask<config, 1, NT>& bias_and_mask,
                                           Softmax<1, own_units<config>()>& softmax) {
         const Place place = place_of(tile, consumer, n);
         modify(tile, place, bias_and_mask, s);
         // after a block in which every row saw a key, only a band's left side hides any
-        constexpr bool kBandMayHide = !kAnchored || config.window;
+        constexpr bool kBandMayHide = !kKept || config.window;
         if (kBandMayHide &&
             !band_covers<config>(tile.seq, place.i0, smaller(place.i0 + 16, tile.i1), place.j0, place.j0 + config.Bc))
             apply_band<config>(s, tile.seq, place);
-        if constexpr (!kAnchored) softmax.template find_maximum<config.lazy_rescale>(s, log2_factor<config>(params));
+        if constexpr (!kKept) softmax.template find_maximum<config.lazy_rescale>(s, log2_factor<config>(params));
     }
 
     // Lines 13 to 15, under the last product: LSE = m + log l, and what O is multiplied by, 1 / l, the only division.
