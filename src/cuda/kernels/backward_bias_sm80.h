@@ -80,7 +80,7 @@ private:
         });
     }
 
-    // Sums over rows, columns or both: within a lane, then in a fixed order over all that share a place.
+    // Sums over rows, columns or both: first within a lane, then, in a fixed order, over all lanes that share a place.
     __device__ __forceinline__ void write_sums(const Accumulators& sum, bool over_rows, bool over_columns, Index b,
                                                Index h, int i0, int j0) const {
         float* ds = reinterpret_cast<float*>(tile.k);  // [Br][kBuffer] of a slice of columns at a time
@@ -119,7 +119,7 @@ private:
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-// One thread block a tile of the bias.
+// One thread block works on one tile of the bias.
 template <KernelConfig config>
 __device__ __forceinline__ void backward_bias_sm80(const KernelParams& params) {
     const Index rows = params.bias_rows == 1 ? 1 : (params.bias_rows + config.Br - 1) / config.Br;

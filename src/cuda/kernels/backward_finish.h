@@ -8,7 +8,7 @@ namespace flashtile {
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-// One thread block a unit of Br queries of one head. `config` has backward's units of dQ.
+// One thread block works on one unit of Br queries of one head. `config` has the units of dQ that backward has.
 template <KernelConfig config>
 __device__ __forceinline__ void backward_finish(const KernelParams& p) {
     using M = Math<config.element>;

@@ -1,8 +1,8 @@
-// backward_sm90.h: the backward pass for Hopper (FlashAttention-2's Algorithm 2, FlashAttention-3's means). A thread
-// block owns 128 keys of one key head, 64 for each of its two consumer warpgroups; a producer warp has the copy engine
-// bring the blocks of Q and dO that see them, of every query head of the group. S and dP are computed transposed, so
-// that P^T and dS^T are in the registers from which wgmma takes its left factor for dV and dK; only dS goes through
-// shared memory, for dQ, which is added to in fp32 in global memory. (Heads wider than 128: backward_wide_sm90.h.)
+// backward_sm90.h: the backward pass for Hopper (FlashAttention-2's Algorithm 2 with FlashAttention-3's means). A
+// thread block owns 128 keys of one key head, 64 for each of its two consumer warpgroups. A producer warp loads with
+// TMA the blocks of Q and dO that see these keys, of every query head of the group. S and dP are computed transposed,
+// so that P^T and dS^T are in the registers from which wgmma takes its left factor for dV and dK. Only dS goes through
+// shared memory, for dQ, which is added to in fp32 in global memory. (Heads wider than 128 have backward_wide_sm90.h.)
 #pragma once
 
 #include "cuda/kernels/backward_wide_sm90.h"
@@ -17,13 +17,14 @@ struct BackwardSm90 : KeyBlock<config> {
     using Base::k, Base::v, Base::q, Base::dout, Base::ds, Base::kv_full;
     using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kConsumerThreads;
     using typename Base::M;
-    // With 128 queries P takes 64 registers beside dP's 64 until dS is made of both: the producer goes without some.
-    // Where it has more to do, and where masks take registers too, dS is made of P as it was rounded for dV.
+    // With 128 queries, P takes 64 registers beside dP's 64 until dS is made of both, and the producer gives up some of
+    // its own. Where the producer has more to do, or masks take registers too, dS is made of P as it was rounded for
+    // dV.
     static constexpr bool kRoundedP =
         config.Br == 128 && (config.lengths_differ() || config.window || config.deterministic) && !config.exact_max;
     static constexpr bool kManyRegisters = config.Br == 128 && !kRoundedP;
     static constexpr int kProducerRegisters = kManyRegisters ? 24 : 40, kConsumerRegisters = kManyRegisters ? 240 : 232;
-    // dQ, 64 x 64 for each consumer: of one block of rows the columns, or of one chunk of columns the rows.
+    // Each of the two consumers makes 64 x 64 of dQ: half of the columns of 64 rows, or half of the rows of 64 columns.
     static_assert(config.Br * Base::kColumns == 128 * 64 && config.Bc == 128, "");
 
     __device__ __forceinline__ void consume(int consumer) {
@@ -86,8 +87,8 @@ struct BackwardSm90 : KeyBlock<config> {
         const auto left_ds = M::left_of(dp);
         this->write_ds(left_ds, ds_now, warp_row);
         ptx::fence_async_proxy();
-        ptx::named_barrier(barriers::kBoth,
-                           kConsumerThreads);  // dS of both consumers stands, and dS of two blocks ago was read
+        // dS of both consumers is written, and dS of two blocks ago was read
+        ptx::named_barrier(barriers::kBoth, kConsumerThreads);
 
         // dQ = dS K, dK += dS^T Q
         Fragments<1, 8> dq;
@@ -117,7 +118,7 @@ struct BackwardSm90 : KeyBlock<config> {
 
 extern __shared__ __align__(1024) unsigned char shared_memory[];
 
-// One thread block a block of keys.
+// One thread block works on one block of keys.
 template <class Backward, KernelConfig config>
 __device__ __forceinline__ void run_backward_sm90(const KernelParams& params) {
     const HeadBlock own(params.seqlen_k, config.Bc);
@@ -127,10 +128,11 @@ __device__ __forceinline__ void run_backward_sm90(const KernelParams& params) {
     if (block * config.Bc >= seq.rows_k) return;  // of a sequence that is shorter than others
     Backward backward(params, seq, memory, block);
     if (threadIdx.x == 0) backward.init_barriers();
-    __syncthreads();  // barriers stand
-    // uniform over a warp, and the compiler may know it
+    __syncthreads();  // barriers are initialised
+    // A warp's lanes have the same number; the shuffle tells the compiler so.
     const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
-    // The 168 registers a thread that 384 threads start with, dealt out anew: more would be waited for for ever.
+    // 384 threads start with 168 registers each, and the kernel redistributes them. Warpgroups that together asked for
+    // more would wait for ever.
     static_assert(Backward::kProducerRegisters + 2 * Backward::kConsumerRegisters <= 3 * 168, "");
     if (warpgroup == 2) {
         ptx::registers_give_back<Backward::kProducerRegisters>();

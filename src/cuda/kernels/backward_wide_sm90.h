@@ -1,8 +1,8 @@
 // backward_wide_sm90.h: Hopper's backward pass where d or dv is over 128. dK and dV of 64 keys then fill the registers
-// of a warpgroup each, so that the two consumers share the same 64 keys: one makes P and keeps dV, the other makes dS
-// and keeps dK, and each makes half of the columns of dQ. P goes from one to the other through shared memory, and dS
-// back to the first. The one that makes P is a block ahead: it has the scores of the next block computed under dV. P is
-// rounded for dV, and dS made of it as rounded; with exact_max it is handed over in fp32, one block at a time.
+// of a warpgroup each, so that the two consumers share the same 64 keys. The first makes P and keeps dV, the second
+// makes dS and keeps dK, and each makes half of the columns of dQ. P goes from the first to the second through shared
+// memory, and dS goes back. The first is a block ahead: the scores of its next block are computed beside dV. P is
+// rounded for dV, and dS is made of the rounded P; with exact_max, P is handed over in fp32, one block at a time.
 #pragma once
 
 #include "cuda/kernels/parts/hopper/key_block_sm90.h"
@@ -39,7 +39,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
             make_keys();
     }
 
-    // P and dV.
+    // The first consumer: P, dV and its columns of dQ.
     __device__ __forceinline__ void make_values() {
         Fragments<1, VT> dv;
         dv.clear();
@@ -66,7 +66,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
         this->template store<config.head_dim_v>(dv, 1.0f, v, params.dv, 0);
     }
 
-    // What each consumer sees to before it uses a stage.
+    // Each consumer clears rows of other sequences before it uses a stage.
     __device__ __forceinline__ void clear_q(int consumer, int n) const {
         this->template clear_hidden_queries<Base::kColumns>(consumer, this->query_of(n), q + q_ring.stage * kBytesQ);
     }
@@ -96,7 +96,8 @@ struct BackwardWideSm90 : KeyBlock<config> {
         ptx::wgmma_commit();
     }
 
-    // P of block n to its tile. It is read back for dV, too: no register that a running product reads may be written.
+    // Writes P of block n to its tile. It is read back for dV as well, because registers that a running product reads
+    // may not be written.
     __device__ __forceinline__ void make_p(int n, Fragments<1, NT>& s) {
         pin(s);
         this->exponentiate(s, this->query_of(n), static_cast<int>(warp_id() % 4) * 16);
@@ -121,7 +122,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
         arrive(barriers::kFullP, n);
     }
 
-    // The same lanes of both consumers want the same of P.
+    // The same lane of either consumer needs the same part of P.
     __device__ __forceinline__ Left read_p(int n) const {
         if constexpr (config.exact_max) {
             Fragments<1, NT> x;
@@ -143,7 +144,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
             return left_p;
         }
     }
-    // Accumulators 2 half and 2 half + 1 of t, in fp32, which take the place of both blocks.
+    // Accumulators 2 half and 2 half + 1 of t in fp32. A tile of P in fp32 takes the place of two.
     __device__ __forceinline__ float2 read_exact(int t, int half) const {
         return ptx::load_shared_pair(place_of_p(0, t) + half * 8);
     }
@@ -166,7 +167,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
         this->add(n, to, 0, dq);
     }
 
-    // dQ = dS K, from a chunk of columns on.
+    // dQ = dS K, of the columns from a chunk on.
     template <int OT>
     __device__ __forceinline__ void start_dq(int n, Fragments<1, OT>& dq, int chunk) const {
         pin(dq);
@@ -175,7 +176,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
         ptx::wgmma_commit();
     }
 
-    // dS and dK.
+    // The second consumer: dS, dK and its columns of dQ.
     __device__ __forceinline__ void make_keys() {
         Fragments<1, KT> dk;
         dk.clear();
@@ -208,7 +209,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
         ptx::wgmma_commit();
     }
 
-    // dS of block n, for dK and, as a tile, for dQ.
+    // Makes dS of block n, in registers for dK and as a tile for dQ.
     __device__ __forceinline__ Left make_ds(int n, Fragments<1, NT>& dp) {
         wait(barriers::kFullP, n);
         if constexpr (config.exact_max) {
@@ -230,11 +231,11 @@ struct BackwardWideSm90 : KeyBlock<config> {
         this->write_ds(left_ds, ds + n % 2 * kBytesDS, static_cast<int>(warp_id() % 4) * 16);
         ptx::fence_async_proxy();
         arrive(barriers::kFullDS, n);
-        ptx::named_barrier(barriers::kOwn, barriers::kWarpgroup);  // dS of all four warps stands
+        ptx::named_barrier(barriers::kOwn, barriers::kWarpgroup);  // all four warps have written dS
         return left_ds;
     }
 
-    // dQ = dS K, the other columns; dK += dS^T Q
+    // dQ = dS K, of the other columns, and dK += dS^T Q
     __device__ __forceinline__ void start_dk(int n, Fragments<1, KT>& dk, const Left& left_ds) {
         float* to = this->place_of_dq(n, 0, 8 * kFirstChunks);
         q_ring.wait_full();

@@ -5,7 +5,8 @@
 
 namespace flashtile {
 
-// One thread block Br queries of one head; its threads lie along the keys, so that a row is written in whole lines.
+// One thread block works on Br queries of one head. Its threads lie along the keys, so that a row is written in whole
+// cache lines.
 template <KernelConfig config>
 __device__ __forceinline__ void dropout_mask(const KernelParams& p) {
     const HeadBlock own(p.seqlen_q, config.Br);

@@ -1,8 +1,8 @@
 // forward_sm90.h: the forward pass for Hopper, in the manner of FlashAttention-3 (arXiv 2407.08608). One warp of a
-// thread block, the producer, has the copy engine bring Q and the blocks of K and V; two or three warpgroups, the
-// consumers, own 64 queries each and multiply with wgmma. A consumer starts S of the next block and P V of this one
-// together and computes the softmax of the next while P V still runs. Thread blocks are persistent: the producer brings
-// the next tile's Q, K and V while the consumers finish this one.
+// thread block, the producer, loads Q and the blocks of K and V with TMA. Two or three warpgroups, the consumers, own
+// 64 queries each and multiply with wgmma. A consumer starts S of the next block and P V of this one together, and
+// computes the softmax of the next block while P V still runs. Thread blocks are persistent: the producer loads the
+// next tile's Q, K and V while the consumers finish this one.
 #pragma once
 
 #include "cuda/kernels/parts/common/softmax.h"
@@ -28,15 +28,15 @@ struct ForwardSm90 : QueryPipeline<config> {
     using Accumulators = Fragments<1, OT>;
     using Scores = Fragments<1, NT>;
     using LeftP = typename M::template Left<1, NT>;
-    // Whether there are registers for the P of two blocks, beside S, O and what else there is, of which options take
-    // more. (Wider heads wait for their products anyway.)
+    // Whether the registers hold P of two blocks beside S, O and about 40 values more. Options take more than that, and
+    // wider heads wait for their products anyway.
     static constexpr bool kTwoOfP = !config.softcap && !kMayHide && kColumns <= 128 && kColumnsV <= 128 &&
                                     NT * 4 + OT * 4 + 2 * NT * 2 + 40 <= Base::kConsumerRegisters;
-    // Groups of 8 kGroup columns that a warp may leave out of the block on the diagonal.
+    // In the block on the diagonal a warp may leave out whole groups of 8 kGroup columns.
     static constexpr int kGroupShift = NT % 8 == 0 ? 6 : 4, kGroup = (1 << kGroupShift) / 8;
 
     __device__ __forceinline__ void consume(int consumer) {
-        if (kConsumers > 1 && consumer == kConsumers - 1) pass_turn(consumer);  // the first turn is the first one's
+        if (kConsumers > 1 && consumer == kConsumers - 1) pass_turn(consumer);  // the first consumer has the first turn
         while (true) {
             q_ring.wait_full();
             const TileSlot now = TileSlot::read(slot());
@@ -48,7 +48,7 @@ struct ForwardSm90 : QueryPipeline<config> {
             else
                 release_query();
         }
-        if (kPartsO > 0 && threadIdx.x % 128 == 0) ptx::tma_wait_read();  // shared memory must outlast it
+        if (kPartsO > 0 && threadIdx.x % 128 == 0) ptx::tma_wait_read();  // TMA still reads shared memory until then
     }
 
     // One pass over a tile: the loop of Algorithm 1 over the blocks of keys, in which O += P V of a block runs beside
@@ -187,7 +187,7 @@ struct ForwardSm90 : QueryPipeline<config> {
         }
     }
 
-    // The tile once more, where lengths would otherwise stay in registers. Until its Q is released.
+    // The tile, read again where its lengths would otherwise stay in registers. It can be read until its Q is released.
     __device__ __forceinline__ Tile end_of(const Tile& tile) const {
         if constexpr (config.lengths_differ() || kMayHide) return tile_at_hand();
         return tile;
@@ -222,8 +222,8 @@ struct ForwardSm90 : QueryPipeline<config> {
                                                int consumer) const {
         if constexpr (spares_hidden_values(pass)) {
             add_seen<config.element, config.Bc, NT>(o, p, v + v_ring.stage * kBytesV);
-            ptx::named_barrier(barriers::kConsumer + consumer,
-                               barriers::kWarpgroup);  // all four warps have read, before one thread says so
+            // all four warps have read V before one thread releases it
+            ptx::named_barrier(barriers::kConsumer + consumer, barriers::kWarpgroup);
             return;
         }
         pin(o);
@@ -232,8 +232,9 @@ struct ForwardSm90 : QueryPipeline<config> {
         ptx::wgmma_commit();
     }
 
-    // The four warps of a product must come to the same instruction: with different registers for P its result was
-    // wrong. (Voting tells the compiler that a warp's lanes agree, which it cannot know of the barrier.)
+    // Whether `mine` is true in every thread of a consumer. Its four warps must reach the same wgmma instruction: when
+    // they took different branches, with P in different registers, the product was wrong. The vote tells the compiler
+    // that the lanes of a warp agree, which it cannot know from the barrier.
     __device__ static __forceinline__ bool all_of(int consumer, bool mine) {
         return __all_sync(~0u, ptx::named_barrier_all(barriers::kConsumer + consumer, barriers::kWarpgroup, mine));
     }
@@ -252,7 +253,7 @@ struct ForwardSm90 : QueryPipeline<config> {
         return {warp_row(tile, consumer), tile.key_of(n)};
     }
 
-    // Options work on all scores.
+    // Applies the options to all scores of a block.
     __device__ __forceinline__ void modify(const Tile& tile, const Place& place,
                                            BiasAndMask<config, 1, NT>& bias_and_mask, Scores& s) {
         if constexpr (config.bias_mapped) {
@@ -268,7 +269,8 @@ struct ForwardSm90 : QueryPipeline<config> {
         }
     }
 
-    // The block that the diagonal of a causal mask crosses: each warp sees other columns of it.
+    // The first block of a tile is the one that a causal mask's diagonal crosses. Its warps see different columns of
+    // it, and each leaves out those that none of its rows sees.
     __device__ __forceinline__ void exponentiate_first(const Tile& tile, int consumer, Scores& s,
                                                        BiasAndMask<config, 1, NT>& bias_and_mask,
                                                        Softmax<1, own_units<config>()>& softmax) {
@@ -284,14 +286,14 @@ struct ForwardSm90 : QueryPipeline<config> {
         softmax.template exponentiate_seen<kGroup>(s, log2_factor<config>(params), seen);
     }
 
-    // What comes before P = 2^(S - m) of line 9: options and masks, then, where it is looked for, the maximum.
+    // Line 9 up to P = 2^(S - m): options, masks, and the maximum unless that of an earlier block is kept.
     template <bool kKept>
     __device__ __forceinline__ void ready(const Tile& tile, int consumer, int n, Scores& s,
                                           BiasAndMask<config, 1, NT>& bias_and_mask,
                                           Softmax<1, own_units<config>()>& softmax) {
         const Place place = place_of(tile, consumer, n);
         modify(tile, place, bias_and_mask, s);
-        // after a block in which every row saw a key, only a band's left side hides any
+        // After a block in which every row saw a key, only the left side of a window hides keys.
         constexpr bool kBandMayHide = !kKept || config.window;
         if (kBandMayHide &&
             !band_covers<config>(tile.seq, place.i0, smaller(place.i0 + 16, tile.i1), place.j0, place.j0 + config.Bc))
@@ -299,8 +301,8 @@ struct ForwardSm90 : QueryPipeline<config> {
         if constexpr (!kKept) softmax.template find_maximum<config.lazy_rescale>(s, log2_factor<config>(params));
     }
 
-    // Lines 13 to 15, under the last product: LSE = m + log l, and what O is multiplied by, 1 / l, the only division.
-    // (l is at least the row's greatest P, which is not small.)
+    // Lines 13 to 15, while the last product runs: LSE = m + log l, and the factor of O, 1 / l, which is the only
+    // division. l is large enough for the approximate reciprocal, since it is at least the row's greatest P.
     __device__ __forceinline__ void finish_rows(const Tile& tile, int consumer,
                                                 Softmax<1, own_units<config>()>& softmax, float (&factor)[2]) const {
         softmax.finish();
@@ -374,10 +376,11 @@ __device__ __forceinline__ void forward_sm90(const KernelParams& params) {
     if (threadIdx.x == Forward::kConsumers * 128) forward.prefetch_maps();
     if constexpr (config.lengths_differ())
         if (forward.sequence_order().fits()) forward.sequence_order().find(params);
-    __syncthreads();  // barriers stand, and the order
-    // uniform over a warp, and the compiler may know it
+    __syncthreads();  // barriers and the order of sequences are initialised
+    // A warp's lanes have the same number; the shuffle tells the compiler so.
     const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
-    const int warp = __shfl_sync(~0u, static_cast<int>(warp_id()), 0) - 4 * Forward::kConsumers;  // past the consumers'
+    // counted from the first warp after the consumers
+    const int warp = __shfl_sync(~0u, static_cast<int>(warp_id()), 0) - 4 * Forward::kConsumers;
     if (Forward::kDrawersApart && warpgroup > Forward::kConsumers) {
         ptx::registers_give_back<Forward::kDrawerRegisters>();
         if constexpr (config.dropout) forward.draw(warp - 4);

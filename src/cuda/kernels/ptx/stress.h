@@ -1,6 +1,6 @@
-// stress.h: waits of random length ahead of every step by which warps and thread blocks keep order, so that an order
-// which merely happens to hold breaks. The rendered source sets kStressSeed before it includes anything: 0, but where
-// FLASHTILE_KERNEL_STRESS asks for more, and then nothing of this is in the kernel.
+// stress.h: waits of random length before every step by which warps and thread blocks keep order, so that an order
+// which merely happens to hold breaks. The rendered source sets kStressSeed before it includes anything. It is 0 unless
+// FLASHTILE_KERNEL_STRESS asks for more, and with 0 nothing of this is in the kernel.
 #pragma once
 
 namespace flashtile::ptx {

@@ -1,6 +1,6 @@
-// bias_and_mask.h: the additive bias and the boolean mask of one warp's scores, in registers as they lie in memory, so
-// that they can be asked for before the product that computes the scores and be there after it; or, of a bias that the
-// copy engine brings, in shared memory.
+// bias_and_mask.h: the additive bias and the boolean mask of one warp's scores. They wait in registers, as they lie in
+// memory, so that they can be loaded before the product that computes the scores and be there after it. A bias that TMA
+// loads lies in shared memory.
 #pragma once
 
 #include "cuda/kernels/parts/common/place.h"
@@ -11,15 +11,15 @@
 
 namespace flashtile {
 
-// This lane's part of a matrix that is laid over the scores: of each row the two neighbours of each tile of 8 columns,
-// one after the other in words, which for bytes hold the pairs of two tiles.
+// This lane's part of a matrix that is laid over the scores: of each row, the two neighbours of each tile of 8 columns,
+// one after the other. They are packed into words; a word of bytes has the pairs of two tiles.
 template <class T, int MT, int NT>
 struct ScoreWords {
     static constexpr int kSize = sizeof(T), kWords = NT * 2 * kSize / 4;
     unsigned word[MT][2][kWords];
-    bool dealt_out;  // or this lane holds all columns of kTiles tiles
+    bool dealt_out;  // otherwise this lane holds all columns of kTiles tiles
 
-    // Asks for them. Rows past the sequence's end read as the last one, columns as zero.
+    // Starts the loads. Rows past the sequence's end read as its last row, columns past it as zero.
     __device__ __forceinline__ void load(const DeviceTensor& x, const Sequence& seq, const Place& place) {
         const T* head = static_cast<const T*>(x.data) + seq.b * x.stride_batch + seq.h * x.stride_head;
         const auto row_of = [&](int m, int half) {
@@ -58,7 +58,7 @@ struct ScoreWords {
         }
     }
 
-    // Once they are there.
+    // Waits for the loads, and gives each lane its own columns.
     __device__ __forceinline__ void deal_out() {
         if (!dealt_out) each_row([&](int m, int half) { deal_out(word[m][half]); });
     }
@@ -86,12 +86,12 @@ private:
             for (int half = 0; half < 2; ++half) body(m, half);
     }
 
-    // From lane q's tiles q kTiles + t, four pairs each, to pair q of all tiles.
+    // Lane q has tiles q kTiles + t, with four pairs each; it gets pair q of all tiles.
     __device__ static __forceinline__ void deal_out(unsigned (&row)[kWords]) {
         unsigned result[kWords];
 #pragma unroll
         for (int n = 0; n < kWords / 4; ++n) {
-            unsigned words[4];  // the n-th that lane p is to get
+            unsigned words[4];  // words[p] is the n-th word for lane p
 #pragma unroll
             for (int p = 0; p < 4; ++p) {
                 if constexpr (kSize == 1)
@@ -126,7 +126,7 @@ struct BiasAndMask {
         if constexpr (config.mask) mask.load(p.mask, seq, place);
     }
 
-    // Once a load. Rows past the sequence's end are hidden too; columns past it are left to the band.
+    // Called once after each load. Rows past the sequence's end are hidden too; columns past it are left to the band.
     __device__ __forceinline__ void apply(Fragments<MT, NT>& s, const Sequence& seq, const Place& place) {
         if constexpr (kBias) bias.deal_out();
         if constexpr (config.mask) mask.deal_out();
@@ -143,14 +143,14 @@ struct BiasAndMask {
             });
     }
 
-    // Where config.bias_mapped: of the tile of Br rows that the copy engine brought, this warp's.
+    // Where config.bias_mapped: the tile of Br rows that TMA loaded, and this warp's first row in it.
     unsigned bias_tile;
     int bias_row;
 
 private:
     static constexpr bool kBias = config.bias != BiasElement::none && !config.bias_mapped;
 
-    // A square of 16 columns at a time, which ldmatrix leaves as the accumulators lie.
+    // Adds squares of 16 x 16, which ldmatrix leaves as the accumulators lie.
     __device__ __forceinline__ void add_shared_bias(Fragments<MT, NT>& s) const {
         static_assert(MT == 1, "");
         const int lane = static_cast<int>(lane_id());
@@ -177,7 +177,7 @@ private:
         }
     }
 
-    // What is not there is never touched, and so takes no registers.
+    // A member that the config does not use is never touched, and so takes no registers.
     ScoreWords<BiasType, MT, NT> bias;
     ScoreWords<unsigned char, MT, NT> mask;
 };

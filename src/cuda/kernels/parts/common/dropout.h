@@ -1,5 +1,5 @@
-// dropout.h: takes dropped probabilities out of one warp's P. One Philox call gives the eight draws of a lane's
-// accumulators in a 16 x 16 square (shared/philox.h).
+// dropout.h: removes dropped probabilities from one warp's P. One Philox call gives the eight draws of a lane's
+// accumulators in a square of 16 x 16 (shared/philox.h).
 #pragma once
 
 #include "cuda/kernels/parts/common/scores.h"
@@ -41,7 +41,7 @@ __device__ __forceinline__ void each_draw(const Dropout& dropout, const KernelPa
     for (int m = 0; m < MT; ++m)
 #pragma unroll
         for (int n = 0; n < NT; n += 2) {
-            // 16 rows on is 8 row groups on, 16 columns 4 column groups
+            // 16 rows are 8 row groups, and 16 columns are 4 column groups.
             const Philox draws =
                 dropout.draw(rows + static_cast<unsigned>(m) * 8, columns + static_cast<unsigned>(n) * 2);
 #pragma unroll
@@ -60,20 +60,21 @@ __device__ __forceinline__ void each_dropped(const Dropout& dropout, const Kerne
     });
 }
 
-// Which probabilities are kept, for P as Hopper's products take it, pairs of 16 bits: one warp draws a bit for each,
-// and another, which holds the probabilities, drops. l is the sum of what P was before.
+// Which probabilities are kept, for P as Hopper's products take it, in pairs of 16 bits. One warp draws a bit for each
+// probability, and the warp that holds them drops. l remains the sum of P before that.
 template <int NT>
 struct KeptBits {
-    static constexpr int kPairs = 2 * NT, kWords = kept_words(8 * NT);  // of a lane; a word is 16 pairs
+    static constexpr int kPairs = 2 * NT, kWords = kept_words(8 * NT);  // of a lane; a word has 16 pairs
     static constexpr int kBytes = kWords * 128;                         // of a warp
 
-    // This lane's words, to the warp's place in shared memory.
+    // Draws this lane's words, and writes them to the warp's place in shared memory.
     __device__ static __forceinline__ void draw(const Dropout& dropout, const KernelParams& p, const Place& place,
                                                 unsigned warp_place) {
-        const unsigned least = (dropout.threshold - 1) * 0x10001u;  // of no kept draw
+        const unsigned least = (dropout.threshold - 1) * 0x10001u;  // the greatest draw that is dropped, in both halves
         unsigned bits[kWords] = {};
         each_draw<1, NT>(dropout, p, place, [&](int, int n, int half, unsigned word) {
-            // one instruction compares both draws: 1 if kept, else 0; the first pair ends up highest
+            // One instruction compares both draws: it gives 1 if kept, else 0. The first pair ends up in the highest
+            // bit.
             const unsigned kept = __viaddmin_u16x2(__vmaxu2(word, least), __vneg2(least), 0x10001u);
             unsigned& to = bits[(2 * n + half) / 16];
             to = 2 * to + kept;
@@ -91,7 +92,7 @@ struct KeptBits {
         for (int w = 0; w < kWords; ++w) bits[w] = ptx::load_shared_word(warp_place + (w * 32 + lane_id()) * 4);
 #pragma unroll
         for (int pair = 0; pair < kPairs; ++pair)
-            // the highest bit of either half, all over its half
+            // The highest bit of either half is spread over that half.
             p.a[0][pair / 4][pair % 4] &= ptx::permute(bits[pair / 16] << pair % 16, 0xBB99);
     }
 };

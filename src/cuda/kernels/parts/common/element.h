@@ -19,14 +19,15 @@ __device__ __forceinline__ unsigned warp_id() {
     return threadIdx.x / kLanes;
 }
 
-// Rows of B that a product takes: all of them. Of 16 rows as masks for pairs, one row, 8 rows as bits.
+// Which rows of B a product takes: here, all of them. masks(n) gives rows 16 n to 16 n + 15 as masks for registers of
+// two values, row(n) says it of one row, and eight(n) gives rows 8 n to 8 n + 7 as bits.
 struct KeepAll {
     __device__ static __forceinline__ uint2 masks(int) { return make_uint2(~0u, ~0u); }
     __device__ static __forceinline__ bool row(int) { return true; }
     __device__ static __forceinline__ unsigned eight(int) { return ~0u; }
 };
 
-// How a tile of shared memory is read: as it lies, or with rows and columns exchanged.
+// How a tile in shared memory is read: as it lies, or with rows and columns exchanged.
 enum class Read { as_stored, transposed };
 
 // Accumulators of a (16 MT) x (8 NT) tile.
@@ -58,7 +59,7 @@ template <Element kElement>
 struct Math {
     using Scalar = unsigned short;
     static constexpr int kStep = 16;  // of the inner dimension
-    // mma cuts what it adds up: past so many columns LSE would show it, and sums are taken in parts.
+    // mma truncates what it adds up. Past so many columns LSE would show that, and so sums are taken in parts.
     static constexpr int kChain = 128;
 
     __device__ static __forceinline__ unsigned pack(float low, float high) {
@@ -131,7 +132,7 @@ struct Math {
                                                    const Keep& keep = {}) {
         static_assert(NT % 2 == 0 && K % kStep == 0, "");
         const unsigned from_a = address_a<kPitchA, kReadA>(a), from_b = address_b<kPitchB, kReadB>(b);
-        // The next two pairs of columns are on their way while one is multiplied.
+        // The next two pairs of columns are loaded while one is multiplied.
         constexpr int kPairs = NT / 2, kAll = K / kStep * kPairs, kAhead = kPairs < 2 ? 1 : 2;
         unsigned left[2][MT][4], right[kAhead + 1][4];
         const auto load = [&](int pair) {
@@ -198,7 +199,7 @@ private:
         return shared_address(a) + (first * kPitch + second) * 2;
     }
 
-    // Those of B: (n 0-7, k 0-7), (n 0-7, k 8-15), (n 8-15, k 0-7), (n 8-15, k 8-15).
+    // The four matrices of B come in the order (n 0-7, k 0-7), (n 0-7, k 8-15), (n 8-15, k 0-7), (n 8-15, k 8-15).
     template <int kPitch, Read kRead>
     __device__ static __forceinline__ unsigned address_b(const Scalar* b) {
         const unsigned lane = lane_id();
@@ -246,9 +247,10 @@ struct Math<Element::fp32> {
         return p;
     }
 
-    // Sums of at most kSum products are added up, so that an error grows with K / kSum + kSum, not with K.
+    // A sum is made of partial sums of at most kSum products, so that its error grows with K / kSum + kSum and not with
+    // K.
     static constexpr int kSum = 16;
-    static constexpr int kChain = 1 << 30;  // product does so by itself
+    static constexpr int kChain = 1 << 30;  // product takes sums in parts by itself
 
     template <int K, int kPitchA, Read kReadA, int kPitchB, Read kReadB, bool kFresh = false, int MT, int NT,
               class Keep = KeepAll>
@@ -280,7 +282,7 @@ struct Math<Element::fp32> {
             }
         };
         if constexpr (kFresh) c.clear();
-        if constexpr (kFresh && K <= 2 * kSum) {  // no sum beside C: dQ has no registers for both
+        if constexpr (kFresh && K <= 2 * kSum) {  // there is no second sum beside C, since dQ has no registers for both
             add_products(c, 0, K);
         } else {
 #pragma unroll 1
@@ -310,7 +312,7 @@ struct Math<Element::fp32> {
 #pragma unroll
                     for (int half = 0; half < 2; ++half)
                         x[m][half] = __shfl_sync(~0u, p.c[m][tile][k % 2 + 2 * half], quad + k / 2);
-                if ((kept_rows >> k & 1) == 0) continue;  // P is zero there, V may be anything
+                if ((kept_rows >> k & 1) == 0) continue;  // P is zero there, and V may be anything
                 const float* row = b + (tile * 8 + k) * kPitchB + 2 * t;
 #pragma unroll
                 for (int n = 0; n < NT; ++n) {
@@ -332,7 +334,7 @@ private:
     }
 };
 
-// S = A B^T, both with K columns: sums over more than M::kChain columns are taken in parts.
+// S = A B^T, both with K columns. Sums over more than M::kChain columns are taken in parts.
 template <class M, int K, int kPitchA, int kPitchB, int MT, int NT>
 __device__ __forceinline__ void dot_products(Fragments<MT, NT>& s, const typename M::Scalar* a,
                                              const typename M::Scalar* b) {

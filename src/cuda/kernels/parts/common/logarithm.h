@@ -1,12 +1,12 @@
-// logarithm.h: log of a float for LSE. It is wrong by at most 4e-8, which log of 1 is not at all, and takes as long as
-// the last product leaves time for; in fp64 it would take four times as long.
+// logarithm.h: log of a float, for LSE. Its error is at most 4e-8, and log of 1 is exactly 0. It takes about as long as
+// the last product, beside which it runs; in fp64 it would take four times as long.
 #pragma once
 
 #include "cuda/kernels/ptx/special_function.h"
 
 namespace flashtile {
 
-// x > 0, not subnormal; infinity and NaN come back as they are.
+// x must be positive and not subnormal. Infinity and NaN are returned as they are.
 __device__ __forceinline__ double logarithm(float x) {
     if (!(x < __int_as_float(0x7f800000))) return static_cast<double>(x);
     // x = 2^e f, f in [sqrt(1/2), sqrt(2))

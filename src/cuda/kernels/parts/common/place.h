@@ -1,4 +1,4 @@
-// place.h: which scores a lane's accumulators are.
+// place.h: which rows and columns of the scores a lane's accumulators hold.
 #pragma once
 
 #include "cuda/kernels/parts/common/element.h"

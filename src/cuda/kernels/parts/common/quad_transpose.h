@@ -1,11 +1,11 @@
-// quad_transpose.h: what the four lanes that share a row of accumulators hand each other.
+// quad_transpose.h: an exchange between the four lanes that share a row of accumulators.
 #pragma once
 
 #include "cuda/kernels/parts/common/element.h"
 
 namespace flashtile {
 
-// Lane t of a quad holds words[n] of column t of a 4 x 4 matrix; afterwards, of row t.
+// Transposes a 4 x 4 matrix. Before, lane t of a quad holds column t in `words`; afterwards it holds row t.
 __device__ __forceinline__ void transpose_in_quad(unsigned (&words)[4]) {
 #pragma unroll
     for (int distance = 1; distance <= 2; distance *= 2) {

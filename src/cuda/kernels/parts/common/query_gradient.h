@@ -1,6 +1,6 @@
-// query_gradient.h: dQ in fp32 in global memory, unit by unit, and in a unit tile of 16 x 8 by tile as the accumulators
-// of a warp hold it, so that a warp's additions go to whole lines. The backward kernels add to it, backward_finish
-// reads it.
+// query_gradient.h: dQ in fp32 in global memory. It lies unit by unit, and within a unit by tiles of 16 x 8 as the
+// accumulators of a warp hold them, so that a warp's additions go to whole cache lines. The backward kernels add to it,
+// and backward_finish reads it.
 #pragma once
 
 #include "cuda/kernels/parts/common/sequence.h"
@@ -14,8 +14,8 @@ template <KernelConfig config>
 struct QueryGradient {
     static constexpr int kColumns = padded(config, config.head_dim);
 
-    // Of a tile of 16 x 8 the four accumulators of a lane lie together where one instruction adds four (sm_90),
-    // otherwise those of the 32 lanes.
+    // In a tile of 16 x 8 the four accumulators of a lane are neighbours where one instruction adds four (sm_90);
+    // otherwise the same accumulator of the 32 lanes.
     static constexpr bool kFourAtOnce = __CUDA_ARCH__ >= 900;
     static constexpr int kFromLane = kFourAtOnce ? 4 : 1, kFromAccumulator = kFourAtOnce ? 1 : 32;
 
@@ -27,13 +27,13 @@ struct QueryGradient {
                                                 int column) {
         return p.ws_dq + unit_of(p, seq, i0) * (config.Br * kColumns) + step(row, column) + lane_id() * kFromLane;
     }
-    // From one tile to one `rows` below and `columns` further.
+    // The distance from a tile to the one that is `rows` below and `columns` to the right.
     __device__ static __forceinline__ int step(int rows, int columns) {
         return (rows * (kColumns / 8) + columns) * 128;
     }
 
-    // A key block adds its share, of which dq is the part that starts at tile column `column`. Columns past the last
-    // are those that fill a chunk up. Where results must repeat, the caller sees to the turns.
+    // Adds a key block's share, of which dq is the part that starts at tile column `column`. Columns past the last one,
+    // which only fill a chunk up, are left out. Where results must repeat, the caller keeps the turns.
     template <int MT, int NT>
     __device__ static __forceinline__ void add(float* to, int column, const Fragments<MT, NT>& dq) {
 #pragma unroll
@@ -56,8 +56,9 @@ template <KernelConfig config>
 using QueryGrid = WarpGrid<config.Br, padded(config, config.head_dim), config.warps, config.warps_dq>;
 
 // In a deterministic backward pass the key blocks that see a unit of queries add to its dQ in turns, from the last
-// block back to the first. So they are launched, since a block may wait only for those launched before it; and under a
-// causal mask each then starts at a unit where it is the first, and stays a step behind the block that it follows.
+// block back to the first. They are launched in that order, since a block may wait only for blocks launched before it.
+// Under a causal mask each then starts at a unit where it is the first, and stays a step behind the block that it
+// follows.
 template <KernelConfig config>
 struct Turn {
     unsigned* word;  // how many have added
@@ -71,7 +72,7 @@ struct Turn {
     __device__ __forceinline__ void wait() const {
         while (ptx::load_acquire(word) != turn) __nanosleep(32);
     }
-    // To be called by one thread, which knows that all others have added.
+    // One thread calls this, when it knows that all others have added.
     __device__ __forceinline__ void pass() const {
         __threadfence();
         ptx::store_release(word, turn + 1);

@@ -1,7 +1,6 @@
-// row_pair.h: a number for each of the two rows that a lane holds of a tile of 16. The two live in registers that
-// follow each other, one even and one odd, so that an instruction which reads one of them in turn with the other finds
-// it in the operand cache: ptxas, left to itself, may give both the same bank, and then half of a softmax's FFMAs wait
-// for it.
+// row_pair.h: a number for each of the two rows that a lane holds of a tile of 16. The two live in neighbouring
+// registers, one even and one odd. Instructions that read them in turn then find them in the operand cache. Left to
+// itself, ptxas may put both in the same bank, and then half of a softmax's FFMAs wait for that bank.
 #pragma once
 
 namespace flashtile {

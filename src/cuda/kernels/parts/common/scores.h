@@ -14,7 +14,7 @@ template <KernelConfig config>
 constexpr bool own_units() {
     return config.scale_first || config.element == Element::fp32;
 }
-// What scores, as ScoreModifier leaves them, are multiplied by to be in log2 units, and what m to be in natural ones.
+// log2_factor takes scores, as ScoreModifier leaves them, to log2 units; natural_unit takes m to natural units.
 template <KernelConfig config>
 __device__ __forceinline__ float log2_factor(const KernelParams& p) {
     return config.scale_first ? kLog2e : p.scale_log2;
@@ -39,7 +39,7 @@ __device__ __forceinline__ int clamp_to_int(Index x) {
 constexpr float kNearZero = 0.6f;
 constexpr float kTanh[] = {-0.33332598f, 0.13313117f, -0.05221181f, 0.01561263f};
 
-// What is done to a head's scores, beside the band.
+// What the options except the band do to a head's scores.
 template <KernelConfig config>
 struct ScoreModifier {
     float slope = 0.0f;
@@ -52,7 +52,7 @@ struct ScoreModifier {
         return modifier;
     }
 
-    // Scores may hide keys from some rows beyond what the band says.
+    // Whether scores may hide keys from some rows, beyond what the band hides.
     static constexpr bool kMayHide = config.has_bias_or_mask();
 
     // s = q.k on entry, and then in natural units where config.scale_first. Where kDerivative, `derivative` receives
@@ -159,7 +159,7 @@ __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence&
         }
 }
 
-// The same where rows are keys and columns are queries: place.i0 is the first key, place.j0 the first query.
+// The same, transposed: rows are keys and columns are queries, place.i0 is the first key and place.j0 the first query.
 template <KernelConfig config, int NT>
 __device__ __forceinline__ void apply_band_transposed(Fragments<1, NT>& s, const Sequence& seq, const Place& place) {
 #pragma unroll
@@ -182,16 +182,16 @@ __device__ __forceinline__ void apply_band_transposed(Fragments<1, NT>& s, const
     }
 }
 
-// Of a pair's two bits, the mask for a register of two 16-bit values.
+// Turns a pair's two bits into the mask for a register of two 16-bit values.
 __device__ __forceinline__ unsigned pair_mask(unsigned bits) {
     return ((bits & 1) != 0 ? 0xFFFFu : 0u) | ((bits & 2) != 0 ? 0xFFFF0000u : 0u);
 }
 
-// Which of the columns that this lane holds any row of the warp sees, and so which keys' rows of V (or K) are read.
+// Which of this lane's columns any row of the warp sees, and so which keys' rows of V (or K) count.
 template <int MT, int NT>
 struct SeenColumns {
     static_assert(2 * NT <= 32, "");
-    unsigned bits;  // two a tile of 8 columns
+    unsigned bits;  // two for each tile of 8 columns
 
     // `hidden`: kHiddenScore in the units of s.
     __device__ __forceinline__ void find(const Fragments<MT, NT>& s, float hidden) {
@@ -203,11 +203,11 @@ struct SeenColumns {
         bits |= __shfl_xor_sync(~0u, bits, 8);
         bits |= __shfl_xor_sync(~0u, bits, 16);
     }
-    // The same for the whole warp.
+    // Whether that is all columns; the answer is the same in all lanes of the warp.
     __device__ __forceinline__ bool all() const { return __all_sync(~0u, bits == ~0u >> (32 - 2 * NT)); }
     __device__ __forceinline__ unsigned pair(int n) const { return bits >> 2 * n & 3; }
 
-    // As the products ask (KeepAll): masks for pairs of keys, and bit k for column 8 n + k.
+    // What products ask for, as KeepAll says: masks for pairs of keys, and bit k for column 8 n + k.
     __device__ __forceinline__ uint2 masks(int k) const {
         return make_uint2(pair_mask(pair(2 * k)), pair_mask(pair(2 * k + 1)));
     }

@@ -7,7 +7,7 @@
 
 namespace flashtile {
 
-// Rows and keys within a sequence fit 32 bits (the plan sees to it); offsets in memory do not.
+// Rows and keys within a sequence fit 32 bits, which the plan checks; offsets in memory do not.
 __device__ __forceinline__ int smaller(int a, int b) {
     return a < b ? a : b;
 }
@@ -37,7 +37,7 @@ __device__ __forceinline__ int query_end(int end) {
 
 struct Sequence {
     Index b, h;
-    Index batch_row;         // of the batch stride: b, or 0 when packed
+    Index batch_row;         // in units of the batch stride: b, or 0 when packed
     Index first_q, first_k;  // rows before this sequence, when packed
     int seqlen_q, seqlen_k;
     int rows_k;  // keys that lie in memory: seqlen_k before it was shortened
@@ -71,7 +71,8 @@ struct Sequence {
     }
 
     __device__ __forceinline__ Index kv_head(const KernelParams& p) const {
-        return static_cast<unsigned>(h) / static_cast<unsigned>(p.group);  // of 64 bits it would take a hundred cycles
+        // a division of 64 bits would take a hundred cycles
+        return static_cast<unsigned>(h) / static_cast<unsigned>(p.group);
     }
 
     // The keys that queries [i0, i1) may see: [first_key, end_key).

@@ -9,14 +9,14 @@
 
 namespace flashtile {
 
-// m in log2 units, that is of factor S, or, with kOwnUnits, in the scores' own: where options have worked on scores, a
-// row that a bias moves as a whole by 1e10 would lose all its digits in the rounding of factor m, while S - m is exact;
-// and in fp32 the greatest P of a row that a key alone is seen by would not be exactly 1.
+// m is in log2 units, those of factor S, or, with kOwnUnits, in the scores' own. Where options have worked on scores, a
+// bias may move a whole row by 1e10; the row would lose all its digits in the rounding of factor m, while S - m is
+// exact. And in fp32, the P of a row that sees one key alone would not be exactly 1 in log2 units.
 template <int MT, bool kOwnUnits>
 struct Softmax {
     RowPair m[MT];
     float l[MT][2];
-    float alpha[MT][2];  // where `grows`
+    float alpha[MT][2];  // valid where `grows`
     bool grows;          // any row of the warp has a new maximum
 
     // This lane's share of a block's rowsum(P).
@@ -25,7 +25,7 @@ struct Softmax {
     };
 
     __device__ __forceinline__ void start(float factor) {
-        // in fp32's range, however small the factor is: -inf - -inf must not arise
+        // It stays in fp32's range, however small the factor is, so that -inf - -inf cannot arise.
         const float least = kOwnUnits ? fmaxf(kLeastMaximum / factor, -3e38f) : kLeastMaximum;
 #pragma unroll
         for (int n = 0; n < MT; ++n) {
@@ -109,7 +109,7 @@ struct Softmax {
             }
         return sum;
     }
-    // The same where columns from 8 kGroup `seen` on are hidden.
+    // The same where columns from 8 kGroup `seen` on are hidden: their P is 0.
     template <int kGroup, int NT>
     __device__ __forceinline__ void exponentiate_seen(Fragments<1, NT>& s, float factor, int seen) {
 #pragma unroll
@@ -124,7 +124,7 @@ struct Softmax {
         }
     }
 
-    // True once this lane's rows have a maximum to refer to.
+    // True once all of this lane's rows have a maximum.
     __device__ __forceinline__ bool anchored() const {
         bool all = true;
 #pragma unroll
@@ -134,12 +134,12 @@ struct Softmax {
         return all;
     }
 
-    // Where a block is not searched for its maximum, P = 2^(factor S - m) with the m that an earlier block left, which
-    // fp32's range holds. `grows` where a lane's sum outweighs what the lane has seen so far, so that one P may be most
-    // of its row: as it is no power of two, rounding it would show. Scores with a standard deviation of 1 never come
-    // there, which matters: a warp that lowers a block makes the consumers fall into step, at 2 to 10% of their speed.
-    // A sum of `allowed` may come in any case, one over kMostGrowth in none: fp16's range, and l is infinite where the
-    // sum is.
+    // For a block that is not searched for its maximum: P = 2^(factor S - m) has the m of an earlier block, and fp32
+    // holds it. Sets `grows` where a lane's sum is large against what the lane has summed up before: one P may then be
+    // most of its row, and as it is no power of two, its rounding would show. Scores with a standard deviation of 1
+    // never get there. That matters, because a warp that lowers a block makes the consumers fall into step, which costs
+    // 2 to 10% of their speed. A sum up to `allowed` never grows; one over kMostGrowth always does, because of fp16's
+    // range, and because l is infinite where the sum is.
     __device__ __forceinline__ void find_growth(const RowSums& sum, float allowed) {
         constexpr float kOfBefore = 4.0f, kMostGrowth = 256.0f;
         bool lane_grows = false;
@@ -154,12 +154,12 @@ struct Softmax {
             }
         grows = __any_sync(~0u, lane_grows);
     }
-    // Then each row's greatest P becomes at most 1 and m moves up by its logarithm; alpha is what l has been multiplied
-    // by and O must be. False if it jumped too far: the tile is to be done again with find_maximum.
+    // Then each row's greatest P becomes at most 1, and m moves up by its logarithm; l has been multiplied by alpha,
+    // and O must be. Returns false if m moved too far: then the tile needs a careful pass, with find_maximum.
     template <int NT>
     __device__ __forceinline__ bool lower(Fragments<MT, NT>& s, const RowSums& sum) {
-        // Beyond the lesser, roundoff of S - m would show in LSE, unless the new m, and so LSE, is about as large as
-        // the jump; the greater leaves alpha a normal number.
+        // Beyond the lesser bound, roundoff of S - m would show in LSE, unless the new m, and with it LSE, is about as
+        // large as the jump. Below the greater one alpha is a normal number.
         constexpr float kMostJump = 0x1p24f, kMostJumpUpwards = 0x1p120f, kUpwards = -12.0f;
         bool sound = true;
 #pragma unroll
@@ -199,7 +199,7 @@ struct Softmax {
 private:
     static constexpr float kMostLag = 3.0f;  // in log2 units
 
-    // By the difference of what m was and is, as they are rounded, so that no error of m's is left.
+    // alpha is made of the difference of the old and the new m, both as rounded, so that m's rounding does not count.
     __device__ __forceinline__ void move(int n, int half, float next, float factor) {
         alpha[n][half] = ptx::exp2(kOwnUnits ? (m[n][half] - next) * factor : m[n][half] - next);
         m[n].set(half, next);

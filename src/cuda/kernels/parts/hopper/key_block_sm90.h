@@ -1,6 +1,6 @@
-// key_block_sm90.h: what a thread block of Hopper's backward pass has to do with its keys, whoever computes: which
-// blocks of queries see them, where K, V, Q, dO and dS lie in shared memory, how the copy engine fills it, and whose
-// turn it is at dQ.
+// key_block_sm90.h: what both of Hopper's backward kernels share: which blocks of queries see a thread block's keys,
+// where K, V, Q, dO and dS lie in shared memory, how TMA loads them, how P and dS are made of the products, and whose
+// turn it is to add to dQ.
 #pragma once
 
 #include "cuda/kernels/parts/common/query_gradient.h"
@@ -31,13 +31,13 @@ struct KeyBlock {
     static_assert(config.warps == 12, "two consumers, and the producer's warpgroup");
 
     const KernelParams& params;
-    Sequence seq;  // h is the query head at hand
+    Sequence seq;  // h is the query head of the current step
     const int kv_head, block;
     const int j0, j1;  // this block's keys; those past seqlen_k only get zero gradients
     const int first_block, blocks, steps, shift;
     unsigned k, v, q, dout, ds, p, lse, D;  // shared addresses
     unsigned kv_full;
-    unsigned turn_come, added;  // barriers between the consumers and the keeper of turns
+    unsigned turn_come, added;  // barriers between the consumers and the thread that keeps turns
     Ring<config.stages> q_ring, dout_ring;
 
     __device__ __forceinline__ KeyBlock(const KernelParams& given, const Sequence& s, unsigned memory, int n)
@@ -77,13 +77,13 @@ struct KeyBlock {
         ptx::mbarrier_init(kv_full, 1);
         ptx::mbarrier_init(turn_come, 1);
         ptx::mbarrier_init(added, kConsumerThreads / 32 * kArrivalsOfWarp);
-        // each warp says that it is done: it reads LSE and D by itself
+        // Every warp releases a stage, since it reads LSE and D there by itself.
         q_ring.init(kConsumerThreads / 32 * kArrivalsOfWarp);
         dout_ring.init(kConsumerThreads / 32 * kArrivalsOfWarp);
         ptx::fence_mbarrier_init();
     }
 
-    // One thread: K and V, then each block of Q with its LSE and of dO with its D.
+    // One thread loads K and V, then every block of Q with its LSE and of dO with its D.
     __device__ __forceinline__ void produce() {
         const int b = static_cast<int>(seq.batch_row);
         const int first_q = static_cast<int>(seq.first_q) - params.first_query;
@@ -111,7 +111,8 @@ struct KeyBlock {
         }
     }
 
-    // A consumer, where lengths lie in device memory: K and V, once they have come, then Q or dO of step n.
+    // Where lengths lie in device memory, a consumer clears what TMA brought of other sequences: rows of K and V once
+    // they have come, and rows of Q or dO at every step.
     __device__ __forceinline__ void clear_hidden_keys(int consumer) const {
         if constexpr (!config.lengths_differ()) return;
         const int first = seq.first_key<config>(0), end = seq.seqlen_q > 0 ? seq.end_key<config>(seq.seqlen_q) : 0;
@@ -147,22 +148,22 @@ struct KeyBlock {
         return i1 <= seq.seqlen_q && band_covers<config>(seq, place.j0, i1, place.i0, key_end);
     }
 
-    // P = 2^(S - LSE), transposed, of the block of Q at hand. This warp's first row is key `warp_row`.
+    // S of the current block of Q becomes P = 2^(S - LSE), transposed. This warp's first row is key `warp_row`.
     __device__ __forceinline__ void exponentiate(Fragments<1, NT>& s, int i0, int warp_row) const {
         const Place place{j0 + warp_row, i0};
         if (!covered(place)) apply_band_transposed<config>(s, seq, place);
         const unsigned row = lse + q_ring.stage * kBytesRow + Place::column(0, 0) * 4;
 #pragma unroll
         for (int t = 0; t < NT; ++t) {
-            const float2 row_lse = ptx::load_shared_pair(row + t * 32);  // the second's first: KernelParams::row_flip
+            const float2 row_lse = ptx::load_shared_pair(row + t * 32);  // KernelParams::row_flip has exchanged the two
 #pragma unroll
             for (int e = 0; e < 4; ++e)
                 s.c[0][t][e] = ptx::exp2(fmaf(s.c[0][t][e], params.scale_log2, e % 2 == 0 ? -row_lse.y : -row_lse.x));
         }
     }
 
-    // dS = P (dP - D), transposed, of the block of dO at hand. probability(t, half) is P at accumulators 2 half and
-    // 2 half + 1 of t.
+    // dP of the current block of dO becomes dS = P (dP - D), transposed. probability(t, half) is P at accumulators 2
+    // half and 2 half + 1 of t.
     template <class Probability>
     __device__ __forceinline__ void differentiate(Fragments<1, NT>& dp, Probability probability) const {
         const unsigned row = D + dout_ring.stage * kBytesRow + Place::column(0, 0) * 4;
@@ -178,7 +179,7 @@ struct KeyBlock {
         }
     }
 
-    // dS^T to its tile: rows are keys, chunks of 64 queries.
+    // Writes dS^T to its tile, whose rows are keys and whose chunks are of 64 queries.
     __device__ __forceinline__ void write_ds(const typename M::template Left<1, NT>& x, unsigned tile,
                                              int warp_row) const {
         write_pairs<config.Bc, NT>(tile, warp_row, [&](int t, int half) { return x.a[0][t / 2][t % 2 * 2 + half]; });
@@ -196,7 +197,7 @@ struct KeyBlock {
         if constexpr (config.deterministic) arrive_by_warp(added);
     }
 
-    // 64 rows of dK or dV, from row `own` of the block, leave by way of K's or V's place.
+    // Stores 64 rows of dK or dV, from row `own` of the block on, by way of K's or V's place in shared memory.
     template <int kColumnsOfAll, int OT>
     __device__ __forceinline__ void store(const Fragments<1, OT>& x, float factor, unsigned tile,
                                           const DeviceTensor& to, int own) const {

@@ -1,6 +1,6 @@
-// quad_store.h: accumulators of a warpgroup's product to rows of a tensor straight from registers. The four lanes that
-// share a row first exchange their columns, so that each has eight that follow each other and stores them as one
-// vector: that takes no shared memory, and so nobody waits for it.
+// quad_store.h: stores accumulators of a warpgroup's product to rows of a tensor straight from registers. The four
+// lanes that share a row first exchange their columns, so that each has eight neighbours and stores them as one vector.
+// This takes no shared memory, and so nobody waits for any.
 #pragma once
 
 #include "cuda/kernels/parts/common/place.h"
@@ -9,7 +9,7 @@
 
 namespace flashtile {
 
-// This warp's 16 rows, times `factor` of each, to the first `count` rows of `to`.
+// Stores this warp's 16 rows, times `factor` of each, as the first `count` rows of `to`.
 template <Element kElement, int kColumns, int OT>
 __device__ __forceinline__ void store_rows(const Fragments<1, OT>& x, const float (&factor)[2],
                                            typename Math<kElement>::Scalar* to, Index stride, int count) {

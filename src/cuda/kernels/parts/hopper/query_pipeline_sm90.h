@@ -1,6 +1,6 @@
-// query_pipeline_sm90.h: how a thread block of Hopper's forward pass is fed, whoever computes: where Q, K, V and O lie
-// in shared memory, how many registers each role has, the producer, which has the copy engine bring the tiles of the
-// schedule, and the warps that draw for dropout. (Backward: key_block_sm90.h.)
+// query_pipeline_sm90.h: all of Hopper's forward pass but the computation itself: where Q, K, V and O lie in shared
+// memory, how many registers each role has, the producer, which loads the tiles of the schedule with TMA, and the warps
+// that draw for dropout. (Backward has key_block_sm90.h.)
 #pragma once
 
 #include "cuda/kernels/parts/common/dropout.h"
@@ -64,12 +64,13 @@ struct QueryPipeline {
     static constexpr int kBytesQ = config.Br * kColumns * kSize;
     static constexpr int kBytesK = config.Bc * kColumns * kSize, kBytesV = config.Bc * kColumnsV * kSize;
     static constexpr int kPartsO = output_parts(config), kBytesO = output_bytes(config);
-    // The warps that draw for dropout: a warpgroup, or those that the producer leaves idle.
+    // The drawers are the warps that draw for dropout: a warpgroup of their own, or the three warps that stand idle
+    // beside the producer.
     static constexpr bool kDrawersApart = config.warps == 4 * (kConsumers + 2);
     static constexpr int kDrawers = !config.dropout ? 0 : (kDrawersApart ? 4 : 3);
-    // Registers a thread, by warpgroup: the launch gives all the same, a multiple of 8, and they are dealt out anew. A
-    // producer wants more where lengths have to be looked up, where heads share a tile, where it brings a bias, and
-    // where drawers share its warpgroup; three consumers of many columns leave it little.
+    // Registers of a thread. The launch gives every warpgroup the same number, a multiple of 8, and the kernel
+    // redistributes them. A producer needs more where it has to look lengths up, where heads share a tile, where it
+    // loads a bias, and where drawers share its warpgroup. Three consumers of many columns leave it few.
     static constexpr int kAllRegisters =
         65536 / (config.warps * 32 * config.blocks_per_sm) / 8 * 8 * (config.warps / 4);
     static constexpr int kDrawerRegisters = 56;
@@ -82,7 +83,7 @@ struct QueryPipeline {
         (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers / 8 * 8;
     static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
 
-    // What consumers are told of a stage of Q: which tile it is, and the tile as the producer found it.
+    // A stage of Q has a TileSlot, and behind it the tile as the producer found it.
     static constexpr int kBytesSlot = TileSlot::kBytes + Tile::kBytes;
     __device__ __forceinline__ unsigned slot() const { return slots + q_ring.stage * kBytesSlot; }
     __device__ __forceinline__ Tile tile_at_hand() const { return Tile::read(params, slot() + TileSlot::kBytes); }
@@ -115,8 +116,7 @@ struct QueryPipeline {
         order = kept + dropout_bytes(config);
     }
 
-    // Each warp says that it is done with a stage of Q, one elected thread of each consumer that its warpgroup is with
-    // one of K or V.
+    // A stage of Q is released by every warp that reads it, a stage of K or V by one thread of each consumer.
     __device__ __forceinline__ void init_barriers() const {
         for (int n = 0; n < kQueryStages; ++n) TileSlot{}.write(slots + n * kBytesSlot);
         q_ring.init((kConsumers * 4 + kDrawers) * kArrivalsOfWarp);
@@ -157,7 +157,7 @@ struct QueryPipeline {
             return {number, false, false};
         };
         TileSlot now = follow(TileSlot{});
-        KeyRows pending{};  // a tile's last V
+        KeyRows pending{};  // the last V of a tile, which is loaded after the next tile has been found
         while (true) {
             const Tile tile(params, now.is_tile() ? now.number : TileNumber{0, 0});
             const int blocks = now.is_tile() ? tile.blocks : 0;
@@ -180,7 +180,7 @@ struct QueryPipeline {
         }
     }
 
-    // Q and what consumers are told of it. Returns the tile whose place it took.
+    // Loads Q of a tile and fills its slot in. Returns what the slot held before.
     __device__ __forceinline__ TileSlot hand_on(const TileSlot& now, const Tile& tile) {
         q_ring.wait_empty();
         const TileSlot before = TileSlot::read(slot());
@@ -198,7 +198,7 @@ struct QueryPipeline {
         return before;
     }
 
-    // Those of a block, as the copy engine counts; at first of a tile's first block.
+    // Where a block of keys lies in the tensor maps' coordinates. It begins as the first block of a tile.
     struct KeyRows {
         int row = 0, head = -1, b = 0;
 
@@ -214,7 +214,7 @@ struct QueryPipeline {
     __device__ __forceinline__ void load_v(const KeyRows& keys) {
         load(v_ring, v, kBytesV, params.v_map, kColumnsV, keys);
     }
-    // To the next stage of the ring.
+    // Loads a block into the ring's next stage.
     __device__ static __forceinline__ void load(Ring<config.stages>& ring, unsigned stages, int bytes,
                                                 const TensorMap& map, int columns, const KeyRows& keys) {
         ring.wait_empty();
@@ -233,8 +233,8 @@ struct QueryPipeline {
         bias_ring.advance();
     }
 
-    // Dropout has warps of its own: Philox takes as long as the softmax, and would be added to it in the consumers,
-    // each of which waits for its own. They draw for the warps of all consumers in turn, a block ahead of them.
+    // Dropout has warps of its own, because Philox takes as long as the softmax, and the consumers would have to do one
+    // after the other. The drawers work for the warps of all consumers in turn, one block ahead of them.
     __device__ __forceinline__ void draw(int drawer) {
         while (true) {
             q_ring.wait_full();
@@ -256,7 +256,7 @@ struct QueryPipeline {
             release_query();
         }
     }
-    // Of a consumers' warp, counted through all of them.
+    // Where the bits for a warp of the consumers lie; `warp` counts through all consumers.
     __device__ __forceinline__ unsigned kept_place(int warp) const {
         return kept + (kept_ring.stage * kConsumers * 4 + warp) * Kept::kBytes;
     }
@@ -267,7 +267,7 @@ struct QueryPipeline {
         kept_ring.advance();
     }
 
-    // Each warp for itself, once its last S has been computed.
+    // Every warp calls this once its last S has been computed.
     __device__ __forceinline__ void release_query() {
         q_ring.release_by_warp();
         q_ring.advance();

@@ -7,8 +7,9 @@
 
 namespace flashtile {
 
-// One lane arrives for all. Under stress each does for itself: racecheck, which is run so, follows what a lane has read
-// to that lane's arrival only, not through __syncwarp to another's.
+// A warp arrives for all that its lanes have read or written. One lane does it for all. Under stress every lane arrives
+// by itself: racecheck is run that way, and it connects what a lane has read with that lane's arrival only, not through
+// __syncwarp with another lane's.
 constexpr int kArrivalsOfWarp = kStressSeed != 0 ? 32 : 1;
 
 __device__ __forceinline__ void arrive_by_warp(unsigned barrier) {
@@ -23,13 +24,14 @@ struct Ring {
     int stage = 0;
     unsigned phase = 0;
 
-    // Puts the barriers at an address; returns what follows them.
+    // Puts the barriers at an address; returns the address behind them.
     __device__ __forceinline__ unsigned place(unsigned address) {
         full = address;
         empty = address + kStages * 8;
         return empty + kStages * 8;
     }
-    // `producers` arrivals fill a stage, beside the bytes; `consumers` empty it.
+    // A stage is full after `producers` arrivals and the bytes that are expected; it is empty after `consumers`
+    // arrivals.
     __device__ __forceinline__ void init(unsigned consumers, unsigned producers = 1) const {
         for (int n = 0; n < kStages; ++n) {
             ptx::mbarrier_init(full + n * 8, producers);

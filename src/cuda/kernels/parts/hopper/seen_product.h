@@ -1,5 +1,6 @@
-// seen_product.h: O += P V where rows of V whose P is 0 may hold anything, such as NaN where a mask hides a key from
-// all queries: on the tensor cores 0 * NaN would be NaN. Slow, and only for tiles in which that has come up (sm_90).
+// seen_product.h: O += P V that leaves out rows of V whose P is 0. Such a row may hold NaN where a mask hides a key
+// from all queries, and on the tensor cores 0 * NaN would be NaN. The product is slow, and only the careful pass over a
+// tile uses it (sm_90).
 #pragma once
 
 #include "cuda/kernels/parts/common/place.h"
@@ -8,7 +9,7 @@
 
 namespace flashtile {
 
-// P has kRowsB columns, V [kRowsB][columns of O] lies as the copy engine leaves it.
+// P has kRowsB columns; V [kRowsB][columns of O] lies as TMA leaves it.
 template <Element kElement, int kRowsB, int NT, int OT>
 __device__ __forceinline__ void add_seen(Fragments<1, OT>& o, const typename Math<kElement>::template Left<1, NT>& p,
                                          unsigned v) {
@@ -18,7 +19,7 @@ __device__ __forceinline__ void add_seen(Fragments<1, OT>& o, const typename Mat
         float weight[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            unsigned pair = 0;  // a register's number must be known: all are looked at
+            unsigned pair = 0;  // registers have no index at run time, so all are tried
 #pragma unroll
             for (int t = 0; t < NT; ++t)
                 if (t == key / 8) pair = p.a[0][t / 2][t % 2 * 2 + half];

@@ -1,5 +1,5 @@
-// sequence_edges.h: what the copy engine brought beyond a sequence's own rows becomes zero, where lengths lie in device
-// memory and the engine cannot know them (sm_90).
+// sequence_edges.h: clears the rows that TMA brought beyond a sequence's own, where lengths lie in device memory and
+// TMA cannot know them (sm_90).
 #pragma once
 
 #include "cuda/kernels/parts/hopper/named_barriers.h"
@@ -11,7 +11,7 @@
 
 namespace flashtile {
 
-// Rows [first, end) of a tile of kRows rows, by the 128 threads of a warpgroup. The swizzle stays within a row.
+// The 128 threads of a warpgroup clear rows [first, end) of a tile of kRows rows. The swizzle stays within a row.
 template <int kRows, int kColumns>
 __device__ __forceinline__ void clear_rows(unsigned tile, int first, int end) {
     constexpr int kPieces = 8;  // of 16 bytes, in a row of a chunk
@@ -28,7 +28,8 @@ __device__ __forceinline__ void publish(int consumer) {
     ptx::named_barrier(barriers::kCleared + consumer, barriers::kWarpgroup);
 }
 
-// Queries of the next sequence would take part in what the rows of a warp decide together. `own_q`: this consumer's 64.
+// Clears queries of the next sequence, which would take part in what the rows of a warp decide together. `own_q` has
+// this consumer's 64.
 template <KernelConfig config>
 __device__ __forceinline__ void clear_queries(const QueryTile<config>& tile, int consumer, unsigned own_q) {
     const int own = tile.i1 - tile.i0 - consumer * 64;
@@ -37,7 +38,8 @@ __device__ __forceinline__ void clear_queries(const QueryTile<config>& tile, int
     publish(consumer);
 }
 
-// V of keys that no query of the sequence sees would make 0 * V a NaN. All consumers write the same zeros into block n.
+// Clears V of keys of block n that no query of the sequence sees: it may be NaN, and then 0 * V would be NaN. All
+// consumers write the same zeros.
 template <KernelConfig config>
 __device__ __forceinline__ void clear_hidden_values(const QueryTile<config>& tile, int consumer, int n, unsigned v) {
     const Sequence& seq = tile.seq;
@@ -49,8 +51,8 @@ __device__ __forceinline__ void clear_hidden_values(const QueryTile<config>& til
     publish(consumer);
 }
 
-// Backward: rows of a block, from row `row` of the sequence on, outside [first, end), of two tiles at once: keys that
-// no query sees, or queries that see no key, would make 0 * NaN of what lies there. Consumers write the same zeros.
+// Backward: clears the rows outside [first, end) of a block that starts at row `row` of the sequence. These are keys
+// that no query sees, or queries that see no key, and what lies there may be NaN. Consumers write the same zeros.
 template <int kRows, int kColumns>
 __device__ __forceinline__ void clear_outside(unsigned tile, int row, int first, int end) {
     clear_rows<kRows, kColumns>(tile, 0, smaller(first - row, kRows));

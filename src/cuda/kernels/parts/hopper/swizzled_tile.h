@@ -18,8 +18,8 @@ __device__ __forceinline__ unsigned place_in_tile(unsigned tile, int row, int co
     return tile + column / kChunk * kTileRows * kChunkRowBytes + (offset ^ (offset >> 3 & 0x70));
 }
 
-// This warp's 16 rows to rows [row, row + 16) of the tile, which no other warp touches: pair(n, half) has this lane's
-// two columns of the n-th eight. A step of 16 columns flips bits of the swizzled address.
+// Writes this warp's 16 rows to rows [row, row + 16) of the tile, which no other warp touches. pair(n, half) gives this
+// lane's two columns of the n-th eight. A step of 16 columns flips bits of the swizzled address.
 template <int kTileRows, int NT, class Pair>
 __device__ __forceinline__ void write_pairs(unsigned tile, int row, Pair pair) {
     static_assert(NT % 2 == 0, "");
@@ -31,7 +31,8 @@ __device__ __forceinline__ void write_pairs(unsigned tile, int row, Pair pair) {
                          {pair(n, 0), pair(n, 1), pair(n + 1, 0), pair(n + 1, 1)});
 }
 
-// The accumulators, times `factor` of each row: part `part` of the columns of x, which are kParts times the tile's.
+// Writes accumulators, times `factor` of each row. x has kParts times the tile's columns, and part `part` of them is
+// written.
 template <Element kElement, int kTileRows, int kParts = 1, int OT>
 __device__ __forceinline__ void write_warp_rows(const Fragments<1, OT>& x, const float (&factor)[2], unsigned tile,
                                                 int row, int part = 0) {
@@ -41,7 +42,7 @@ __device__ __forceinline__ void write_warp_rows(const Fragments<1, OT>& x, const
     });
 }
 
-// The same on to the first `count` rows of `to`.
+// Writes accumulators to the tile, and from there to the first `count` rows of `to`.
 template <Element kElement, int kColumns, int kTileRows, int OT>
 __device__ __forceinline__ void store_warp_rows(const Fragments<1, OT>& x, const float (&factor)[2], unsigned tile,
                                                 int row, typename Math<kElement>::Scalar* to, Index stride, int count) {

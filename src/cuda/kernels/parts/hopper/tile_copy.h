@@ -1,5 +1,5 @@
-// tile_copy.h: a tile of one head's rows to shared memory or back by the copy engine, chunk after chunk of 64 columns,
-// as its 128-byte swizzle leaves them (sm_90).
+// tile_copy.h: TMA copies of a tile of one head's rows to shared memory or back, one chunk of 64 columns after the
+// other, with the 128-byte swizzle (sm_90).
 #pragma once
 
 #include "cuda/kernels/parts/common/sequence.h"
@@ -9,14 +9,14 @@
 
 namespace flashtile {
 
-// One thread. The bytes are counted at the barrier.
+// One thread starts the copy. The barrier counts the bytes.
 __device__ __forceinline__ void copy_tile(unsigned to, const TensorMap& map, unsigned barrier, int columns, int rows,
                                           int row, int head, int b, int column = 0) {
     for (int c = 0; c < columns; c += kChunk)
         ptx::tma_load(to + c / kChunk * rows * kChunkRowBytes, &map, barrier, column + c, row, head, b);
 }
 
-// The same of Br rows of queries, of head `head` or of the group of heads that shares key head `head`.
+// The same for Br rows of queries, of head `head` or of the group of heads that shares key head `head`.
 template <KernelConfig config>
 __device__ __forceinline__ void copy_queries(unsigned to, const TensorMap& map, unsigned barrier, int columns, int row,
                                              int head, int b) {
@@ -28,7 +28,8 @@ __device__ __forceinline__ void copy_queries(unsigned to, const TensorMap& map, 
                           head, b);
 }
 
-// One thread. Of a tile of Br rows the map's box takes some from `from` on, to columns from `column` on.
+// One thread starts the copy back. `from` is where the rows of the map's box begin in a tile of Br rows; they go to
+// columns from `column` on.
 template <KernelConfig config>
 __device__ __forceinline__ void store_queries(unsigned from, const TensorMap& map, int column, int columns, int row,
                                               int head, int b) {

@@ -1,6 +1,6 @@
 // gradient_tile.h: P and dS of a block of Br queries and Bc keys, in shared memory (Algorithm 2, lines 10 to 14). S and
-// dP are computed in registers, each warp having a rectangle of them; P and dS go to shared memory, where the products
-// that need them read them in any order.
+// dP are computed in registers, a rectangle in each warp. P and dS go to shared memory, where the products that need
+// them read them in any order.
 #pragma once
 
 #include "cuda/kernels/parts/common/dropout.h"
@@ -48,7 +48,7 @@ struct GradientTile {
                       kThreads>(dout);
     }
 
-    // Keys [j0, j0 + Bc); those that no query sees read as zero, whatever lies there.
+    // Loads keys [j0, j0 + Bc). Those that no query sees become zero and are not read.
     __device__ __forceinline__ void load_keys(const KernelParams& params, const Sequence& seq, int j0) const {
         const int first = seq.first_key<config>(0), end = seq.seqlen_q > 0 ? seq.end_key<config>(seq.seqlen_q) : 0;
         const Index kv_head = seq.kv_head(params);
@@ -58,7 +58,7 @@ struct GradientTile {
             v, rows_of<Scalar>(params.v, seq.batch_row, kv_head, seq.first_k), params.v.stride_row, j0, first, end);
     }
 
-    // Queries [i0, i0 + Br) of head h; those that see no key read as zero.
+    // Loads queries [i0, i0 + Br) of head h. Those that see no key become zero.
     __device__ __forceinline__ void load_queries(const KernelParams& params, const Sequence& seq, Index h, int i0,
                                                  int stage) const {
         const int first = seq.first_query<config>(0);
@@ -80,7 +80,7 @@ struct GradientTile {
         }
     }
 
-    // Rows that mask or bias leave without a key hold whatever they hold: they become zero too.
+    // Clears rows that mask or bias leave without a key, since anything may lie there.
     __device__ __forceinline__ void clear_empty_rows(int stage) const {
         const float* lse = statistics + stage * kRowStatistics * config.Br;
         for (int row = static_cast<int>(warp_id()); row < config.Br; row += config.warps)
@@ -105,7 +105,7 @@ struct GradientTile {
         const float* D = lse + 2 * config.Br;
 
         BiasAndMask<config, MT, NT> bias_and_mask;
-        // ahead of the product, unless registers are short
+        // before the product, unless registers are short
         constexpr bool kAhead = !config.softcap && !(config.mask && config.bias != BiasElement::none);
         if constexpr (kAhead) bias_and_mask.load(params, seq, place);
         typename ScoreGrid::Accumulators s;
@@ -135,7 +135,7 @@ struct GradientTile {
                     }
             }
 
-        // dP, and dS in the end
+        // dP, which becomes dS
         M::template product<padded(config, config.head_dim_v), kPitchV, Read::as_stored, kPitchV, Read::as_stored,
                             true>(dp, dout_stage(stage) + row0 * kPitchV, v + column0 * kPitchV);
         typename ScoreGrid::Accumulators kept_p = s;

@@ -7,7 +7,7 @@
 
 namespace flashtile {
 
-// Rows [row0, row0 + kRows) of `from` into `tile`; rows outside [first, end) become zero and are not read.
+// Loads rows [row0, row0 + kRows) of `from` into `tile`. Rows outside [first, end) become zero and are not read.
 template <class Scalar, int kRows, int kColumns, int kPitch, int kThreads, int kVectorBytes>
 __device__ __forceinline__ void load_tile(Scalar* tile, const Scalar* from, Index stride, int row0, int first,
                                           int end) {
@@ -24,7 +24,7 @@ __device__ __forceinline__ void load_tile(Scalar* tile, const Scalar* from, Inde
             *to = valid ? *source : Scalar{};
     };
     if constexpr (kThreads % kVectors == 0 && kRows * kVectors % kThreads == 0) {
-        // A thread stays in its column and steps down by whole rows: one addition an address.
+        // A thread stays in its column and steps down by whole rows, so that an address takes one addition.
         constexpr int kRowStep = kThreads / kVectors;
         const int thread_row = static_cast<int>(threadIdx.x) / kVectors;
         const int column = static_cast<int>(threadIdx.x) % kVectors * kPerVector;
@@ -54,7 +54,7 @@ __device__ __forceinline__ void load_tile(Scalar* tile, const Scalar* from, Inde
     }
 }
 
-// The columns past kColumns, which no load touches, must read as zero.
+// Clears the columns past kColumns, which no load touches and which must read as zero.
 template <class Scalar, int kRows, int kColumns, int kPadded, int kPitch, int kThreads>
 __device__ __forceinline__ void clear_padding(Scalar* tile) {
     constexpr int kPadding = kPadded - kColumns;

@@ -1,4 +1,5 @@
-// tile_store.h: accumulators to rows of a tensor, by way of shared memory, so that a row leaves in whole vectors.
+// tile_store.h: stores accumulators to rows of a tensor by way of shared memory, so that a row is stored in whole
+// vectors.
 #pragma once
 
 #include "cuda/kernels/parts/common/place.h"
@@ -6,7 +7,7 @@
 
 namespace flashtile {
 
-// One warp's accumulators to the corner that is its own of a tile in shared memory.
+// Writes one warp's accumulators to its own corner of a tile in shared memory.
 template <Element kElement, int kPitch, int MT, int NT>
 __device__ __forceinline__ void write_fragments(const Fragments<MT, NT>& x, typename Math<kElement>::Scalar* tile) {
 #pragma unroll
@@ -19,7 +20,7 @@ __device__ __forceinline__ void write_fragments(const Fragments<MT, NT>& x, type
                                            x.c[m][n][2 * half], x.c[m][n][2 * half + 1]);
 }
 
-// The first `count` rows of a tile to memory, by kThreads threads, of which this is number `thread`.
+// kThreads threads, of which this is number `thread`, store the first `count` rows of a tile.
 template <class Scalar, int kRows, int kColumns, int kPitch, int kThreads, int kVectorBytes>
 __device__ __forceinline__ void store_tile(const Scalar* tile, Scalar* to, Index stride, Index count, unsigned thread) {
     struct alignas(kVectorBytes) Vector {

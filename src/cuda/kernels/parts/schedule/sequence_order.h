@@ -1,5 +1,5 @@
-// sequence_order.h: where lengths lie in device memory, the order in which sequences are dealt out: the longest first,
-// so that what thread blocks still work on at the end is short. Each thread block finds it for itself, before it
+// sequence_order.h: the order in which sequences are dealt out where lengths lie in device memory: the longest first,
+// so that what thread blocks still work on at the end is short. Each thread block finds the order by itself before it
 // begins.
 #pragma once
 
@@ -11,13 +11,13 @@ namespace flashtile {
 
 template <KernelConfig config>
 struct SequenceOrder {
-    unsigned table;  // shared address: of the n-th sequence, how many tiles of a head are before it, and its number
+    unsigned table;  // shared address: for the n-th sequence, how many tiles of a head come before it, and its number
     int batch;
 
     // Sequences beyond what the table holds stay in the batch's order.
     __device__ __forceinline__ bool fits() const { return batch <= kMostOrdered; }
 
-    // All threads; a barrier must follow.
+    // All threads call this; a barrier must follow.
     __device__ __forceinline__ void find(const KernelParams& p) const {
         const auto sequence = [&](int b) { return Sequence::make<config>(p, b, 0); };
         for (int b = static_cast<int>(threadIdx.x); b < batch; b += config.warps * 32) {
@@ -35,10 +35,10 @@ struct SequenceOrder {
         }
     }
 
-    // Of a head, in all sequences.
+    // How many tiles a head has in all sequences.
     __device__ __forceinline__ unsigned tiles() const { return at(batch).x; }
 
-    // Tile n of all heads' tiles, head by head in a sequence.
+    // Tile n of all. They go sequence by sequence, and head by head within one.
     __device__ __forceinline__ TileNumber tile(unsigned n, unsigned heads) const {
         const unsigned wanted = n / heads;
         int own = 0, end = batch;

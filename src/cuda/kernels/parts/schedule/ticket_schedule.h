@@ -1,6 +1,6 @@
 // ticket_schedule.h: which blocks of queries a thread block of a persistent kernel works on where the lengths of
-// sequences lie in device memory, so that nobody knows ahead of time how much there is to do: each takes the next tile
-// that nobody has taken. Tiles go head by head, so that K and V of few heads are in the cache at a time.
+// sequences lie in device memory. The host cannot know then how much there is to do, and so each thread block takes the
+// next tile that none has taken. Tiles go head by head, so that K and V of few heads are in the cache at a time.
 #pragma once
 
 #include "cuda/kernels/parts/schedule/sequence_order.h"
@@ -12,7 +12,7 @@ struct TicketSchedule {
     const KernelParams& params;
     SequenceOrder<config> order;
     unsigned tiles;
-    unsigned ahead;  // drawn while the tile before it is worked on: the counter is far away
+    unsigned ahead;  // the next number, taken while a tile is worked on, because the counter is far away
 
     __device__ __forceinline__ TicketSchedule(const KernelParams& p, const SequenceOrder<config>& sequences)
         : params(p),
@@ -35,14 +35,14 @@ struct TicketSchedule {
 private:
     __device__ __forceinline__ unsigned draw() const { return atomicAdd(params.ws_ticket, 1u); }
 
-    // Every sequence of a packed batch has so many tiles before it, if each starts at a tile of its own and may waste
-    // one: this takes no sum over all sequences. (Sequence::first_unit)
+    // How many tiles of a packed batch are before sequence b, if each sequence starts at a tile of its own and may
+    // waste one. This takes no sum over all sequences. (Sequence::first_unit counts alike.)
     __device__ __forceinline__ Index unit(Index b) const {
         const Index row = b < params.batch ? length_at(params.cu_seqlens_q, b) : params.total_q;
         return greater(0, smaller(row, params.total_q)) / config.Br + b;
     }
 
-    // False where lengths that are not in order make nonsense of n.
+    // False where cumulative lengths are not in order, so that n is no tile.
     __device__ __forceinline__ bool find(unsigned n, TileNumber& tile) const {
         const unsigned heads = static_cast<unsigned>(tile_heads<config>(params));
         if (order.fits()) {
@@ -54,7 +54,7 @@ private:
             tile = last_to_first(0, n, blocks);
             return true;
         }
-        // The sequence whose tiles, of all heads, n is among.
+        // The sequence that tile n, counted through all heads, belongs to.
         const Index wanted = n / heads;
         Index b = 0, end = params.batch;
         while (end - b > 1) {

@@ -1,6 +1,6 @@
 // tile_schedule.h: which blocks of queries a thread block of a persistent kernel works on. There are as many thread
-// blocks as multiprocessors, and each knows its own list without asking: that needs no counter in memory. The producer
-// walks the list and hands each tile on with its Q, so that consumers spend no registers on it.
+// blocks as fit the multiprocessors at once, and each finds its own list of tiles without a counter in memory. The
+// producer walks the list and passes each tile on with its Q, so that consumers spend no registers on it.
 #pragma once
 
 #include "cuda/kernels/parts/common/sequence.h"
@@ -23,14 +23,14 @@ __device__ __forceinline__ Index query_blocks(Index seqlen_q) {
     return (seqlen_q * config.group_rows + config.Br - 1) / config.Br;
 }
 
-// Of heads from first_head on, with `tiles` tiles each, the n-th: head by head, each from its last tile to its first,
-// which in a causal problem has least to do.
+// Tile n of the heads from first_head on, which have `tiles` tiles each. They go head by head, each from its last tile
+// to its first, which in a causal problem has least to do.
 __device__ __forceinline__ TileNumber last_to_first(unsigned first_head, unsigned n, unsigned tiles) {
     return {first_head + n / tiles, tiles - 1 - n % tiles};
 }
 
-// A block of rows, and the blocks of keys that they see, walked from the last one back. A row is a query of a head; or,
-// where heads of a group share the tile, row n is query n / group_rows of the group's head n % group_rows.
+// A block of rows, and the blocks of keys that they see, which are walked from the last one back. A row is a query of a
+// head. Where heads of a group share the tile, row n is query n / group_rows of the group's head n % group_rows.
 template <KernelConfig config>
 struct QueryTile {
     Sequence seq;  // of the group's first head
@@ -52,8 +52,8 @@ struct QueryTile {
         blocks = first < end && (!config.packed || i0 < i1) ? (end - 1) / config.Bc - first_block + 1 : 0;
     }
 
-    // The producer leaves it in shared memory for the others: to divide and to look lengths up takes longer than to
-    // read.
+    // The producer writes it to shared memory for the others, since reading it takes less time than dividing and
+    // looking lengths up.
     static constexpr int kBytes = config.packed ? 48 : 32;
     __device__ __forceinline__ void write(unsigned address) const {
         ptx::store_shared(address, make_uint4(i0, first_block, blocks, seq.rows_k));
@@ -82,7 +82,7 @@ struct QueryTile {
     }
 
     __device__ __forceinline__ int key_of(int n) const { return (first_block + blocks - 1 - n) * config.Bc; }
-    // Among the heads, or groups of heads, of what is mapped for queries.
+    // The head's coordinate in the tensor maps of queries, which count heads, or groups of heads.
     __device__ __forceinline__ int map_head(const KernelParams& p) const {
         return static_cast<int>(config.group_rows == 1 ? seq.h : seq.kv_head(p));
     }
@@ -99,7 +99,8 @@ private:
     __device__ static __forceinline__ Index both(unsigned low, unsigned high) {
         return static_cast<Index>(high) << 32 | low;
     }
-    // A bias that all sequences share is brought once for all of them, if its head's tiles are at hand together.
+    // Whether a head's tiles of all sequences come before the next head. They do where all sequences share a bias, so
+    // that it is read from memory once for all of them.
     __device__ static __forceinline__ bool batch_first(const KernelParams& p) {
         return config.bias_mapped && !config.lengths_differ() && p.bias.stride_batch == 0;
     }
@@ -108,7 +109,7 @@ private:
     }
 };
 
-// The list of a thread block of equal or unequal tiles: KernelParams::rounds says how they are dealt out.
+// A thread block's list of tiles, of equal or unequal length. KernelParams::rounds says how they are dealt out.
 template <KernelConfig config>
 struct TileSchedule {
     const TileRounds& all;
@@ -124,7 +125,8 @@ struct TileSchedule {
                 const unsigned pair = now / 2 * gridDim.x + blockIdx.x, head = pair / all.pairs;
                 const unsigned shortest = pair - head * all.pairs;
                 tile = {head, now % 2 == 0 ? all.tiles - 1 - shortest : shortest};
-                if (now % 2 == 0 || 2 * shortest + 1 != all.tiles) return true;  // or it is alone
+                // the middle one of an odd number of tiles has no partner
+                if (now % 2 == 0 || 2 * shortest + 1 != all.tiles) return true;
             } else {
                 const unsigned round = now - 2 * all.rounds;
                 if (round * gridDim.x >= all.rest) return false;
@@ -141,8 +143,8 @@ struct TileSchedule {
     }
 
 private:
-    // The n-th longest of the rest: of the longest and the shortest blocks the whole heads have one each, of those
-    // between the head that was begun has one as well.
+    // The n-th longest tile of the rest. Heads that were not begun have a tile of every length. The head that was
+    // begun, if there is one, has tiles only of the lengths between.
     __device__ __forceinline__ TileNumber longest_first(unsigned n) const {
         const unsigned taken = all.taken, whole = all.heads - all.first_head, begun = taken == 0 ? 0 : 1;
         const unsigned outer = taken * whole, inner = (all.tiles - 2 * taken) * (whole + begun);
