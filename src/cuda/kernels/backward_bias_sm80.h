@@ -1,7 +1,7 @@
 // backward_bias_sm80.h: the gradient of the additive bias, dbias = P * (dP - D) where nothing is masked, summed over
-// the dimensions that the bias was broadcast over. A pass of its own that computes S and dP once more: a thread block
-// owns a tile of the bias and walks whatever was broadcast onto it in a fixed order, so that the sums repeat bit for
-// bit and need no memory.
+// the dimensions that the bias was broadcast over. It is a pass of its own, which computes S and dP once more. A thread
+// block owns a tile of the bias and walks all blocks that the tile was broadcast to, in a fixed order, so that the sums
+// repeat bit for bit and need no memory.
 #pragma once
 
 #include "cuda/kernels/parts/mma/gradient_tile.h"
@@ -95,7 +95,7 @@ private:
                 if (column >= 0 && column < kSlice)
                     ds[(Grid::row() + Place::row(m, e)) * kPitch + column] = sum.c[m][n][e];
             });
-            __syncthreads();  // the slice stands
+            __syncthreads();  // the slice is written
             if (over_rows && threadIdx.x < kSlice) {
                 float column = 0.0f;
                 for (int i = 0; i < config.Br; ++i) column += ds[i * kPitch + threadIdx.x];

@@ -1,4 +1,4 @@
-// backward_finish.h: dQ from fp32 to q's type and place (Algorithm 2, line 19), times the scale.
+// backward_finish.h: converts dQ from fp32 to q's type, times the scale, and stores it (Algorithm 2, line 19).
 #pragma once
 
 #include "cuda/kernels/parts/common/query_gradient.h"

@@ -81,9 +81,9 @@ struct ScoreModifier {
     }
 
 private:
-    // s = c tanh(scale s / c), over scale where scores stay in its units. Most scores are well below c, and a warp all
-    // of whose scores are does without tanhf and its branches, between which there is nothing to do but wait; unless
-    // rows must not share a decision.
+    // s = c tanh(scale s / c), divided by scale unless config.scale_first. Most scores are well below c. Where all
+    // scores of a warp are, it takes a polynomial instead of tanhf, in whose branches it would mostly wait; but not
+    // where rows must not share a decision.
     template <bool kDerivative, int MT, int NT>
     __device__ static __forceinline__ void soften(Fragments<MT, NT>& s, float scale, float c,
                                                   Fragments<MT, NT>& derivative) {
@@ -134,8 +134,8 @@ __device__ __forceinline__ bool band_covers(const Sequence& seq, int i0, int i1,
 template <KernelConfig config, int kGroup = 32, int MT, int NT>
 __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence& seq, const Place& place,
                                            int first_group = 0, int end_group = 1) {
-    // Relative to this lane's first row and column, so that what is compared with is a constant, and one number for all
-    // rows, so that few registers hold it.
+    // Bounds are relative to this lane's first row and column. Columns are then constants to compare with, and one
+    // bound serves all rows, which takes few registers.
     const int own_row = place.i0 + Place::row(0, 0);
     const int i = query_of<config>(own_row), j = place.j0 + Place::column(0, 0);
     const int end = clamp_to_int(Index{seq.seqlen_k} - j);

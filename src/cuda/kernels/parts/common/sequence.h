@@ -22,7 +22,8 @@ __device__ __forceinline__ Index length_at(const DeviceLengths& lengths, Index n
     return lengths.wide ? static_cast<const long long*>(lengths.data)[n] : static_cast<const int*>(lengths.data)[n];
 }
 
-// The query that a block's row `row` belongs to; where the queries of its rows before `end` end.
+// query_of is the query that a block's row belongs to; query_end is the end of the queries that the rows before `end`
+// belong to.
 template <KernelConfig config>
 __device__ __forceinline__ int query_of(int row) {
     if constexpr (config.group_rows == 1)
@@ -64,8 +65,8 @@ struct Sequence {
         return {b, h, config.packed ? 0 : b, first_q, first_k, seqlen_q, seqlen_k, rows_k, band};
     }
 
-    // Where this sequence's units of `rows` queries start among those of a head, if every sequence starts at a unit of
-    // its own.
+    // The number of this sequence's first unit of `rows` queries among those of a head, if every sequence starts at a
+    // unit of its own.
     __device__ __forceinline__ Index first_unit(const KernelParams& p, bool packed, int rows) const {
         return (packed ? first_q : b * p.seqlen_q) / rows + b;
     }
@@ -105,8 +106,8 @@ private:
     }
 };
 
-// What this thread block owns where each head has a thread block for every `rows` of its `length` queries or keys, head
-// after head. `share`: so many thread blocks own the same.
+// What a thread block owns where each head has one for every `rows` of its `length` queries or keys, head after head.
+// `share` thread blocks in turn own the same.
 struct HeadBlock {
     Index blocks;  // of a head
     Index n;       // this one, through all heads
@@ -117,7 +118,7 @@ struct HeadBlock {
 
     __device__ __forceinline__ Index block() const { return n % blocks; }
 
-    // Of a query head; of a key head, then with the first query head of its group.
+    // The sequence, where heads are query heads; where they are key heads, with the first query head of the group.
     template <KernelConfig config>
     __device__ __forceinline__ Sequence of_queries(const KernelParams& p) const {
         return Sequence::make<config>(p, head / p.heads, head % p.heads);

@@ -161,13 +161,13 @@ struct Softmax {
         // Beyond the lesser bound, roundoff of S - m would show in LSE, unless the new m, and with it LSE, is about as
         // large as the jump. Below the greater one alpha is a normal number.
         constexpr float kMostJump = 0x1p24f, kMostJumpUpwards = 0x1p120f, kUpwards = -12.0f;
-        bool sound = true;
+        bool held = true;
 #pragma unroll
         for (int n = 0; n < MT; ++n)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const float most = m[n][half] >= kUpwards ? kMostJumpUpwards : kMostJump;
-                sound = sound && sum.of[n][half] <= most;  // a NaN is not
+                held = held && sum.of[n][half] <= most;  // false for a NaN
                 float highest = 1.0f;
                 each_of_row(s, n, half, [&](float& p) { highest = fmaxf(highest, p); });
                 highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 1));
@@ -175,7 +175,7 @@ struct Softmax {
                 move(n, half, m[n][half] + ptx::log2(highest), 1.0f);
                 each_of_row(s, n, half, [&](float& p) { p *= alpha[n][half]; });
             }
-        return sound;
+        return held;
     }
 
     // Adds up the four lanes of a row.
@@ -189,8 +189,8 @@ struct Softmax {
             }
     }
 
-    // In fp64: LSE is exact to a few units of the last place, which m * unit + log l in fp32 would not be. `unit`: what
-    // m is multiplied by to be in natural units.
+    // LSE is computed in fp64, to be exact to a few units of the last place, which m * unit + log l in fp32 would not
+    // be. `unit` takes m to natural units.
     __device__ __forceinline__ float lse(int n, int half, double unit) const {
         if (l[n][half] == 0.0f) return -infinity();
         return static_cast<float>(fma(static_cast<double>(m[n][half]), unit, logarithm(l[n][half])));

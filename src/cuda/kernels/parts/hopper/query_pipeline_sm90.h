@@ -37,7 +37,7 @@ struct TileSlot {
     static constexpr unsigned kNone = ~1u, kEnd = ~0u;
 
     TileNumber number;
-    bool careful;  // Pass::careful is due
+    bool careful;  // this is the careful pass
     bool failed;   // the optimistic pass took something for granted that was wrong
 
     __device__ __forceinline__ bool is_tile() const { return number.head < kNone; }
@@ -91,7 +91,7 @@ struct QueryPipeline {
     const KernelParams& params;
     unsigned q, k, v, bias, out;  // shared addresses
     unsigned slots;               // likewise, one a stage of Q
-    unsigned kept;                // likewise, of dropout's stages
+    unsigned kept;                // likewise, of the kept bits' stages
     unsigned order;               // likewise, of sequences whose lengths lie in device memory
     Ring<kQueryStages> q_ring;
     Ring<config.stages> k_ring, v_ring;

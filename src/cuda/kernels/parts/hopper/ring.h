@@ -20,7 +20,7 @@ __device__ __forceinline__ void arrive_by_warp(unsigned barrier) {
 // Each stage has a barrier that says it is full and one that says it is empty.
 template <int kStages>
 struct Ring {
-    unsigned full, empty;  // shared addresses of the first
+    unsigned full, empty;  // shared addresses of the first stage's barriers
     int stage = 0;
     unsigned phase = 0;
 

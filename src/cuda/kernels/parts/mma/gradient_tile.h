@@ -92,8 +92,9 @@ struct GradientTile {
             }
     }
 
-    // P = 2^(S - LSE), dP = dO V^T, dS = P * (dP - D). P goes to its tile; dropped probabilities are 0 there, and it
-    // lacks dropout's factor. kBeforeSoftcap: dS of scale q.k; otherwise of the score that bias is added to.
+    // P = 2^(S - LSE), dP = dO V^T, dS = P * (dP - D). P is written to its tile, in which dropped probabilities are 0
+    // and dropout's factor is missing. With kBeforeSoftcap, dS is the gradient of scale q.k; otherwise it is that of
+    // the score that bias is added to.
     template <bool kBeforeSoftcap>
     __device__ __forceinline__ void compute(const KernelParams& params, const Sequence& seq, int i0, int j0, int stage,
                                             int parity, typename ScoreGrid::Accumulators& dp) const {
@@ -170,7 +171,7 @@ struct GradientTile {
         write_fragments<config.element, kPitchS>(x, ds + ScoreGrid::row() * kPitchS + ScoreGrid::column());
     }
 
-    // Keys of this block that a query sees, for the product dS K.
+    // Which keys of this block a query sees, as the product dS K asks for it (KeepAll).
     struct SeenKeys {
         const unsigned* bits;
         __device__ __forceinline__ uint2 masks(int k) const {

@@ -1,4 +1,4 @@
-// tile_load.h: rows of a tensor into a tile of shared memory, asynchronously where an element pair is aligned.
+// tile_load.h: loads rows of a tensor into a tile of shared memory, asynchronously where pairs of elements are aligned.
 #pragma once
 
 #include "cuda/kernels/parts/common/element.h"

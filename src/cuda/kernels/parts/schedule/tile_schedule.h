@@ -12,12 +12,12 @@ struct TileNumber {
     unsigned head, block;
 };
 
-// Heads, or groups of heads, that have tiles of their own.
+// How many heads, or groups of heads, have tiles of their own.
 template <KernelConfig config>
 __device__ __forceinline__ int tile_heads(const KernelParams& p) {
     return config.group_rows == 1 ? p.heads : p.kv_heads;
 }
-// The tiles of so many queries of a head, or of a group's heads together.
+// How many tiles so many queries take, of a head or of a group's heads together.
 template <KernelConfig config>
 __device__ __forceinline__ Index query_blocks(Index seqlen_q) {
     return (seqlen_q * config.group_rows + config.Br - 1) / config.Br;
