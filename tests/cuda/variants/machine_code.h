@@ -1,6 +1,6 @@
 // machine_code.h: a fingerprint of a cubin's machine code, so that two versions of the kernels can be compared. It
 // covers what runs: instructions, how many registers and barriers they use, constants, and how much static shared
-// memory there is. It leaves out names, symbols and line information.
+// memory there is. It leaves out names, symbols, line information and the table of global constants' addresses.
 #pragma once
 
 #include <string>

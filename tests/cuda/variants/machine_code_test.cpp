@@ -57,6 +57,7 @@ TEST(MachineCode, NamesSymbolsAndLinesDoNotCount) {
     EXPECT_EQ(hash.size(), 64U);
     EXPECT_EQ(hash, machine_code_hash(elf({{".text.another_name", "instructions", 32u << 24 | 8}})));
     EXPECT_EQ(hash, machine_code_hash(elf({{".debug_line", "lines"}, kCode, {".symtab", "symbols"}})));
+    EXPECT_EQ(hash, machine_code_hash(elf({kCode, {".nv.constant4", "addresses of unused constants"}})));
 }
 
 TEST(MachineCode, WhatRunsCounts) {
