@@ -48,6 +48,8 @@ setup-check:
 check-format: setup-check
 	$(call stage,clang-format)
 	$(sources) | xargs clang-format-14 --dry-run -Werror
+	$(call stage,generated wgmma files)
+	tools/write_wgmma --check
 
 # Needs NVIDIA's run-time compiler (a Python package) and no GPU.
 check-kernels: setup-check

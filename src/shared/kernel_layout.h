@@ -15,8 +15,8 @@ constexpr int round_up(int n, int multiple) {
     return (n + multiple - 1) / multiple * multiple;
 }
 
-// Columns as the tensor cores see them, the rest zero. In backward two warps may share a row of the result, 16 columns
-// each at least.
+// Columns as the tensor cores see them; those that fill up are zero. In backward two warps may share a row of the
+// result, with at least 16 columns each.
 constexpr int padded(const KernelConfig& c, int columns) {
     return round_up(columns, c.kernel == Kernel::forward || c.kernel == Kernel::forward_sm90 ? 16 : 32);
 }
@@ -37,31 +37,33 @@ constexpr int larger(int a, int b) {
     return a > b ? a : b;
 }
 
-// Q (later O), then the stages of K and V.
+// Q, whose place O takes later, then the stages of K and V.
 constexpr int forward_shared_bytes(const KernelConfig& c) {
     return tile_bytes(c, c.Br, larger(c.head_dim, c.head_dim_v)) +
            c.stages * (tile_bytes(c, c.Bc, c.head_dim) + tile_bytes(c, c.Bc, c.head_dim_v));
 }
 
-// On Hopper tiles lie as the copy engine's 128-byte swizzle leaves them: chunks of 64 columns, each of rows of 128
-// bytes.
-constexpr int kChunk = 64;
+// On Hopper tiles lie as TMA's 128-byte swizzle leaves them: in chunks of kChunk columns, each of rows of
+// kChunkRowBytes. So far all of Hopper's kernels take 16-bit elements.
+constexpr int kChunkRowBytes = 128;
+constexpr int kChunk = kChunkRowBytes / size_of(Element::bf16);
 constexpr int chunk_columns(int columns) {
     return round_up(columns, kChunk);
 }
-constexpr int kMostBarriers = 384;  // bytes of them, and of what is handed on beside them
+constexpr int kMostBarriers = 384;  // bytes of barriers, and of the slots beside them
 
-// Hopper's forward: the next tile's Q has a place of its own where there is one.
+// Hopper's forward: the next tile's Q has a stage of its own where shared memory has room.
 constexpr int query_stages(const KernelConfig& c) {
     return larger(c.head_dim, c.head_dim_v) <= 128 ? 2 : 1;
 }
 
-// Hopper's forward: warpgroups that own 64 queries each.
+// Hopper's forward: how many warpgroups compute, with 64 queries each.
 constexpr int forward_consumers(const KernelConfig& c) {
     return c.Br / 64;
 }
 
-// Hopper's forward with dropout: two blocks' draws, a bit for each probability, 16 pairs of them a word of a lane.
+// Hopper's forward with dropout: the draws of two blocks, with a bit for each probability. A word of a lane has 16
+// pairs.
 constexpr int kDropoutStages = 2;
 constexpr int kept_words(int keys) {
     return round_up(keys / 4, 16) / 16;  // a lane has keys / 4 pairs
@@ -70,50 +72,53 @@ constexpr int dropout_bytes(const KernelConfig& c) {
     return c.dropout ? kDropoutStages * forward_consumers(c) * 128 * kept_words(c.Bc) * 4 : 0;
 }
 
-// Hopper's forward where lengths lie in device memory: the order of so many sequences, and their end.
+// Hopper's forward where lengths lie in device memory: the order of at most so many sequences, and one entry for their
+// end.
 constexpr int kMostOrdered = 64;
 constexpr int order_bytes(const KernelConfig& c) {
     return c.lengths_differ() ? (kMostOrdered + 1) * 16 : 0;
 }
 
-// Hopper's forward where the copy engine brings the bias: of one block of keys. It is read at the start of a step, and
-// the next one has the rest of the step to come.
+// Hopper's forward where TMA loads the bias: the bias of one block of keys. It is read at the start of a step, and the
+// next block's is loaded during the rest of the step.
 constexpr int bias_bytes(const KernelConfig& c) {
-    return c.bias_mapped ? c.Br * chunk_columns(c.Bc) * 2 : 0;
+    return c.bias_mapped ? c.Br * chunk_columns(c.Bc) * size_of(c.element) : 0;
 }
 
-// The stages of Q, of K and V, barriers; and what aligning the start to 1024 bytes may take.
+// The stages of Q, K and V, what lies beside them, and what aligning the start to 1024 bytes may take.
 constexpr int forward_sm90_staged_bytes(const KernelConfig& c) {
     const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
-    return 2 * (query_stages(c) * c.Br * d + c.stages * c.Bc * (d + dv)) + bias_bytes(c) + kMostBarriers +
-           dropout_bytes(c) + order_bytes(c) + 1024;
+    return size_of(c.element) * (query_stages(c) * c.Br * d + c.stages * c.Bc * (d + dv)) + bias_bytes(c) +
+           kMostBarriers + dropout_bytes(c) + order_bytes(c) + 1024;
 }
 
-// What the system takes of a multiprocessor's shared memory for each block beside what the block may opt in to.
+// What the system takes of a multiprocessor's shared memory for each thread block, beside what the block asks for.
 constexpr int kReservedSharedMemory = 1024;
 
-// Hopper's forward: O has a place of its own, from which the copy engine stores it, whole or in two parts, where there
-// is room. 64 columns leave about as fast without, and where all tiles are equal 7% faster; heads that share a tile
-// need it.
+// Hopper's forward: in how many parts O is copied to a place of its own, from which TMA stores it: whole, in two parts,
+// or, where there is no room, not at all (0). 64 columns are stored about as fast without it, and 7% faster where all
+// tiles are equal. Heads that share a tile need it.
 constexpr int output_parts(const KernelConfig& c) {
     const int of_block = 228 * 1024 / c.blocks_per_sm - kReservedSharedMemory;  // on sm_90
-    const int left = of_block - forward_sm90_staged_bytes(c), whole = c.Br * chunk_columns(c.head_dim_v) * 2;
+    const int left = of_block - forward_sm90_staged_bytes(c),
+              whole = c.Br * chunk_columns(c.head_dim_v) * size_of(c.element);
     if (!c.band && c.head_dim_v <= kChunk && c.group_rows == 1) return 0;
     if (whole <= left) return 1;
     return chunk_columns(c.head_dim_v) % (2 * kChunk) == 0 && whole / 2 <= left ? 2 : 0;
 }
 constexpr int output_bytes(const KernelConfig& c) {
-    return output_parts(c) == 0 ? 0 : c.Br * chunk_columns(c.head_dim_v) * 2 / output_parts(c);
+    return output_parts(c) == 0 ? 0 : c.Br * chunk_columns(c.head_dim_v) * size_of(c.element) / output_parts(c);
 }
 
 constexpr int forward_sm90_shared_bytes(const KernelConfig& c) {
     return forward_sm90_staged_bytes(c) + output_bytes(c);
 }
 
-// What backward keeps of a row beside Q and dO: LSE in log2 and in natural units, D.
+// What backward keeps of a row beside Q and dO: LSE in log2 units, LSE in natural units, D.
 constexpr int kRowStatistics = 3;
 
-// K, V, the stages of Q, dO and the rows' statistics, then P and dS, then a bit for each key that is seen.
+// K and V, the stages of Q, dO and the rows' statistics, then P and dS, then two sets of bits, one bit for each key
+// that is seen.
 constexpr int backward_shared_bytes(const KernelConfig& c) {
     return tile_bytes(c, c.Bc, c.head_dim) + tile_bytes(c, c.Bc, c.head_dim_v) +
            c.stages *
@@ -121,18 +126,20 @@ constexpr int backward_shared_bytes(const KernelConfig& c) {
            2 * tile_bytes(c, c.Br, c.Bc) + 2 * round_up(c.Bc, 32) / 8;
 }
 
-// Hopper's backward of wide heads: the consumers share 64 keys instead of having 64 each, and hand P over.
+// Whether a head is wide for Hopper's backward: dK and dV of 64 keys then fill the registers of a warpgroup each, and
+// so the consumers share 64 keys, instead of having 64 each, and hand P over (backward_wide_sm90.h).
 constexpr bool wide_backward(const KernelConfig& c) {
-    return c.Bc == 64;
+    return larger(c.head_dim, c.head_dim_v) > 128;
 }
 constexpr int handed_over_bytes(const KernelConfig& c) {
-    return wide_backward(c) ? c.Br * c.Bc * 2 : 0;
+    return wide_backward(c) ? c.Br * c.Bc * size_of(c.element) : 0;
 }
 
-// K, V, the stages of Q and dO, two tiles of dS and of P that is handed over, the statistics of the stages, barriers.
+// K and V, the stages of Q and dO, two tiles of dS, two of P where it is handed over, the statistics of the stages,
+// barriers.
 constexpr int backward_sm90_shared_bytes(const KernelConfig& c) {
     const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
-    return 2 * ((c.Bc + c.stages * c.Br) * (d + dv) + 2 * c.Br * c.Bc) + 2 * handed_over_bytes(c) +
+    return size_of(c.element) * ((c.Bc + c.stages * c.Br) * (d + dv) + 2 * c.Br * c.Bc) + 2 * handed_over_bytes(c) +
            c.stages * 2 * c.Br * 4 + kMostBarriers + 1024;
 }
 

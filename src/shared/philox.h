@@ -37,7 +37,8 @@ struct Product {
     unsigned low, high;
 };
 
-// One instruction of a GPU: the compiler, left to itself, takes some factors for ones of 64 bits, and spends two.
+// It is one instruction of a GPU. Left to itself, the compiler takes some factors for numbers of 64 bits, and uses two
+// instructions.
 FLASHTILE_DEVICE Product wide_product(unsigned a, unsigned b) {
 #ifdef __CUDA_ARCH__
     Product product;
@@ -92,7 +93,10 @@ struct Dropout {
     }
 
     // What kept values are multiplied by.
-    FLASHTILE_DEVICE float scale() const { return 65536.0f / static_cast<float>(65536u - threshold); }
+    FLASHTILE_DEVICE static float scale(unsigned threshold) {
+        return 65536.0f / static_cast<float>(65536u - threshold);
+    }
+    FLASHTILE_DEVICE float scale() const { return scale(threshold); }
 };
 
 }  // namespace FLASHTILE_TARGET

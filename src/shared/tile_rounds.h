@@ -1,5 +1,5 @@
-// tile_rounds.h: how the tiles of Hopper's forward kernel are dealt out to its thread blocks, as far as it can be found
-// before they run. Included by the host compiler, which finds it, and by NVRTC.
+// tile_rounds.h: how the tiles of Hopper's forward kernel are dealt out to its thread blocks, as far as the host can
+// compute it before they run. Included by the host compiler and by NVRTC.
 #pragma once
 
 #include "shared/mask.h"
@@ -7,17 +7,17 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
-// Where masks make tiles unequal, most of them are dealt out as pairs, a head's longest with its shortest, next longest
-// with next shortest: pairs are equal, and go head by head, so that K and V of few heads are in the cache at a time.
-// The last one to two rounds of pairs are dealt as single tiles from the longest to the shortest and back again, so
-// that all thread blocks end with about the same. Equal tiles go head by head.
+// Where masks make tiles unequal, most are dealt out as pairs: a head's longest tile with its shortest, the next
+// longest with the next shortest. All pairs are equal, and they go head by head, so that K and V of few heads are in
+// the cache at a time. The last one to two rounds of pairs are dealt out as single tiles, from the longest to the
+// shortest and back again, so that all thread blocks end at about the same time. Equal tiles go head by head.
 struct TileRounds {
     unsigned tiles;   // of a head
-    unsigned pairs;   // likewise; of an odd number of tiles the one in the middle is a pair alone
+    unsigned pairs;   // of a head; the middle one of an odd number of tiles is a pair alone
     unsigned heads;   // of all sequences
     unsigned rounds;  // of pairs
-    // What the rounds leave: all tiles of heads [first_head, heads), and of the head before it those that are neither
-    // among its `taken` longest nor its `taken` shortest.
+    // The rounds leave `rest` tiles: all tiles of heads [first_head, heads), and of the head before first_head those
+    // that are neither among its `taken` longest nor its `taken` shortest.
     unsigned first_head, taken, rest;
 };
 

@@ -1,10 +1,10 @@
 // backward_bias_sm80.h: the gradient of the additive bias, dbias = P * (dP - D) where nothing is masked, summed over
-// the dimensions that the bias was broadcast over. A pass of its own that computes S and dP once more: a thread block
-// owns a tile of the bias and walks whatever was broadcast onto it in a fixed order, so that the sums repeat bit for
-// bit and need no memory.
+// the dimensions that the bias was broadcast over. It is a pass of its own, which computes S and dP once more. A thread
+// block owns a tile of the bias and walks all blocks that the tile was broadcast to, in a fixed order, so that the sums
+// repeat bit for bit and need no memory.
 #pragma once
 
-#include "cuda/kernels/parts/gradient_tile.h"
+#include "cuda/kernels/parts/mma/gradient_tile.h"
 
 namespace flashtile {
 
@@ -80,7 +80,7 @@ private:
         });
     }
 
-    // Sums over rows, columns or both: within a lane, then in a fixed order over all that share a place.
+    // Sums over rows, columns or both: first within a lane, then, in a fixed order, over all lanes that share a place.
     __device__ __forceinline__ void write_sums(const Accumulators& sum, bool over_rows, bool over_columns, Index b,
                                                Index h, int i0, int j0) const {
         float* ds = reinterpret_cast<float*>(tile.k);  // [Br][kBuffer] of a slice of columns at a time
@@ -95,7 +95,7 @@ private:
                 if (column >= 0 && column < kSlice)
                     ds[(Grid::row() + Place::row(m, e)) * kPitch + column] = sum.c[m][n][e];
             });
-            __syncthreads();  // the slice stands
+            __syncthreads();  // the slice is written
             if (over_rows && threadIdx.x < kSlice) {
                 float column = 0.0f;
                 for (int i = 0; i < config.Br; ++i) column += ds[i * kPitch + threadIdx.x];
@@ -119,7 +119,7 @@ private:
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-// One thread block a tile of the bias.
+// One thread block works on one tile of the bias.
 template <KernelConfig config>
 __device__ __forceinline__ void backward_bias_sm80(const KernelParams& params) {
     const Index rows = params.bias_rows == 1 ? 1 : (params.bias_rows + config.Br - 1) / config.Br;

@@ -1,23 +1,23 @@
-// backward_finish.h: dQ from fp32 to q's type and place (Algorithm 2, line 19), times the scale.
+// backward_finish.h: converts dQ from fp32 to q's type, times the scale, and stores it (Algorithm 2, line 19).
 #pragma once
 
-#include "cuda/kernels/parts/query_gradient.h"
+#include "cuda/kernels/parts/common/query_gradient.h"
+#include "cuda/kernels/parts/mma/tile_store.h"
 
 namespace flashtile {
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-// One thread block a unit of Br queries of one head. `config` has backward's units of dQ.
+// One thread block works on one unit of Br queries of one head. `config` has the units of dQ that backward has.
 template <KernelConfig config>
 __device__ __forceinline__ void backward_finish(const KernelParams& p) {
     using M = Math<config.element>;
     using Scalar = typename M::Scalar;
     using Gradient = QueryGradient<config>;
     using Grid = QueryGrid<config>;
-    const Index blocks = (p.seqlen_q + config.Br - 1) / config.Br;
-    const Index head = blockIdx.x / blocks;
-    const Sequence seq = Sequence::make<config>(p, head / p.heads, head % p.heads);
-    const int i0 = static_cast<int>(blockIdx.x % blocks) * config.Br;
+    const HeadBlock own(p.seqlen_q, config.Br);
+    const Sequence seq = own.of_queries<config>(p);
+    const int i0 = static_cast<int>(own.block()) * config.Br;
     if (i0 >= seq.seqlen_q) return;
 
     constexpr int kPitch = pitch(config, config.head_dim);

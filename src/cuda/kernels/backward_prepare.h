@@ -1,23 +1,22 @@
-// backward_prepare.h: what backward needs of every query before it starts (Algorithm 2, lines 4 and 5):
-// D = rowsum(dO * O), less dlse, since the gradient of LSE is P; LSE in log2 and in natural units; dQ = 0. Rows that
-// see no key and rows that fill a unit up get LSE = +inf, which makes every P of theirs 0.
+// backward_prepare.h: what backward needs of every query before it starts (Algorithm 2, lines 4 and 5): D = rowsum(dO *
+// O) - dlse, where dlse enters because the gradient of LSE is P; LSE in log2 and in natural units; and dQ = 0. Rows
+// that see no key, and rows that only fill a unit up, get LSE = +inf, which makes all their P 0.
 #pragma once
 
-#include "cuda/kernels/parts/element.h"
-#include "cuda/kernels/parts/scores.h"
-#include "cuda/kernels/parts/sequence.h"
+#include "cuda/kernels/parts/common/element.h"
+#include "cuda/kernels/parts/common/scores.h"
+#include "cuda/kernels/parts/common/sequence.h"
 
 namespace flashtile {
 
-// One thread block a unit of Br queries of one head.
+// One thread block works on one unit of Br queries of one head.
 template <KernelConfig config>
 __device__ __forceinline__ void backward_prepare(const KernelParams& p) {
     using M = Math<config.element>;
     using Scalar = typename M::Scalar;
-    const Index blocks = (p.seqlen_q + config.Br - 1) / config.Br;
-    const Index head = blockIdx.x / blocks;
-    const Sequence seq = Sequence::make<config>(p, head / p.heads, head % p.heads);
-    const int i0 = static_cast<int>(blockIdx.x % blocks) * config.Br;
+    const HeadBlock own(p.seqlen_q, config.Br);
+    const Sequence seq = own.of_queries<config>(p);
+    const int i0 = static_cast<int>(own.block()) * config.Br;
     if (i0 >= seq.seqlen_q) return;
     const Index unit = seq.h * p.units + seq.first_unit(p, config.packed, config.Br) + i0 / config.Br;
 
@@ -42,7 +41,7 @@ __device__ __forceinline__ void backward_prepare(const KernelParams& p) {
                 if (p.dlse.data != nullptr)
                     D -= rows_of<float>(p.dlse, seq.batch_row, seq.h, seq.first_q)[i * p.dlse.stride_row];
                 natural = given;
-                // with the factor that scores are multiplied by, as it was rounded
+                // the unit is the factor that scores are multiplied by, as it was rounded
                 lse = static_cast<float>(static_cast<double>(given) / p.natural_unit);
             }
         }

@@ -4,8 +4,8 @@
 // memory.
 #pragma once
 
-#include "cuda/kernels/parts/gradient_tile.h"
-#include "cuda/kernels/parts/query_gradient.h"
+#include "cuda/kernels/parts/common/query_gradient.h"
+#include "cuda/kernels/parts/mma/gradient_tile.h"
 
 namespace flashtile {
 
@@ -18,7 +18,7 @@ struct BackwardSm80 {
     using ValueGrid = WarpGrid<config.Bc, padded(config, config.head_dim_v), config.warps, config.warps_dkv>;
 
     const KernelParams& params;
-    Sequence seq;  // h is the query head at hand
+    Sequence seq;  // h is the query head of the current step
     const Tile tile;
     const Index kv_head;
     const int block;   // of keys
@@ -71,7 +71,7 @@ struct BackwardSm80 {
                 pass_turn(n, head_of, query_of);
             } else {
                 ptx::cp_async_wait<config.stages - 2>();
-                __syncthreads();  // likewise, and none still reads P, dS or the stage that is filled next
+                __syncthreads();  // the same, and none still reads P, dS or the stage that is filled next
                 pass_turn(n, head_of, query_of);
                 const int ahead = n + config.stages - 1;
                 if (ahead < steps)
@@ -93,7 +93,8 @@ struct BackwardSm80 {
         finish(dk, dv);
     }
 
-    // All threads have added to dQ of step n - 1. That was a while ago, so that the fence has little to wait for.
+    // Passes the turn at dQ of step n - 1 on, to which all threads have added. That was a while ago, so the fence has
+    // little to wait for.
     template <class HeadOf, class QueryOf>
     __device__ __forceinline__ void pass_turn(int n, HeadOf head_of, QueryOf query_of) {
         if (!config.deterministic || n == 0 || threadIdx.x != 0) return;
@@ -106,9 +107,9 @@ struct BackwardSm80 {
         typename Tile::ScoreGrid::Accumulators score_gradient;
         tile.template compute<true>(params, seq, i0, j0, stage, parity, score_gradient);
         tile.write_ds(score_gradient);
-        // another warp than the one that passes turns on
+        // This is another warp than the one that passes turns on.
         if (config.deterministic && threadIdx.x == 32) Turn<config>(params, seq, block, i0).wait();
-        __syncthreads();  // P and dS stand, and all key blocks whose turn is before have added to dQ
+        __syncthreads();  // P and dS are written, and all key blocks whose turn is before have added to dQ
         // dV += P^T dO
         M::template product<config.Br, Tile::kPitchS, Read::transposed, Tile::kPitchV, Read::transposed>(
             dv, tile.p + ValueGrid::row(), tile.dout_stage(stage) + ValueGrid::column());
@@ -130,10 +131,10 @@ struct BackwardSm80 {
             dk, tile.ds + KeyGrid::row(), tile.q_stage(stage) + KeyGrid::column());
     }
 
-    // dK, dV leave by way of K's and V's place.
+    // Stores dK and dV by way of K's and V's place in shared memory.
     __device__ __forceinline__ void finish(typename KeyGrid::Accumulators& dk,
                                            typename ValueGrid::Accumulators& dv) const {
-        const float kept = config.dropout ? 65536.0f / static_cast<float>(65536u - params.dropout_threshold) : 1.0f;
+        const float kept = kept_factor<config>(params);
         each_score<KeyGrid::MT, KeyGrid::NT>([&](int m, int n, int e) { dk.c[m][n][e] *= params.scale; });
         each_score<ValueGrid::MT, ValueGrid::NT>([&](int m, int n, int e) { dv.c[m][n][e] *= kept; });
         ptx::cp_async_wait<0>();
@@ -141,7 +142,7 @@ struct BackwardSm80 {
         write_fragments<config.element, Tile::kPitchQ>(dk, tile.k + KeyGrid::row() * Tile::kPitchQ + KeyGrid::column());
         write_fragments<config.element, Tile::kPitchV>(dv,
                                                        tile.v + ValueGrid::row() * Tile::kPitchV + ValueGrid::column());
-        __syncthreads();  // dK and dV stand
+        __syncthreads();  // dK and dV are written
         store_tile<Scalar, config.Bc, config.head_dim, Tile::kPitchQ, Tile::kThreads, config.vector_bytes>(
             tile.k, rows_of<Scalar>(params.dk, seq.batch_row, kv_head, seq.first_k) + j0 * params.dk.stride_row,
             params.dk.stride_row, j1 - j0, threadIdx.x);
@@ -153,13 +154,12 @@ struct BackwardSm80 {
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-// One thread block a block of keys.
+// One thread block works on one block of keys.
 template <KernelConfig config>
 __device__ __forceinline__ void backward_sm80(const KernelParams& params) {
-    const Index blocks = (params.seqlen_k + config.Bc - 1) / config.Bc;
-    const Index head = blockIdx.x / blocks;
-    const Sequence seq = Sequence::make<config>(params, head / params.kv_heads, head % params.kv_heads * params.group);
-    const int block = launched_key_block<config>(blockIdx.x % blocks, blocks);
+    const HeadBlock own(params.seqlen_k, config.Bc);
+    const Sequence seq = own.of_keys<config>(params);
+    const int block = launched_key_block<config>(own);
     if (block * config.Bc < seq.rows_k) BackwardSm80<config>(params, seq, shared_memory, block).run();
 }
 

@@ -1,12 +1,12 @@
-// backward_sm90.h: the backward pass for Hopper (FlashAttention-2's Algorithm 2, FlashAttention-3's means). A thread
-// block owns 128 keys of one key head, 64 for each of its two consumer warpgroups; a producer warp has the copy engine
-// bring the blocks of Q and dO that see them, of every query head of the group. S and dP are computed transposed, so
-// that P^T and dS^T are in the registers from which wgmma takes its left factor for dV and dK; only dS goes through
-// shared memory, for dQ, which is added to in fp32 in global memory. (Heads wider than 128: backward_wide_sm90.h.)
+// backward_sm90.h: the backward pass for Hopper (FlashAttention-2's Algorithm 2 with FlashAttention-3's means). A
+// thread block owns 128 keys of one key head, 64 for each of its two consumer warpgroups. A producer warp loads with
+// TMA the blocks of Q and dO that see these keys, of every query head of the group. S and dP are computed transposed,
+// so that P^T and dS^T are in the registers from which wgmma takes its left factor for dV and dK. Only dS goes through
+// shared memory, for dQ, which is added to in fp32 in global memory. (Heads wider than 128 have backward_wide_sm90.h.)
 #pragma once
 
 #include "cuda/kernels/backward_wide_sm90.h"
-#include "cuda/kernels/parts/key_block_sm90.h"
+#include "cuda/kernels/parts/hopper/key_block_sm90.h"
 
 namespace flashtile {
 
@@ -15,15 +15,16 @@ struct BackwardSm90 : KeyBlock<config> {
     using Base = KeyBlock<config>;
     using Base::Base, Base::KT, Base::VT, Base::NT, Base::kBytesQ, Base::kBytesDO, Base::kBytesDS;
     using Base::k, Base::v, Base::q, Base::dout, Base::ds, Base::kv_full;
-    using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kBoth, Base::kConsumerThreads;
+    using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kConsumerThreads;
     using typename Base::M;
-    // With 128 queries P takes 64 registers beside dP's 64 until dS is made of both: the producer goes without some.
-    // Where it has more to do, and where masks take registers too, dS is made of P as it was rounded for dV.
+    // With 128 queries, P takes 64 registers beside dP's 64 until dS is made of both, and the producer gives up some of
+    // its own. Where the producer has more to do, or masks take registers too, dS is made of P as it was rounded for
+    // dV.
     static constexpr bool kRoundedP =
         config.Br == 128 && (config.lengths_differ() || config.window || config.deterministic) && !config.exact_max;
     static constexpr bool kManyRegisters = config.Br == 128 && !kRoundedP;
     static constexpr int kProducerRegisters = kManyRegisters ? 24 : 40, kConsumerRegisters = kManyRegisters ? 240 : 232;
-    // dQ, 64 x 64 for each consumer: of one block of rows the columns, or of one chunk of columns the rows.
+    // Each of the two consumers makes 64 x 64 of dQ: half of the columns of 64 rows, or half of the rows of 64 columns.
     static_assert(config.Br * Base::kColumns == 128 * 64 && config.Bc == 128, "");
 
     __device__ __forceinline__ void consume(int consumer) {
@@ -37,14 +38,14 @@ struct BackwardSm90 : KeyBlock<config> {
         }
 #pragma unroll 1
         for (int n = 0; n < steps; ++n) process_block(consumer, n, dk, dv);
-        ptx::named_barrier(kBoth, kConsumerThreads);  // K and V have been read for the last time
+        ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // K and V have been read for the last time
         this->template store<config.head_dim>(dk, params.scale, k, params.dk, consumer * 64);
         this->template store<config.head_dim_v>(dv, 1.0f, v, params.dv, consumer * 64);
     }
 
     // Lines 10 to 16 of Algorithm 2.
     __device__ __forceinline__ void process_block(int consumer, int n, Fragments<1, KT>& dk, Fragments<1, VT>& dv) {
-        const unsigned own_rows = consumer * 64 * 128;
+        const unsigned own_rows = consumer * 64 * kChunkRowBytes;
         const int i0 = this->query_of(n);
         const unsigned q_now = q + q_ring.stage * kBytesQ, dout_now = dout + dout_ring.stage * kBytesDO;
         const unsigned ds_now = ds + n % 2 * kBytesDS;
@@ -86,7 +87,8 @@ struct BackwardSm90 : KeyBlock<config> {
         const auto left_ds = M::left_of(dp);
         this->write_ds(left_ds, ds_now, warp_row);
         ptx::fence_async_proxy();
-        ptx::named_barrier(kBoth, kConsumerThreads);  // dS of both consumers stands, and dS of two blocks ago was read
+        // dS of both consumers is written, and dS of two blocks ago was read
+        ptx::named_barrier(barriers::kBoth, kConsumerThreads);
 
         // dQ = dS K, dK += dS^T Q
         Fragments<1, 8> dq;
@@ -95,8 +97,9 @@ struct BackwardSm90 : KeyBlock<config> {
         pin(dq);
         pin(dk);
         ptx::wgmma_fence();
-        start_transposed<config.element, config.Bc>(dq, ds_now + (config.Br == 128 ? consumer * config.Bc * 128 : 0),
-                                                    k + (config.Br == 64 ? consumer * config.Bc * 128 : 0));
+        start_transposed<config.element, config.Bc>(
+            dq, ds_now + (config.Br == 128 ? consumer * config.Bc * kChunkRowBytes : 0),
+            k + (config.Br == 64 ? consumer * config.Bc * kChunkRowBytes : 0));
         ptx::wgmma_commit();
         start_output<config.element, config.Br, NT>(dk, left_ds, q_now);
         ptx::wgmma_commit();
@@ -115,21 +118,21 @@ struct BackwardSm90 : KeyBlock<config> {
 
 extern __shared__ __align__(1024) unsigned char shared_memory[];
 
-// One thread block a block of keys.
+// One thread block works on one block of keys.
 template <class Backward, KernelConfig config>
 __device__ __forceinline__ void run_backward_sm90(const KernelParams& params) {
-    const Index blocks = (params.seqlen_k + config.Bc - 1) / config.Bc;
-    const Index head = blockIdx.x / blocks;
-    const Sequence seq = Sequence::make<config>(params, head / params.kv_heads, head % params.kv_heads * params.group);
+    const HeadBlock own(params.seqlen_k, config.Bc);
+    const Sequence seq = own.of_keys<config>(params);
     const unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
-    const int block = launched_key_block<config>(blockIdx.x % blocks, blocks);
+    const int block = launched_key_block<config>(own);
     if (block * config.Bc >= seq.rows_k) return;  // of a sequence that is shorter than others
     Backward backward(params, seq, memory, block);
     if (threadIdx.x == 0) backward.init_barriers();
-    __syncthreads();  // barriers stand
-    // uniform over a warp, and the compiler may know it
+    __syncthreads();  // barriers are initialised
+    // A warp's lanes have the same number; the shuffle tells the compiler so.
     const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
-    // The 168 registers a thread that 384 threads start with, dealt out anew: more would be waited for for ever.
+    // 384 threads start with 168 registers each, and the kernel redistributes them. Warpgroups that together asked for
+    // more would wait for ever.
     static_assert(Backward::kProducerRegisters + 2 * Backward::kConsumerRegisters <= 3 * 168, "");
     if (warpgroup == 2) {
         ptx::registers_give_back<Backward::kProducerRegisters>();

@@ -1,11 +1,11 @@
 // backward_wide_sm90.h: Hopper's backward pass where d or dv is over 128. dK and dV of 64 keys then fill the registers
-// of a warpgroup each, so that the two consumers share the same 64 keys: one makes P and keeps dV, the other makes dS
-// and keeps dK, and each makes half of the columns of dQ. P goes from one to the other through shared memory, and dS
-// back to the first. The one that makes P is a block ahead: it has the scores of the next block computed under dV. P is
-// rounded for dV, and dS made of it as rounded; with exact_max it is handed over in fp32, one block at a time.
+// of a warpgroup each, so that the two consumers share the same 64 keys. The first makes P and keeps dV, the second
+// makes dS and keeps dK, and each makes half of the columns of dQ. P goes from the first to the second through shared
+// memory, and dS goes back. The first is a block ahead: the scores of its next block are computed beside dV. P is
+// rounded for dV, and dS is made of the rounded P; with exact_max, P is handed over in fp32, one block at a time.
 #pragma once
 
-#include "cuda/kernels/parts/key_block_sm90.h"
+#include "cuda/kernels/parts/hopper/key_block_sm90.h"
 
 namespace flashtile {
 
@@ -14,7 +14,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
     using Base = KeyBlock<config>;
     using Base::Base, Base::KT, Base::VT, Base::NT, Base::kBytesQ, Base::kBytesDO, Base::kBytesDS, Base::kBytesP;
     using Base::k, Base::v, Base::q, Base::dout, Base::ds, Base::p, Base::kv_full;
-    using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kBoth, Base::kConsumerThreads;
+    using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kConsumerThreads;
     using typename Base::M;
     using Left = typename M::template Left<1, NT>;
     static constexpr bool kWidest = Base::kColumns + Base::kColumnsV > 384;
@@ -24,8 +24,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
     // Chunks of dQ's columns that the first consumer makes; the other makes the rest.
     static constexpr int kChunks = Base::kColumns / kChunk, kFirstChunks = (kChunks + 1) / 2;
 
-    // Barriers between the consumers, a pair of each for even and odd blocks: a tile of P or dS is full, or was read.
-    static constexpr unsigned kFullP = 2, kReadP = 4, kFullDS = 6, kReadDS = 8, kOwn = 10;
+    // At a barrier between the consumers, of which even and odd blocks have one each.
     __device__ static __forceinline__ void wait(unsigned barrier, int n) {
         ptx::named_barrier(barrier + n % 2, kConsumerThreads);
     }
@@ -40,7 +39,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
             make_keys();
     }
 
-    // P and dV.
+    // The first consumer: P, dV and its columns of dQ.
     __device__ __forceinline__ void make_values() {
         Fragments<1, VT> dv;
         dv.clear();
@@ -63,11 +62,11 @@ struct BackwardWideSm90 : KeyBlock<config> {
             start_dv(steps - 1, dv, read_p(steps - 1));
             finish_dv(steps - 1, dv);
         }
-        ptx::named_barrier(kBoth, kConsumerThreads);  // K and V have been read for the last time
+        ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // K and V have been read for the last time
         this->template store<config.head_dim_v>(dv, 1.0f, v, params.dv, 0);
     }
 
-    // What each consumer sees to before it uses a stage.
+    // Each consumer clears rows of other sequences before it uses a stage.
     __device__ __forceinline__ void clear_q(int consumer, int n) const {
         this->template clear_hidden_queries<Base::kColumns>(consumer, this->query_of(n), q + q_ring.stage * kBytesQ);
     }
@@ -97,14 +96,15 @@ struct BackwardWideSm90 : KeyBlock<config> {
         ptx::wgmma_commit();
     }
 
-    // P of block n to its tile. It is read back for dV, too: no register that a running product reads may be written.
+    // Writes P of block n to its tile. It is read back for dV as well, because registers that a running product reads
+    // may not be written.
     __device__ __forceinline__ void make_p(int n, Fragments<1, NT>& s) {
         pin(s);
         this->exponentiate(s, this->query_of(n), static_cast<int>(warp_id() % 4) * 16);
         q_ring.release_by_warp();
         q_ring.advance();
         if constexpr (config.exact_max) {
-            if (n >= 1) wait(kReadP, n - 1);
+            if (n >= 1) wait(barriers::kReadP, n - 1);
 #pragma unroll
             for (int t = 0; t < NT; ++t) {
                 const float(&x)[4] = s.c[0][t];
@@ -113,16 +113,16 @@ struct BackwardWideSm90 : KeyBlock<config> {
             }
         } else {
             const Left left_p = M::left_of(s);
-            if (n >= 2) wait(kReadP, n);
+            if (n >= 2) wait(barriers::kReadP, n);
 #pragma unroll
             for (int c = 0; c < NT / 2; ++c)
                 ptx::store_shared(place_of_p(n, c), make_uint4(left_p.a[0][c][0], left_p.a[0][c][1], left_p.a[0][c][2],
                                                                left_p.a[0][c][3]));
         }
-        arrive(kFullP, n);
+        arrive(barriers::kFullP, n);
     }
 
-    // The same lanes of both consumers want the same of P.
+    // The same lane of either consumer needs the same part of P.
     __device__ __forceinline__ Left read_p(int n) const {
         if constexpr (config.exact_max) {
             Fragments<1, NT> x;
@@ -144,7 +144,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
             return left_p;
         }
     }
-    // Accumulators 2 half and 2 half + 1 of t, in fp32, which take the place of both blocks.
+    // Accumulators 2 half and 2 half + 1 of t in fp32. A tile of P in fp32 takes the place of two.
     __device__ __forceinline__ float2 read_exact(int t, int half) const {
         return ptx::load_shared_pair(place_of_p(0, t) + half * 8);
     }
@@ -158,25 +158,25 @@ struct BackwardWideSm90 : KeyBlock<config> {
         dout_ring.release_by_warp();
         dout_ring.advance();
         float* to = this->place_of_dq(n, 0, 0);
-        wait(kFullDS, n);
+        wait(barriers::kFullDS, n);
         Fragments<1, 8 * kFirstChunks> dq;
         start_dq(n, dq, 0);
         ptx::wgmma_wait<0>();
         pin(dq);
-        if (n + 2 < steps) arrive(kReadDS, n);
+        if (n + 2 < steps) arrive(barriers::kReadDS, n);
         this->add(n, to, 0, dq);
     }
 
-    // dQ = dS K, from a chunk of columns on.
+    // dQ = dS K, of the columns from a chunk on.
     template <int OT>
     __device__ __forceinline__ void start_dq(int n, Fragments<1, OT>& dq, int chunk) const {
         pin(dq);
         ptx::wgmma_fence();
-        start_transposed<config.element, config.Bc>(dq, ds + n % 2 * kBytesDS, k + chunk * config.Bc * 128);
+        start_transposed<config.element, config.Bc>(dq, ds + n % 2 * kBytesDS, k + chunk * config.Bc * kChunkRowBytes);
         ptx::wgmma_commit();
     }
 
-    // dS and dK.
+    // The second consumer: dS, dK and its columns of dQ.
     __device__ __forceinline__ void make_keys() {
         Fragments<1, KT> dk;
         dk.clear();
@@ -194,7 +194,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
             start_dk(steps - 1, dk, make_ds(steps - 1, dp));
             finish_dk<0>(dk);
         }
-        ptx::named_barrier(kBoth, kConsumerThreads);  // K and V have been read for the last time
+        ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // K and V have been read for the last time
         this->template store<config.head_dim>(dk, params.scale, k, params.dk, 0);
     }
 
@@ -209,17 +209,17 @@ struct BackwardWideSm90 : KeyBlock<config> {
         ptx::wgmma_commit();
     }
 
-    // dS of block n, for dK and, as a tile, for dQ.
+    // Makes dS of block n, in registers for dK and as a tile for dQ.
     __device__ __forceinline__ Left make_ds(int n, Fragments<1, NT>& dp) {
-        wait(kFullP, n);
+        wait(barriers::kFullP, n);
         if constexpr (config.exact_max) {
             ptx::wgmma_wait<0>();
             pin(dp);
             this->differentiate(dp, [&](int t, int half) { return read_exact(t, half); });
-            if (n + 1 < steps) arrive(kReadP, n);
+            if (n + 1 < steps) arrive(barriers::kReadP, n);
         } else {
             const Left left_p = read_p(n);
-            if (n + 2 < steps) arrive(kReadP, n);
+            if (n + 2 < steps) arrive(barriers::kReadP, n);
             ptx::wgmma_wait<0>();
             pin(dp);
             this->differentiate(dp, [&](int t, int half) { return M::unpack(left_p.a[0][t / 2][t % 2 * 2 + half]); });
@@ -227,15 +227,15 @@ struct BackwardWideSm90 : KeyBlock<config> {
         dout_ring.release_by_warp();
         dout_ring.advance();
         const Left left_ds = M::left_of(dp);
-        if (n >= 2) wait(kReadDS, n);
+        if (n >= 2) wait(barriers::kReadDS, n);
         this->write_ds(left_ds, ds + n % 2 * kBytesDS, static_cast<int>(warp_id() % 4) * 16);
         ptx::fence_async_proxy();
-        arrive(kFullDS, n);
-        ptx::named_barrier(kOwn, 128);  // dS of all four warps stands
+        arrive(barriers::kFullDS, n);
+        ptx::named_barrier(barriers::kOwn, barriers::kWarpgroup);  // all four warps have written dS
         return left_ds;
     }
 
-    // dQ = dS K, the other columns; dK += dS^T Q
+    // dQ = dS K, of the other columns, and dK += dS^T Q
     __device__ __forceinline__ void start_dk(int n, Fragments<1, KT>& dk, const Left& left_ds) {
         float* to = this->place_of_dq(n, 0, 8 * kFirstChunks);
         q_ring.wait_full();

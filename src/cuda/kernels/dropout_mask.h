@@ -1,23 +1,21 @@
 // dropout_mask.h: which probabilities dropout keeps, as a boolean tensor, for callers that want the mask on its own.
 #pragma once
 
-#include "shared/kernel_config.h"
-#include "shared/kernel_params.h"
-#include "shared/philox.h"
+#include "cuda/kernels/parts/common/dropout.h"
 
 namespace flashtile {
 
-// One thread block Br queries of one head; its threads lie along the keys, so that a row is written in whole lines.
+// One thread block works on Br queries of one head. Its threads lie along the keys, so that a row is written in whole
+// cache lines.
 template <KernelConfig config>
 __device__ __forceinline__ void dropout_mask(const KernelParams& p) {
-    const Index blocks = (p.seqlen_q + config.Br - 1) / config.Br;
-    const Index head = blockIdx.x / blocks;
-    const Index b = head / p.heads, h = head % p.heads;
-    const Index i0 = blockIdx.x % blocks * config.Br;
-    const Index i1 = i0 + config.Br < p.seqlen_q ? i0 + config.Br : p.seqlen_q;
-    const Dropout dropout =
-        Dropout::make(p.seed_ptr != nullptr ? *p.seed_ptr : p.seed, p.offset_ptr != nullptr ? *p.offset_ptr : p.offset,
-                      static_cast<unsigned>(b), static_cast<unsigned>(h), p.dropout_threshold);
+    const HeadBlock own(p.seqlen_q, config.Br);
+    const Index b = own.head / p.heads, h = own.head % p.heads;
+    const Index i0 = own.block() * config.Br;
+    const Index i1 = smaller(i0 + config.Br, p.seqlen_q);
+    const DropoutSeed given(p);
+    const Dropout dropout = Dropout::make(given.seed, given.offset, static_cast<unsigned>(b), static_cast<unsigned>(h),
+                                          p.dropout_threshold);
     auto* mask = static_cast<unsigned char*>(p.mask.data) + b * p.mask.stride_batch + h * p.mask.stride_head;
     for (Index i = i0; i < i1; ++i)
         for (Index j = threadIdx.x; j < p.seqlen_k; j += config.warps * 32)

@@ -1,13 +1,13 @@
 // forward_sm80.h: FlashAttention-2's forward pass (arXiv 2307.08691, Algorithm 1) on mma.sync, ldmatrix and cp.async,
-// for every GPU since Ampere and every option. A thread block owns Br queries of one head; its warps split the queries
-// and share K and V (section 3.3), so that softmax needs no word between warps. K and V of the next block are on their
-// way while one block is worked on.
+// for every GPU since Ampere and every option. A thread block owns Br queries of one head. Its warps split the queries
+// and share K and V (section 3.3), so that softmax needs no exchange between warps. K and V of the next block are
+// loaded while one block is worked on.
 #pragma once
 
-#include "cuda/kernels/parts/dropout.h"
-#include "cuda/kernels/parts/softmax.h"
-#include "cuda/kernels/parts/tile_load.h"
-#include "cuda/kernels/parts/tile_store.h"
+#include "cuda/kernels/parts/common/dropout.h"
+#include "cuda/kernels/parts/common/softmax.h"
+#include "cuda/kernels/parts/mma/tile_load.h"
+#include "cuda/kernels/parts/mma/tile_store.h"
 
 namespace flashtile {
 
@@ -22,7 +22,7 @@ struct ForwardSm80 {
     static constexpr int OT = padded(config, config.head_dim_v) / 8;
     static constexpr int kPitchQ = pitch(config, config.head_dim);
     static constexpr int kPitchV = pitch(config, config.head_dim_v);
-    static constexpr int kPitchO = larger(kPitchQ, kPitchV);  // of Q's tile, whose rows O takes over at the end
+    static constexpr int kPitchO = larger(kPitchQ, kPitchV);  // of Q's tile, whose rows O takes at the end
     static_assert(kWarpRows % 16 == 0 && config.Bc % 16 == 0, "");
 
     struct Tiles {
@@ -40,8 +40,8 @@ struct ForwardSm80 {
     const Sequence seq;
     const Tiles tiles;
     const int i0, i1;              // this block's queries
-    const int first_key, end_key;  // that any of them may see
-    const Index column;            // of V and O, where this block's share starts
+    const int first_key, end_key;  // keys that any of these queries may see: [first_key, end_key)
+    const Index column;            // the first column of V and O that this thread block computes
     const Scalar *k, *v;
 
     __device__ __forceinline__ ForwardSm80(const KernelParams& p, const Sequence& s, unsigned char* memory, int row,
@@ -62,7 +62,7 @@ struct ForwardSm80 {
             tiles.q, rows_of<Scalar>(params.q, seq.batch_row, seq.h, seq.first_q), params.q.stride_row, i0, 0, i1);
     }
 
-    // Keys [j0, j0 + Bc); those that no query here sees read as zero, whatever lies there.
+    // Loads keys [j0, j0 + Bc). Those that no query here sees become zero and are not read.
     __device__ __forceinline__ void load_keys(int stage, int j0) const {
         load_tile<Scalar, config.Bc, config.head_dim, kPitchQ, kThreads, config.vector_bytes>(
             tiles.k_stage(stage), k, params.k.stride_row, j0, first_key, end_key);
@@ -90,8 +90,8 @@ struct ForwardSm80 {
         o.clear();
         softmax.start(log2_factor<config>(params));
 
-        // Blocks of keys start at multiples of Bc and are walked from the last one back, the masked ones of a causal
-        // problem first.
+        // Blocks of keys start at multiples of Bc. They are walked from the last one back, so that a causal problem's
+        // masked blocks come first.
         const int first_block = first_key / config.Bc;
         const int blocks = first_key < end_key ? (end_key - 1) / config.Bc - first_block + 1 : 0;
         const auto key_of = [&](int n) { return (first_block + blocks - 1 - n) * config.Bc; };
@@ -102,7 +102,7 @@ struct ForwardSm80 {
         Fragments<MT, NT> s;
         BiasAndMask<config, MT, NT> bias_and_mask;
         if constexpr (config.stages == 1) {
-            // One buffer each: V comes while S is computed, the next K while P V is.
+            // K and V have one buffer each: V is loaded while S is computed, and the next K while P V is.
             if (blocks > 0) load_keys(0, key_of(0));
             ptx::cp_async_commit();
 #pragma unroll 1
@@ -134,7 +134,7 @@ struct ForwardSm80 {
             for (int n = 0; n < blocks; ++n) {
                 const int j0 = key_of(n);
                 const bool sees = sees_any(warp_i0, warp_i1, j0);
-                if (sees) bias_and_mask.load(params, seq, {warp_i0, j0});  // the wait and the product hide it
+                if (sees) bias_and_mask.load(params, seq, {warp_i0, j0});  // the wait and the product hide the load
                 ptx::cp_async_wait<config.stages - 2>();
                 __syncthreads();  // block n has come, and none still reads the stage that is filled next
                 const int ahead = n + config.stages - 1, other = stage == 0 ? config.stages - 1 : stage - 1;
@@ -193,7 +193,7 @@ struct ForwardSm80 {
     __device__ __forceinline__ void finish(int warp_i0, int warp_i1, Softmax<MT, own_units<config>()>& softmax,
                                            Fragments<MT, OT>& o) const {
         softmax.finish();
-        const float kept = config.dropout ? 65536.0f / static_cast<float>(65536u - params.dropout_threshold) : 1.0f;
+        const float kept = kept_factor<config>(params);
 #pragma unroll
         for (int m = 0; m < MT; ++m)
 #pragma unroll
@@ -226,16 +226,15 @@ struct ForwardSm80 {
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-// One thread block a block of queries; of a head's blocks the last, which in a causal problem has most to do, first.
-// Where dv columns of O are more than registers hold, several blocks share them, the last two perhaps some columns
-// twice.
+// One thread block works on one block of queries. A head's last block, which in a causal problem has most to do, comes
+// first. Where registers do not hold all dv columns of O, several thread blocks share them, and the last two may both
+// compute some columns.
 template <KernelConfig config>
 __device__ __forceinline__ void forward_sm80(const KernelParams& params) {
-    const Index blocks = (params.seqlen_q + config.Br - 1) / config.Br;
-    const Index slice = blockIdx.x % config.value_slices, block = blockIdx.x / config.value_slices;
-    const Index head = block / blocks;
-    const Sequence seq = Sequence::make<config>(params, head / params.heads, head % params.heads);
-    const int i0 = static_cast<int>(blocks - 1 - block % blocks) * config.Br;
+    const HeadBlock own(params.seqlen_q, config.Br, config.value_slices);
+    const Index slice = blockIdx.x % config.value_slices;
+    const Sequence seq = own.of_queries<config>(params);
+    const int i0 = static_cast<int>(own.blocks - 1 - own.block()) * config.Br;
     const Index column =
         config.value_slices == 1 ? 0 : smaller(slice * config.head_dim_v, params.head_dim_v - config.head_dim_v);
     if (i0 < seq.seqlen_q) ForwardSm80<config>(params, seq, shared_memory, i0, column).run();

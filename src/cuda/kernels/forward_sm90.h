@@ -1,17 +1,17 @@
 // forward_sm90.h: the forward pass for Hopper, in the manner of FlashAttention-3 (arXiv 2407.08608). One warp of a
-// thread block, the producer, has the copy engine bring Q and the blocks of K and V; two or three warpgroups, the
-// consumers, own 64 queries each and multiply with wgmma. A consumer starts S of the next block and P V of this one
-// together and computes the softmax of the next while P V still runs. Thread blocks are persistent: the producer brings
-// the next tile's Q, K and V while the consumers finish this one.
+// thread block, the producer, loads Q and the blocks of K and V with TMA. Two or three warpgroups, the consumers, own
+// 64 queries each and multiply with wgmma. A consumer starts S of the next block and P V of this one together, and
+// computes the softmax of the next block while P V still runs. Thread blocks are persistent: the producer loads the
+// next tile's Q, K and V while the consumers finish this one.
 #pragma once
 
-#include "cuda/kernels/parts/quad_store.h"
-#include "cuda/kernels/parts/query_pipeline_sm90.h"
-#include "cuda/kernels/parts/seen_product.h"
-#include "cuda/kernels/parts/sequence_edges.h"
-#include "cuda/kernels/parts/softmax.h"
-#include "cuda/kernels/parts/swizzled_store.h"
-#include "cuda/kernels/parts/wgmma_product.h"
+#include "cuda/kernels/parts/common/softmax.h"
+#include "cuda/kernels/parts/hopper/quad_store.h"
+#include "cuda/kernels/parts/hopper/query_pipeline_sm90.h"
+#include "cuda/kernels/parts/hopper/seen_product.h"
+#include "cuda/kernels/parts/hopper/sequence_edges.h"
+#include "cuda/kernels/parts/hopper/swizzled_tile.h"
+#include "cuda/kernels/parts/hopper/wgmma_product.h"
 
 namespace flashtile {
 
@@ -20,45 +20,45 @@ struct ForwardSm90 : QueryPipeline<config> {
     using Base = QueryPipeline<config>;
     using Base::Base, Base::kConsumers, Base::kColumns, Base::kColumnsV, Base::NT, Base::OT, Base::kBytesQ;
     using Base::bias_ring, Base::slot, Base::tile_at_hand, Base::release_query, Base::drop;
-    using Base::kBytesK, Base::kBytesV, Base::kPartsO, Base::kSkipsMaximum, Base::kMayHide, Base::kRedoes;
+    using Base::kBytesK, Base::kBytesV, Base::kPartsO;
     using Base::params, Base::q, Base::k, Base::v, Base::bias, Base::out, Base::q_ring, Base::k_ring, Base::v_ring;
     using typename Base::M, typename Base::Scalar, typename Base::Tile;
+    using Optimistic = Optimism<config>;
+    static constexpr bool kMayHide = config.has_bias_or_mask();
     using Accumulators = Fragments<1, OT>;
     using Scores = Fragments<1, NT>;
     using LeftP = typename M::template Left<1, NT>;
-    // Whether there are registers for the P of two blocks, beside S, O and what else there is, of which options take
-    // more. (Wider heads wait for their products anyway.)
+    // Whether the registers hold P of two blocks beside S, O and about 40 values more. Options take more than that, and
+    // wider heads wait for their products anyway.
     static constexpr bool kTwoOfP = !config.softcap && !kMayHide && kColumns <= 128 && kColumnsV <= 128 &&
                                     NT * 4 + OT * 4 + 2 * NT * 2 + 40 <= Base::kConsumerRegisters;
-    // Groups of 8 kGroup columns that a warp may leave out of the block on the diagonal.
+    // In the block on the diagonal a warp may leave out whole groups of 8 kGroup columns.
     static constexpr int kGroupShift = NT % 8 == 0 ? 6 : 4, kGroup = (1 << kGroupShift) / 8;
-    // The first of the consumers' own barriers, past those of their turns.
-    static constexpr unsigned kOwnBarrier = 8;
 
     __device__ __forceinline__ void consume(int consumer) {
-        if (kConsumers > 1 && consumer == kConsumers - 1) pass_turn(consumer);  // the first turn is the first one's
+        if (kConsumers > 1 && consumer == kConsumers - 1) pass_turn(consumer);  // the first consumer has the first turn
         while (true) {
             q_ring.wait_full();
             const TileSlot now = TileSlot::read(slot());
             if (now.number.head == TileSlot::kEnd) break;
-            if (kRedoes && now.is_tile() && !now.careful)
-                attend<kRedoes>(consumer);
+            if (Optimistic::kAny && now.is_tile() && !now.careful)
+                attend<Optimistic::kFirstPass>(consumer);
             else if (now.is_tile())
-                attend<false>(consumer);
+                attend<Pass::careful>(consumer);
             else
                 release_query();
         }
-        if (kPartsO > 0 && threadIdx.x % 128 == 0) ptx::tma_wait_read();  // shared memory must outlast it
+        if (kPartsO > 0 && threadIdx.x % 128 == 0) ptx::tma_wait_read();  // TMA still reads shared memory until then
     }
 
-    // For the first time where a second may be asked for. Then blocks after the first that gave every row a maximum are
-    // not searched for a greater one, if P = 2^(S - m) may exceed 1; and V of keys that a mask or a bias hides is
-    // multiplied by P = 0 like any other. The second time nothing is taken for granted.
-    template <bool kFirst>
+    // One pass over a tile: the loop of Algorithm 1 over the blocks of keys, in which O += P V of a block runs beside
+    // S = Q K^T of the next one.
+    template <Pass pass>
     __device__ __forceinline__ void attend(int consumer) {
-        constexpr bool kSkips = kFirst && kSkipsMaximum, kSpares = !kFirst && kMayHide, kAgain = !kFirst && kRedoes;
+        constexpr bool kKeepsMaxima = pass == Pass::optimistic && Optimistic::kKeepsMaxima;
+        constexpr bool kTrustsHiddenValues = pass == Pass::optimistic && Optimistic::kTrustsHiddenValues;
         const Tile tile = tile_at_hand();
-        const unsigned own_q = q + q_ring.stage * kBytesQ + consumer * 64 * 128;
+        const unsigned own_q = q + q_ring.stage * kBytesQ + consumer * 64 * kChunkRowBytes;
         const bool elected = threadIdx.x % 128 == 0;
         Accumulators o;
         Scores s;
@@ -67,11 +67,11 @@ struct ForwardSm90 : QueryPipeline<config> {
         float factor[2] = {0.0f, 0.0f};
         // Short tiles of few columns lose more by keeping in step than turns gain.
         const bool turns = kConsumers > 1 && (kColumns > 64 || tile.blocks >= 12);
-        bool sound = true;
-        int second = 1;  // the first block that is not searched for its maximum
+        bool held = true;           // what an optimistic pass takes for granted of maxima
+        int first_of_kept_max = 1;  // the first block that is not searched for its maximum
         softmax.start(log2_factor<config>(params));
-        // Of the block at hand and, where registers are left, of the next one: a step is hardly longer than they are on
-        // their way.
+        // Bias and mask of the block at hand. Where registers are left, those of the next block are loaded one step
+        // ahead, because loading takes about as long as a step.
         BiasAndMask<config, 1, NT> bias_and_mask, coming;
         constexpr bool kAhead = OT * 4 <= 96;
         const auto bring = [&](int n) {
@@ -82,42 +82,9 @@ struct ForwardSm90 : QueryPipeline<config> {
                 bias_and_mask.load(params, tile.seq, place_of(tile, consumer, n));
             }
         };
-        // S of block n beside O += P V of block n - 1, with `before` for P, then P of block n under the latter. Where
-        // that has registers of its own, it is packed under its exponentials; else P V must be done.
-        const auto step = [&]<bool kAnchored, bool kApart>(int n, LeftP& before, LeftP& now) {
-            bring(n);
-            k_ring.wait_full();
-            if (turns) wait_turn(consumer);
-            start(s, own_q);
-            v_ring.wait_full();  // while S is computed
-            if constexpr (config.lengths_differ())
-                if (n == 1) clear_hidden_values<config>(tile_at_hand(), consumer, 0, v + v_ring.stage * kBytesV);
-            accumulate<kSpares>(o, before, consumer);
-            if (turns) pass_turn(consumer);
-            ptx::wgmma_wait<kSpares ? 0 : 1>();
-            pin(s);
-            if (elected) k_ring.release();
-            k_ring.advance();
-            ready<kAnchored>(tile, consumer, n, s, bias_and_mask, softmax);
-            const auto sum = softmax.exponentiate(s, log2_factor<config>(params));
-            if constexpr (kApart) now = M::left_of(s);
-            if constexpr (kAnchored) {
-                // more at the block after a row's first, of which it may have seen a key alone
-                softmax.find_growth(sum, kMayHide ? 16.0f : (n == second ? 256.0f : NT / 2));
-                if (softmax.grows) {
-                    sound = softmax.lower(s, sum) && sound;
-                    if constexpr (kApart) now = M::left_of(s);
-                }
-            }
-            ptx::wgmma_wait<0>();
-            pin(o);
-            if (elected) v_ring.release();
-            v_ring.advance();
-            softmax.rescale(o);
-            if constexpr (!kApart) now = M::left_of(s);
-            if constexpr (config.dropout) drop(consumer, now);
-        };
+
         if (tile.blocks > 0) {
+            // S and P of the first block.
             if constexpr (config.packed) clear_queries<config>(tile, consumer, own_q);
             if constexpr (kMayHide && kAhead) coming.load(params, tile.seq, place_of(tile, consumer, 0));
             bring(0);
@@ -136,12 +103,52 @@ struct ForwardSm90 : QueryPipeline<config> {
             }
             p = M::left_of(s);
             if constexpr (config.dropout) drop(consumer, p);
+
+            // A later block n: S is computed beside O += P V of block n - 1, whose P is `before`; then, while P V still
+            // runs, P of block n becomes `now`. kKept: the maximum of an earlier block is kept. kApart: `now` has
+            // registers of its own and is packed at once; otherwise P V must be done first.
+            const auto step = [&]<bool kKept, bool kApart>(int n, LeftP& before, LeftP& now) {
+                bring(n);
+                k_ring.wait_full();
+                if (turns) wait_turn(consumer);
+                start(s, own_q);
+                v_ring.wait_full();  // while S is computed
+                if constexpr (config.lengths_differ())
+                    if (n == 1) clear_hidden_values<config>(tile_at_hand(), consumer, 0, v + v_ring.stage * kBytesV);
+                accumulate<pass>(o, before, consumer);
+                if (turns) pass_turn(consumer);
+                ptx::wgmma_wait<spares_hidden_values(pass) ? 0 : 1>();
+                pin(s);
+                if (elected) k_ring.release();
+                k_ring.advance();
+                ready<kKept>(tile, consumer, n, s, bias_and_mask, softmax);
+                const auto sum = softmax.exponentiate(s, log2_factor<config>(params));
+                if constexpr (kApart) now = M::left_of(s);
+                if constexpr (kKept) {
+                    // A row may have seen only one key before its second block, and so its sum may grow more there.
+                    softmax.find_growth(sum, kMayHide ? 16.0f : (n == first_of_kept_max ? 256.0f : NT / 2));
+                    if (softmax.grows) {
+                        held = softmax.lower(s, sum) && held;
+                        if constexpr (kApart) now = M::left_of(s);
+                    }
+                }
+                ptx::wgmma_wait<0>();
+                pin(o);
+                if (elected) v_ring.release();
+                v_ring.advance();
+                softmax.rescale(o);
+                if constexpr (!kApart) now = M::left_of(s);
+                if constexpr (config.dropout) drop(consumer, now);
+            };
+
+            // The later blocks: each is searched for its maximum, but in an optimistic pass only until every row has
+            // one.
             int n = 1;
 #pragma unroll 1
-            for (; n < tile.blocks && !(kSkips && all_of(consumer, softmax.anchored())); ++n)
+            for (; n < tile.blocks && !(kKeepsMaxima && all_of(consumer, softmax.anchored())); ++n)
                 step.template operator()<false, false>(n, p, p);
-            if constexpr (kSkips) {
-                second = n;
+            if constexpr (kKeepsMaxima) {
+                first_of_kept_max = n;
                 if constexpr (kTwoOfP) {
                     LeftP other;
 #pragma unroll 1
@@ -152,46 +159,47 @@ struct ForwardSm90 : QueryPipeline<config> {
                 }
 #pragma unroll 1
                 for (; n < tile.blocks; ++n) step.template operator()<true, false>(n, p, p);
-                if (!__all_sync(~0u, sound)) TileSlot::ask_again(slot());
+                if (!__all_sync(~0u, held)) TileSlot::fail(slot());
             }
+
+            // O += P V of the last block, and the result.
             const Tile done = end_of(tile);
-            constexpr bool kMayAskYet = kFirst && kMayHide;
-            if constexpr (!kMayAskYet) release_query();
+            if constexpr (!kTrustsHiddenValues) release_query();
             v_ring.wait_full();
             if constexpr (config.lengths_differ())
                 clear_hidden_values<config>(done, consumer, done.blocks - 1, v + v_ring.stage * kBytesV);
-            accumulate<kSpares>(o, p, consumer);
+            accumulate<pass>(o, p, consumer);
             finish_rows(done, consumer, softmax, factor);
             ptx::wgmma_wait<0>();
             pin(o);
             if (elected) v_ring.release();
             v_ring.advance();
-            if constexpr (kMayAskYet) {
-                if (!__all_sync(~0u, finite(o))) TileSlot::ask_again(slot());
+            if constexpr (kTrustsHiddenValues) {
+                if (!__all_sync(~0u, finite(o))) TileSlot::fail(slot());
                 release_query();
             }
-            store<kAgain>(done, consumer, factor, o);
-        } else {
+            store<pass>(done, consumer, factor, o);
+        } else {  // no row sees a key
             release_query();
             o.clear();
             finish_rows(tile, consumer, softmax, factor);
-            store<kAgain>(tile, consumer, factor, o);
+            store<pass>(tile, consumer, factor, o);
         }
     }
 
-    // The tile once more, where lengths would otherwise stay in registers. Until its Q is released.
+    // The tile, read again where its lengths would otherwise stay in registers. It can be read until its Q is released.
     __device__ __forceinline__ Tile end_of(const Tile& tile) const {
         if constexpr (config.lengths_differ() || kMayHide) return tile_at_hand();
         return tile;
     }
 
     // Consumers start their products in turns (FlashAttention-3's ping-pong), so that while one's run the others work
-    // on their softmax. Consumer n waits at barrier 1 + n for the 128 threads of the one before it.
+    // on their softmax. A consumer waits at its barrier for the 128 threads of the one before it.
     __device__ __forceinline__ void wait_turn(int consumer) const {
-        ptx::named_barrier(1 + consumer, 256);
+        ptx::named_barrier(barriers::kTurn + consumer, barriers::kTwoWarpgroups);
     }
     __device__ __forceinline__ void pass_turn(int consumer) const {
-        ptx::named_barrier_arrive(1 + (consumer + 1) % kConsumers, 256);
+        ptx::named_barrier_arrive(barriers::kTurn + (consumer + 1) % kConsumers, barriers::kTwoWarpgroups);
     }
 
     // Line 8: S = Q K^T, started.
@@ -203,13 +211,19 @@ struct ForwardSm90 : QueryPipeline<config> {
         ptx::wgmma_commit();
     }
 
-    // Line 10: O += P V, started, or, where hidden keys are to be spared, done.
-    template <bool kSpares>
+    // A careful pass leaves V of hidden keys out of its products.
+    __device__ static constexpr bool spares_hidden_values(Pass pass) {
+        return pass == Pass::careful && Optimistic::kTrustsHiddenValues;
+    }
+
+    // Line 10: O += P V. The product is started, or, where V of hidden keys is left out, done.
+    template <Pass pass>
     __device__ __forceinline__ void accumulate(Accumulators& o, const typename M::template Left<1, NT>& p,
                                                int consumer) const {
-        if constexpr (kSpares) {
+        if constexpr (spares_hidden_values(pass)) {
             add_seen<config.element, config.Bc, NT>(o, p, v + v_ring.stage * kBytesV);
-            ptx::named_barrier(kOwnBarrier + consumer, 128);  // all four warps have read, before one thread says so
+            // all four warps have read V before one thread releases it
+            ptx::named_barrier(barriers::kConsumer + consumer, barriers::kWarpgroup);
             return;
         }
         pin(o);
@@ -218,10 +232,11 @@ struct ForwardSm90 : QueryPipeline<config> {
         ptx::wgmma_commit();
     }
 
-    // The four warps of a product must come to the same instruction: with different registers for P its result was
-    // wrong. (Voting tells the compiler that a warp's lanes agree, which it cannot know of the barrier.)
+    // Whether `mine` is true in every thread of a consumer. Its four warps must reach the same wgmma instruction: when
+    // they took different branches, with P in different registers, the product was wrong. The vote tells the compiler
+    // that the lanes of a warp agree, which it cannot know from the barrier.
     __device__ static __forceinline__ bool all_of(int consumer, bool mine) {
-        return __all_sync(~0u, ptx::named_barrier_all(kOwnBarrier + consumer, 128, mine));
+        return __all_sync(~0u, ptx::named_barrier_all(barriers::kConsumer + consumer, barriers::kWarpgroup, mine));
     }
 
     __device__ static __forceinline__ bool finite(const Accumulators& o) {
@@ -238,7 +253,7 @@ struct ForwardSm90 : QueryPipeline<config> {
         return {warp_row(tile, consumer), tile.key_of(n)};
     }
 
-    // Options work on all scores.
+    // Applies the options to all scores of a block.
     __device__ __forceinline__ void modify(const Tile& tile, const Place& place,
                                            BiasAndMask<config, 1, NT>& bias_and_mask, Scores& s) {
         if constexpr (config.bias_mapped) {
@@ -254,7 +269,8 @@ struct ForwardSm90 : QueryPipeline<config> {
         }
     }
 
-    // The block that the diagonal of a causal mask crosses: each warp sees other columns of it.
+    // The first block of a tile is the one that a causal mask's diagonal crosses. Its warps see different columns of
+    // it, and each leaves out those that none of its rows sees.
     __device__ __forceinline__ void exponentiate_first(const Tile& tile, int consumer, Scores& s,
                                                        BiasAndMask<config, 1, NT>& bias_and_mask,
                                                        Softmax<1, own_units<config>()>& softmax) {
@@ -270,27 +286,27 @@ struct ForwardSm90 : QueryPipeline<config> {
         softmax.template exponentiate_seen<kGroup>(s, log2_factor<config>(params), seen);
     }
 
-    // What comes before P = 2^(S - m) of line 9: options and masks, then, where it is looked for, the maximum.
-    template <bool kAnchored>
+    // Line 9 up to P = 2^(S - m): options, masks, and the maximum unless that of an earlier block is kept.
+    template <bool kKept>
     __device__ __forceinline__ void ready(const Tile& tile, int consumer, int n, Scores& s,
                                           BiasAndMask<config, 1, NT>& bias_and_mask,
                                           Softmax<1, own_units<config>()>& softmax) {
         const Place place = place_of(tile, consumer, n);
         modify(tile, place, bias_and_mask, s);
-        // after a block in which every row saw a key, only a band's left side hides any
-        constexpr bool kBandMayHide = !kAnchored || config.window;
+        // After a block in which every row saw a key, only the left side of a window hides keys.
+        constexpr bool kBandMayHide = !kKept || config.window;
         if (kBandMayHide &&
             !band_covers<config>(tile.seq, place.i0, smaller(place.i0 + 16, tile.i1), place.j0, place.j0 + config.Bc))
             apply_band<config>(s, tile.seq, place);
-        if constexpr (!kAnchored) softmax.template find_maximum<config.lazy_rescale>(s, log2_factor<config>(params));
+        if constexpr (!kKept) softmax.template find_maximum<config.lazy_rescale>(s, log2_factor<config>(params));
     }
 
-    // Lines 13 to 15, under the last product: LSE = m + log l, and what O is multiplied by, 1 / l, the only division.
-    // (l is at least the row's greatest P, which is not small.)
+    // Lines 13 to 15, while the last product runs: LSE = m + log l, and the factor of O, 1 / l, which is the only
+    // division. l is large enough for the approximate reciprocal, since it is at least the row's greatest P.
     __device__ __forceinline__ void finish_rows(const Tile& tile, int consumer,
                                                 Softmax<1, own_units<config>()>& softmax, float (&factor)[2]) const {
         softmax.finish();
-        const float kept = config.dropout ? 65536.0f / static_cast<float>(65536u - params.dropout_threshold) : 1.0f;
+        const float kept = kept_factor<config>(params);
         const int warp_i0 = warp_row(tile, consumer);
         const Sequence& seq = tile.seq;
 #pragma unroll
@@ -309,13 +325,13 @@ struct ForwardSm90 : QueryPipeline<config> {
     }
 
     // Line 12: O = O / l.
-    template <bool kAgain>
+    template <Pass pass>
     __device__ __forceinline__ void store(const Tile& tile, int consumer, const float (&factor)[2],
                                           const Accumulators& o) const {
-        // The copy engine knows where a tensor ends, but not where a sequence does.
+        // TMA knows where a tensor ends, but not where a sequence does.
         if constexpr (kPartsO > 0)
             if (!config.packed || tile.i0 + consumer * 64 + 64 <= tile.i1)
-                return store_by_engine<kAgain>(tile, consumer, factor, o);
+                return store_by_tma<pass>(tile, consumer, factor, o);
         const int i0 = warp_row(tile, consumer);
         const DeviceTensor& to = params.out;
         store_rows<config.element, config.head_dim_v>(
@@ -323,23 +339,24 @@ struct ForwardSm90 : QueryPipeline<config> {
             to.stride_row, tile.i1 - i0);
     }
 
-    // The same by way of shared memory, so that it leaves under the next tile. The engine's writes have no order: a
-    // tile that is done again waits for those of the first time.
-    template <bool kAgain>
-    __device__ __forceinline__ void store_by_engine(const Tile& tile, int consumer, const float (&factor)[2],
-                                                    const Accumulators& o) const {
+    // The same by way of shared memory, so that it leaves under the next tile. TMA's writes have no order: a careful
+    // pass that replaces an optimistic one's results waits until those are written.
+    template <Pass pass>
+    __device__ __forceinline__ void store_by_tma(const Tile& tile, int consumer, const float (&factor)[2],
+                                                 const Accumulators& o) const {
+        constexpr bool kReplaces = pass == Pass::careful && Optimistic::kAny;
         constexpr int kColumnsOfPart = kColumnsV / larger(kPartsO, 1);
-        const unsigned own = out + consumer * 64 * 128, barrier = kOwnBarrier + consumer;
+        const unsigned own = out + consumer * 64 * kChunkRowBytes, barrier = barriers::kConsumer + consumer;
         const bool elected = threadIdx.x % 128 == 0;
 #pragma unroll
         for (int part = 0; part < kPartsO; ++part) {
-            if (elected && kAgain) ptx::tma_wait_written();
-            if (elected && !kAgain) ptx::tma_wait_read();
-            ptx::named_barrier(barrier, 128);  // what this consumer stored last has been read
+            if (elected && kReplaces) ptx::tma_wait_written();
+            if (elected && !kReplaces) ptx::tma_wait_read();
+            ptx::named_barrier(barrier, barriers::kWarpgroup);  // what this consumer stored last has been read
             write_warp_rows<config.element, config.Br, kPartsO>(o, factor, own, static_cast<int>(warp_id() % 4) * 16,
                                                                 part);
             ptx::fence_async_proxy();
-            ptx::named_barrier(barrier, 128);  // all four warps have written
+            ptx::named_barrier(barrier, barriers::kWarpgroup);  // all four warps have written
             if (elected)
                 store_queries<config>(own, params.out_map, part * kColumnsOfPart, kColumnsOfPart,
                                       static_cast<int>(tile.seq.first_q) + tile.i0 + consumer * 64,
@@ -359,10 +376,11 @@ __device__ __forceinline__ void forward_sm90(const KernelParams& params) {
     if (threadIdx.x == Forward::kConsumers * 128) forward.prefetch_maps();
     if constexpr (config.lengths_differ())
         if (forward.sequence_order().fits()) forward.sequence_order().find(params);
-    __syncthreads();  // barriers stand, and the order
-    // uniform over a warp, and the compiler may know it
+    __syncthreads();  // barriers and the order of sequences are initialised
+    // A warp's lanes have the same number; the shuffle tells the compiler so.
     const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
-    const int warp = __shfl_sync(~0u, static_cast<int>(warp_id()), 0) - 4 * Forward::kConsumers;  // past the consumers'
+    // counted from the first warp after the consumers
+    const int warp = __shfl_sync(~0u, static_cast<int>(warp_id()), 0) - 4 * Forward::kConsumers;
     if (Forward::kDrawersApart && warpgroup > Forward::kConsumers) {
         ptx::registers_give_back<Forward::kDrawerRegisters>();
         if constexpr (config.dropout) forward.draw(warp - 4);

@@ -1,15 +1,22 @@
 // compile_variants.cpp: compiles the stated list of variants with NVRTC, on no GPU, and reads what ptxas says of each.
 //
-//   flashtile_compile_variants EXPLAINED.txt [ARCHITECTURE ...]     sm_80 ..., default all
+//   flashtile_compile_variants EXPLAINED.txt [--hashes=FILE] [--only=REGEX] [ARCHITECTURE ...]     sm_80 ..., default
+//   all
 //
 // A line for each variant; fails where one does not compile, spills registers or draws a warning, unless EXPLAINED.txt
 // says why and how much.
+//
+// --hashes writes a line for each variant to FILE, sorted: the SHA-256 of its machine code, then its name. A change
+// that should leave the machine code alone is checked so: write the file before and after, then `diff` the two. Kernels
+// can be read from a tree without a build (FLASHTILE_KERNEL_SOURCES=src). --only takes the variants whose names, as
+// they are printed here, a regular expression matches somewhere.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <exception>
 #include <fstream>
 #include <mutex>
+#include <regex>
 #include <set>
 #include <string>
 #include <thread>
@@ -19,14 +26,15 @@
 #include "cuda/jit/compiler_report.h"
 #include "cuda/jit/render.h"
 #include "cuda/variants/explained.h"
+#include "cuda/variants/machine_code.h"
 #include "cuda/variants/variants.h"
 
 namespace flashtile::variants {
 namespace {
 
-Explained read_explained(const char* path) {
+Explained read_explained(const std::string& path) {
     std::ifstream file(path);
-    if (!file) throw std::runtime_error(std::string(path) + " cannot be read");
+    if (!file) throw std::runtime_error(path + " cannot be read");
     return Explained(file);
 }
 
@@ -58,8 +66,16 @@ std::string describe(const Variant& variant) {
 
 class Compilation {
 public:
-    Compilation(std::vector<Variant> variants, const char* explained)
-        : variants_(std::move(variants)), explained_(read_explained(explained)) {}
+    // All of the list: then every explanation must have excused something. `hash`: find the machine code's hashes.
+    Compilation(std::vector<Variant> variants, bool all, const std::string& explained, bool hash)
+        : variants_(std::move(variants)), all_(all), explained_(read_explained(explained)), hash_(hash) {}
+
+    // "HASH NAME"; of different variants that have the same name, in the order of their hashes.
+    void write_hashes(const std::string& path) const {
+        std::ofstream file(path);
+        for (const auto& [name, hash] : hashes_) file << hash << ' ' << name << '\n';
+        if (!file.flush()) throw std::runtime_error(path + " cannot be written");
+    }
 
     int run() {
         const auto start = std::chrono::steady_clock::now();
@@ -69,7 +85,8 @@ public:
                 for (std::size_t next = next_++; next < variants_.size(); next = next_++) compile(variants_[next]);
             });
         for (std::thread& thread : threads) thread.join();
-        for (const std::string& line : explained_.unused()) fail("EXCUSES NOTHING: " + line);
+        if (all_)
+            for (const std::string& line : explained_.unused()) fail("EXCUSES NOTHING: " + line);
         const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
         std::printf("%zu variants in %.0f s, %d failed, %d explained\n", variants_.size(), taken.count(),
                     failed_.load(), excused_.load());
@@ -80,8 +97,9 @@ private:
     void compile(const Variant& variant) {
         const std::string name = describe(variant);
         try {
-            const gpu::CompilerReport report =
-                gpu::read_report(gpu::compile(variant.config, variant.architecture, true).log);
+            const gpu::Compiled compiled = gpu::compile(variant.config, variant.architecture, true);
+            if (hash_) note_hash(name, machine_code_hash(compiled.image));
+            const gpu::CompilerReport report = gpu::read_report(compiled.log);
             char found[100];
             std::snprintf(found, sizeof found, "%3d registers, %d bytes of stack, %d spilled  ", report.registers,
                           report.stack_bytes, report.spill_bytes);
@@ -105,6 +123,11 @@ private:
         return found;
     }
 
+    void note_hash(const std::string& name, const std::string& hash) {
+        const std::lock_guard lock(one_at_a_time_);
+        hashes_.emplace(name, hash);
+    }
+
     void fail(const std::string& text) {
         ++failed_;
         say(text);
@@ -117,21 +140,48 @@ private:
     }
 
     std::vector<Variant> variants_;
+    bool all_;
     Explained explained_;
+    bool hash_;
+    std::multiset<std::pair<std::string, std::string>> hashes_;  // name, hash
     std::mutex one_at_a_time_;
     std::atomic<std::size_t> next_ = 0;
     std::atomic<int> failed_ = 0, excused_ = 0;
 };
 
 int run(int argc, char** argv) {
-    if (argc < 2) throw std::runtime_error("usage: flashtile_compile_variants EXPLAINED.txt [sm_80 ...]");
-    const std::set<std::string> wanted(argv + 2, argv + argc);
+    std::string explained, hashes, only;
+    std::set<std::string> architectures;
+    for (int n = 1; n < argc; ++n) {
+        const std::string word = argv[n];
+        if (word.starts_with("--hashes="))
+            hashes = word.substr(9);
+        else if (word.starts_with("--only="))
+            only = word.substr(7);
+        else if (word.starts_with("--"))
+            throw std::runtime_error("unknown option " + word + "; allowed: --hashes=FILE, --only=REGEX");
+        else if (explained.empty())
+            explained = word;
+        else
+            architectures.insert(word);
+    }
+    if (explained.empty())
+        throw std::runtime_error(
+            "usage: flashtile_compile_variants EXPLAINED.txt [--hashes=FILE] [--only=REGEX] [sm_80 ...]");
+    const std::regex wanted(only);
     std::vector<Variant> chosen;
-    for (const Variant& variant : all_variants())
-        if (wanted.empty() || wanted.contains(gpu::target_name(variant.architecture))) chosen.push_back(variant);
-    if (chosen.empty()) throw std::runtime_error("no variant is of these architectures");
+    const std::vector<Variant> list = all_variants();
+    for (const Variant& variant : list)
+        if ((architectures.empty() || architectures.contains(gpu::target_name(variant.architecture))) &&
+            std::regex_search(describe(variant), wanted))
+            chosen.push_back(variant);
+    if (chosen.empty()) throw std::runtime_error("no variant is of these architectures and names");
     std::printf("NVRTC %s\n", gpu::nvrtc().path().c_str());
-    return Compilation(std::move(chosen), argv[1]).run();
+    const bool all = chosen.size() == list.size();
+    Compilation compilation(std::move(chosen), all, explained, !hashes.empty());
+    const int status = compilation.run();
+    if (!hashes.empty()) compilation.write_hashes(hashes);
+    return status;
 }
 
 }  // namespace

@@ -30,8 +30,8 @@ struct Variant {
 // What the planner makes of a row; throws where it refuses the problem.
 std::vector<Variant> variants_of(const Row& row);
 
-// The rows that the planner takes: every two choices together; and once more with those options off that the kernels
-// made for one architecture do not serve, or else these would hardly appear.
+// The rows that the planner takes. Every two choices stand together in one. Further rows lack the options that Hopper's
+// kernels do not serve, because those kernels would hardly appear otherwise.
 std::vector<Row> rows();
 
 // Those with the tiles that `flashtile tune` may choose.

@@ -1,9 +1,9 @@
-// convert.h: between fp32 and 16-bit elements, one instruction each.
+// convert.h: conversions between fp32 and 16-bit elements, one instruction each.
 #pragma once
 
 namespace flashtile::ptx {
 
-// Two values to one register, `low` in the low half.
+// Packs two values into one register, `low` in the low half.
 __device__ __forceinline__ unsigned pack_bf16(float low, float high) {
     unsigned r;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));

@@ -7,7 +7,7 @@ namespace flashtile::ptx {
 template <int kBytes>
 __device__ __forceinline__ void cp_async(unsigned to, const void* from, bool valid) {
     const int bytes = valid ? kBytes : 0;
-    if constexpr (kBytes == 16)  // past L1: a tile is read once by this block
+    if constexpr (kBytes == 16)  // It bypasses L1, since a thread block reads a tile once.
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
     else
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes), "r"(bytes));

@@ -1,4 +1,4 @@
-// flag.h: words in global memory by which thread blocks tell each other how far they are.
+// flag.h: words in global memory with which thread blocks tell each other how far they are.
 #pragma once
 
 #include "cuda/kernels/ptx/stress.h"

@@ -1,5 +1,5 @@
-// permute.h: bytes of a word in any order (prmt). A selector's digit above 7 takes the sign of byte `digit - 8` for all
-// of the result's byte, which CUDA's own __byte_perm leaves out.
+// permute.h: bytes of a word in any order (prmt). A selector's digit above 7 fills the result's byte with the sign of
+// byte `digit - 8`; CUDA's own __byte_perm does not offer that.
 #pragma once
 
 namespace flashtile::ptx {

@@ -1,5 +1,5 @@
-// special_function.h: what the special function unit approximates, to about a unit of the last place; without .ftz
-// small arguments would be scaled by extra instructions.
+// special_function.h: approximations by the special function unit, exact to about a unit of the last place. Without
+// .ftz, extra instructions would scale small arguments.
 #pragma once
 
 namespace flashtile::ptx {

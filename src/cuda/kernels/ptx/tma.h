@@ -1,14 +1,15 @@
-// tma.h: the copy engine (sm_90): a box of a tensor that a map in the kernel's parameters describes, to shared memory.
+// tma.h: TMA copies (sm_90) between shared memory and a box of a tensor that a map in the kernel's parameters
+// describes.
 #pragma once
 
 namespace flashtile::ptx {
 
-// Has a tensor's map at hand before it is first used: it is far away, as all that a launch brings.
+// Fetches a tensor's map before it is first used, since a launch's parameters are far away.
 __device__ __forceinline__ void tma_prefetch_map(const void* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// Coordinates from the innermost dimension out. What lies outside the tensor arrives as zero, and counts as bytes.
+// Coordinates go from the innermost dimension out. What lies outside the tensor arrives as zero, and its bytes count.
 __device__ __forceinline__ void tma_load(unsigned to, const void* map, unsigned barrier, int x0, int x1, int x2,
                                          int x3) {
     asm volatile(
@@ -27,14 +28,14 @@ __device__ __forceinline__ void tma_load(unsigned to, const void* map, unsigned 
         : "memory");
 }
 
-// Bytes that lie in a row, a multiple of 16 and so aligned.
+// Loads contiguous bytes. Their number and both addresses are multiples of 16.
 __device__ __forceinline__ void tma_load_bytes(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                  "l"(from), "r"(bytes), "r"(barrier)
                  : "memory");
 }
 
-// The other way; what lies outside the tensor is left out. It belongs to the group that this thread commits next.
+// Stores a box. What lies outside the tensor is left out. The store belongs to the group that this thread commits next.
 __device__ __forceinline__ void tma_store(unsigned from, const void* map, int x0, int x1, int x2, int x3) {
     asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
                  "r"(from), "r"(x0), "r"(x1), "r"(x2), "r"(x3)
@@ -48,7 +49,7 @@ __device__ __forceinline__ void tma_store(unsigned from, const void* map, int x0
 __device__ __forceinline__ void tma_commit() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Until the copy engine has read all that this thread committed; until it has also written it.
+// Waits until TMA has read all stores that this thread committed; until it has also written them.
 __device__ __forceinline__ void tma_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
@@ -56,7 +57,7 @@ __device__ __forceinline__ void tma_wait_written() {
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-// Before the copy engine or wgmma reads shared memory that this thread wrote by ordinary stores.
+// Must come before TMA or wgmma reads shared memory that this thread wrote by ordinary stores.
 __device__ __forceinline__ void fence_async_proxy() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -1,12 +1,12 @@
-// warpgroup.h: what a warpgroup of 128 threads does as one (sm_90a): the order of its matrix products, its registers,
-// barriers of its own.
+// warpgroup.h: what the 128 threads of a warpgroup do together (sm_90a): order matrix products, change the number of
+// registers, meet at named barriers.
 #pragma once
 
 #include "cuda/kernels/ptx/stress.h"
 
 namespace flashtile::ptx {
 
-// Before the first product, and after any ordinary write to registers that products read or add to.
+// Must come before the first product, and after any ordinary write to registers that products read or add to.
 __device__ __forceinline__ void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -21,7 +21,7 @@ __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// Registers a thread of this warpgroup has from here on; the kernel must say how many it starts with.
+// From here on each thread of this warpgroup has kRegisters registers. The kernel must say how many it starts with.
 template <int kRegisters>
 __device__ __forceinline__ void registers_give_back() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -31,13 +31,13 @@ __device__ __forceinline__ void registers_take() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// Barrier `number` (1 to 15) among `threads` threads.
+// Waits at barrier `number` (1 to 15) for `threads` threads.
 __device__ __forceinline__ void named_barrier(unsigned number, unsigned threads) {
     stress();
     asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-// The same, and whether `mine` is true for all of them.
+// The same; returns whether `mine` is true for all of them.
 __device__ __forceinline__ bool named_barrier_all(unsigned number, unsigned threads, bool mine) {
     stress();
     unsigned all;

@@ -1,0 +1,89 @@
+// query_gradient.h: dQ in fp32 in global memory. It lies unit by unit, and within a unit by tiles of 16 x 8 as the
+// accumulators of a warp hold them, so that a warp's additions go to whole cache lines. The backward kernels add to it,
+// and backward_finish reads it.
+#pragma once
+
+#include "cuda/kernels/parts/common/sequence.h"
+#include "cuda/kernels/parts/common/warp_grid.h"
+#include "cuda/kernels/ptx/flag.h"
+#include "cuda/kernels/ptx/reduce.h"
+
+namespace flashtile {
+
+template <KernelConfig config>
+struct QueryGradient {
+    static constexpr int kColumns = padded(config, config.head_dim);
+
+    // In a tile of 16 x 8 the four accumulators of a lane are neighbours where one instruction adds four (sm_90);
+    // otherwise the same accumulator of the 32 lanes.
+    static constexpr bool kFourAtOnce = __CUDA_ARCH__ >= 900;
+    static constexpr int kFromLane = kFourAtOnce ? 4 : 1, kFromAccumulator = kFourAtOnce ? 1 : 32;
+
+    __device__ static __forceinline__ Index unit_of(const KernelParams& p, const Sequence& seq, int i0) {
+        return seq.h * p.units + seq.first_unit(p, config.packed, config.Br) + i0 / config.Br;
+    }
+    // This lane's first accumulator in tile (row, column) of the unit of query i0.
+    __device__ static __forceinline__ float* at(const KernelParams& p, const Sequence& seq, int i0, int row,
+                                                int column) {
+        return p.ws_dq + unit_of(p, seq, i0) * (config.Br * kColumns) + step(row, column) + lane_id() * kFromLane;
+    }
+    // The distance from a tile to the one that is `rows` below and `columns` to the right.
+    __device__ static __forceinline__ int step(int rows, int columns) {
+        return (rows * (kColumns / 8) + columns) * 128;
+    }
+
+    // Adds a key block's share, of which dq is the part that starts at tile column `column`. Columns past the last one,
+    // which only fill a chunk up, are left out. Where results must repeat, the caller keeps the turns.
+    template <int MT, int NT>
+    __device__ static __forceinline__ void add(float* to, int column, const Fragments<MT, NT>& dq) {
+#pragma unroll
+        for (int m = 0; m < MT; ++m)
+#pragma unroll
+            for (int n = 0; n < NT; ++n) {
+                if (kColumns % kChunk != 0 && column + n >= kColumns / 8) continue;
+                if constexpr (kFourAtOnce) {
+                    ptx::red_add4(to + step(m, n), dq.c[m][n]);
+                } else {
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) ptx::red_add(to + step(m, n) + e * kFromAccumulator, dq.c[m][n][e]);
+                }
+            }
+    }
+};
+
+// How the warps of the general kernels share dQ.
+template <KernelConfig config>
+using QueryGrid = WarpGrid<config.Br, padded(config, config.head_dim), config.warps, config.warps_dq>;
+
+// In a deterministic backward pass the key blocks that see a unit of queries add to its dQ in turns, from the last
+// block back to the first. They are launched in that order, since a block may wait only for blocks launched before it.
+// Under a causal mask each then starts at a unit where it is the first, and stays a step behind the block that it
+// follows.
+template <KernelConfig config>
+struct Turn {
+    unsigned* word;  // how many have added
+    unsigned turn;
+
+    __device__ __forceinline__ Turn(const KernelParams& p, const Sequence& seq, int block, int i0)
+        : word(p.ws_turn + QueryGradient<config>::unit_of(p, seq, i0)),
+          turn(static_cast<unsigned>((seq.end_key<config>(smaller(i0 + config.Br, seq.seqlen_q)) - 1) / config.Bc -
+                                     block)) {}
+
+    __device__ __forceinline__ void wait() const {
+        while (ptx::load_acquire(word) != turn) __nanosleep(32);
+    }
+    // One thread calls this, when it knows that all others have added.
+    __device__ __forceinline__ void pass() const {
+        __threadfence();
+        ptx::store_release(word, turn + 1);
+    }
+};
+
+// Which of its head's key blocks a thread block takes. In a causal problem the first has most to do, and so they
+// ascend, unless they add in turns.
+template <KernelConfig config>
+__device__ __forceinline__ int launched_key_block(const HeadBlock& own) {
+    return static_cast<int>(config.deterministic ? own.blocks - 1 - own.block() : own.block());
+}
+
+}  // namespace flashtile

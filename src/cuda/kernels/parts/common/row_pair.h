@@ -1,0 +1,29 @@
+// row_pair.h: a number for each of the two rows that a lane holds of a tile of 16. The two live in neighbouring
+// registers, one even and one odd. Instructions that read them in turn then find them in the operand cache. Left to
+// itself, ptxas may put both in the same bank, and then half of a softmax's FFMAs wait for that bank.
+#pragma once
+
+namespace flashtile {
+
+class RowPair {
+public:
+    __device__ __forceinline__ void set(float first, float second) {
+        asm("mov.b64 %0, {%1, %2};" : "=l"(both_) : "f"(first), "f"(second));
+    }
+    __device__ __forceinline__ void set(int half, float x) {
+        if (half == 0)
+            set(x, (*this)[1]);
+        else
+            set((*this)[0], x);
+    }
+    __device__ __forceinline__ float operator[](int half) const {
+        float first, second;
+        asm("mov.b64 {%0, %1}, %2;" : "=f"(first), "=f"(second) : "l"(both_));
+        return half == 0 ? first : second;
+    }
+
+private:
+    unsigned long long both_;
+};
+
+}  // namespace flashtile

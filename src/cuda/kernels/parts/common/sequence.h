@@ -1,0 +1,137 @@
+// sequence.h: one head of one sequence as a thread block sees it: its lengths, band and base pointers. Lengths that lie
+// in device memory are clamped, so that wrong ones cannot lead out of bounds.
+#pragma once
+
+#include "shared/kernel_config.h"
+#include "shared/kernel_params.h"
+
+namespace flashtile {
+
+// Rows and keys within a sequence fit 32 bits, which the plan checks; offsets in memory do not.
+__device__ __forceinline__ int smaller(int a, int b) {
+    return a < b ? a : b;
+}
+__device__ __forceinline__ Index smaller(Index a, Index b) {
+    return a < b ? a : b;
+}
+__device__ __forceinline__ Index greater(Index a, Index b) {
+    return a > b ? a : b;
+}
+
+__device__ __forceinline__ Index length_at(const DeviceLengths& lengths, Index n) {
+    return lengths.wide ? static_cast<const long long*>(lengths.data)[n] : static_cast<const int*>(lengths.data)[n];
+}
+
+// query_of is the query that a block's row belongs to; query_end is the end of the queries that the rows before `end`
+// belong to.
+template <KernelConfig config>
+__device__ __forceinline__ int query_of(int row) {
+    if constexpr (config.group_rows == 1)
+        return row;
+    else
+        return row / config.group_rows;
+}
+template <KernelConfig config>
+__device__ __forceinline__ int query_end(int end) {
+    return query_of<config>(end + config.group_rows - 1);
+}
+
+struct Sequence {
+    Index b, h;
+    Index batch_row;         // in units of the batch stride: b, or 0 when packed
+    Index first_q, first_k;  // rows before this sequence, when packed
+    int seqlen_q, seqlen_k;
+    int rows_k;  // keys that lie in memory: seqlen_k before it was shortened
+    Band band;
+
+    template <KernelConfig config>
+    __device__ static __forceinline__ Sequence make(const KernelParams& p, Index b, Index h) {
+        const int longest_q = static_cast<int>(p.seqlen_q), longest_k = static_cast<int>(p.seqlen_k);
+        Index first_q = 0, first_k = 0;
+        int seqlen_q = longest_q, rows_k = longest_k;
+        if constexpr (config.packed) {
+            read(p.cu_seqlens_q, b, p.total_q, longest_q, first_q, seqlen_q);
+            read(p.cu_seqlens_k, b, p.total_k, longest_k, first_k, rows_k);
+        }
+        int seqlen_k = rows_k;
+        if constexpr (config.seqused)
+            seqlen_k = static_cast<int>(greater(0, smaller(Index{rows_k}, length_at(p.seqused_k, b))));
+        return of_lengths<config>(p, b, h, first_q, first_k, seqlen_q, seqlen_k, rows_k);
+    }
+    template <KernelConfig config>
+    __device__ static __forceinline__ Sequence of_lengths(const KernelParams& p, Index b, Index h, Index first_q,
+                                                          Index first_k, int seqlen_q, int seqlen_k, int rows_k) {
+        const Band band{p.diagonal + (p.top_left ? 0 : seqlen_k - seqlen_q), p.window_left, p.window_right};
+        return {b, h, config.packed ? 0 : b, first_q, first_k, seqlen_q, seqlen_k, rows_k, band};
+    }
+
+    // The number of this sequence's first unit of `rows` queries among those of a head, if every sequence starts at a
+    // unit of its own.
+    __device__ __forceinline__ Index first_unit(const KernelParams& p, bool packed, int rows) const {
+        return (packed ? first_q : b * p.seqlen_q) / rows + b;
+    }
+
+    __device__ __forceinline__ Index kv_head(const KernelParams& p) const {
+        // a division of 64 bits would take a hundred cycles
+        return static_cast<unsigned>(h) / static_cast<unsigned>(p.group);
+    }
+
+    // The keys that queries [i0, i1) may see: [first_key, end_key).
+    template <KernelConfig config>
+    __device__ __forceinline__ int first_key(int i0) const {
+        return config.band ? static_cast<int>(smaller(band.first_key(i0), Index{seqlen_k})) : 0;
+    }
+    template <KernelConfig config>
+    __device__ __forceinline__ int end_key(int i1) const {
+        return config.band ? static_cast<int>(band.end_key(i1 - 1, seqlen_k)) : seqlen_k;
+    }
+
+    // The queries that may see keys [j0, j1): [first_query, end_query).
+    template <KernelConfig config>
+    __device__ __forceinline__ int first_query(int j0) const {
+        return config.band ? static_cast<int>(smaller(band.first_query(j0), Index{seqlen_q})) : 0;
+    }
+    template <KernelConfig config>
+    __device__ __forceinline__ int end_query(int j1) const {
+        if (j1 <= 0) return 0;
+        return config.band ? static_cast<int>(band.end_query(j1 - 1, seqlen_q)) : seqlen_q;
+    }
+
+private:
+    __device__ static __forceinline__ void read(const DeviceLengths& cu, Index b, Index total, int longest,
+                                                Index& first, int& length) {
+        first = greater(0, smaller(length_at(cu, b), total));
+        const Index end = greater(first, smaller(length_at(cu, b + 1), total));
+        length = static_cast<int>(smaller(end - first, Index{longest}));
+    }
+};
+
+// What a thread block owns where each head has one for every `rows` of its `length` queries or keys, head after head.
+// `share` thread blocks in turn own the same.
+struct HeadBlock {
+    Index blocks;  // of a head
+    Index n;       // this one, through all heads
+    Index head;    // through all sequences
+
+    __device__ __forceinline__ HeadBlock(Index length, int rows, int share = 1)
+        : blocks((length + rows - 1) / rows), n(blockIdx.x / share), head(n / blocks) {}
+
+    __device__ __forceinline__ Index block() const { return n % blocks; }
+
+    // The sequence, where heads are query heads; where they are key heads, with the first query head of the group.
+    template <KernelConfig config>
+    __device__ __forceinline__ Sequence of_queries(const KernelParams& p) const {
+        return Sequence::make<config>(p, head / p.heads, head % p.heads);
+    }
+    template <KernelConfig config>
+    __device__ __forceinline__ Sequence of_keys(const KernelParams& p) const {
+        return Sequence::make<config>(p, head / p.kv_heads, head % p.kv_heads * p.group);
+    }
+};
+
+template <class T>
+__device__ __forceinline__ T* rows_of(const DeviceTensor& x, Index b, Index h, Index first_row) {
+    return static_cast<T*>(x.data) + b * x.stride_batch + h * x.stride_head + first_row * x.stride_row;
+}
+
+}  // namespace flashtile

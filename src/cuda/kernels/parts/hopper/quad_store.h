@@ -1,0 +1,36 @@
+// quad_store.h: stores accumulators of a warpgroup's product to rows of a tensor straight from registers. The four
+// lanes that share a row first exchange their columns, so that each has eight neighbours and stores them as one vector.
+// This takes no shared memory, and so nobody waits for any.
+#pragma once
+
+#include "cuda/kernels/parts/common/place.h"
+#include "cuda/kernels/parts/common/quad_transpose.h"
+#include "shared/mask.h"
+
+namespace flashtile {
+
+// Stores this warp's 16 rows, times `factor` of each, as the first `count` rows of `to`.
+template <Element kElement, int kColumns, int OT>
+__device__ __forceinline__ void store_rows(const Fragments<1, OT>& x, const float (&factor)[2],
+                                           typename Math<kElement>::Scalar* to, Index stride, int count) {
+    static_assert(OT % 4 == 0 && kColumns % 8 == 0, "");
+    const int column = static_cast<int>(lane_id() % 4) * 8;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int row = Place::row(0, 2 * half);
+        auto* place = to + row * stride + column;
+#pragma unroll
+        for (int n = 0; n < OT; n += 4) {
+            unsigned words[4];
+#pragma unroll
+            for (int t = 0; t < 4; ++t)
+                words[t] = Math<kElement>::pack(x.c[0][n + t][2 * half] * factor[half],
+                                                x.c[0][n + t][2 * half + 1] * factor[half]);
+            transpose_in_quad(words);
+            if (row < count && n * 8 + column < kColumns)
+                *reinterpret_cast<uint4*>(place + n * 8) = make_uint4(words[0], words[1], words[2], words[3]);
+        }
+    }
+}
+
+}  // namespace flashtile

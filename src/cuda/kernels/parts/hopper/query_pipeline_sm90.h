@@ -1,0 +1,277 @@
+// query_pipeline_sm90.h: all of Hopper's forward pass but the computation itself: where Q, K, V and O lie in shared
+// memory, how many registers each role has, the producer, which loads the tiles of the schedule with TMA, and the warps
+// that draw for dropout. (Backward has key_block_sm90.h.)
+#pragma once
+
+#include "cuda/kernels/parts/common/dropout.h"
+#include "cuda/kernels/parts/hopper/ring.h"
+#include "cuda/kernels/parts/hopper/tile_copy.h"
+#include "cuda/kernels/parts/schedule/sequence_order.h"
+#include "cuda/kernels/parts/schedule/ticket_schedule.h"
+#include "cuda/kernels/parts/schedule/tile_schedule.h"
+#include "cuda/kernels/ptx/shared_memory.h"
+
+namespace flashtile {
+
+// Optimism: the first pass over a tile takes for granted what hardly ever fails, and saves the work of making sure. It
+// notices when that was wrong, and then the producer brings the tile once more, for a careful pass, which takes nothing
+// for granted and whose results replace those of the first.
+enum class Pass { optimistic, careful };
+
+template <KernelConfig config>
+struct Optimism {
+    // Once every row has a maximum, later blocks are not searched for a greater one: P in fp32 reaches far beyond 1
+    // (Softmax::find_growth).
+    static constexpr bool kKeepsMaxima = config.lazy_rescale && !config.scale_first;
+    // V of keys that a mask or a bias hides is finite, so that P = 0 leaves it out.
+    static constexpr bool kTrustsHiddenValues = config.has_bias_or_mask();
+    // Whether there is an optimistic pass at all; else every pass is careful.
+    static constexpr bool kAny = kKeepsMaxima || kTrustsHiddenValues;
+    static constexpr Pass kFirstPass = kAny ? Pass::optimistic : Pass::careful;
+};
+
+// What the producer and the consumers tell each other of a stage of Q.
+struct TileSlot {
+    static constexpr int kBytes = 16;
+    // In place of a head: the stage holds no tile; the stage holds no tile and none will follow.
+    static constexpr unsigned kNone = ~1u, kEnd = ~0u;
+
+    TileNumber number;
+    bool careful;  // this is the careful pass
+    bool failed;   // the optimistic pass took something for granted that was wrong
+
+    __device__ __forceinline__ bool is_tile() const { return number.head < kNone; }
+    __device__ static __forceinline__ TileSlot read(unsigned address) {
+        const uint4 words = ptx::load_shared(address);
+        return {{words.x, words.y}, words.z != 0, words.w != 0};
+    }
+    __device__ __forceinline__ void write(unsigned address) const {
+        ptx::store_shared(address, make_uint4(number.head, number.block, careful, failed));
+    }
+    __device__ static __forceinline__ void fail(unsigned address) { ptx::store_shared(address + 12, 1); }
+};
+
+template <KernelConfig config>
+struct QueryPipeline {
+    using M = Math<config.element>;
+    using Scalar = typename M::Scalar;
+    using Tile = QueryTile<config>;
+    static constexpr int kConsumers = forward_consumers(config);
+    static constexpr int kColumns = chunk_columns(config.head_dim), kColumnsV = chunk_columns(config.head_dim_v);
+    static constexpr int NT = config.Bc / 8, OT = kColumnsV / 8;
+    static constexpr int kQueryStages = query_stages(config);
+    static constexpr int kSize = size_of(config.element);
+    static constexpr int kBytesQ = config.Br * kColumns * kSize;
+    static constexpr int kBytesK = config.Bc * kColumns * kSize, kBytesV = config.Bc * kColumnsV * kSize;
+    static constexpr int kPartsO = output_parts(config), kBytesO = output_bytes(config);
+    // The drawers are the warps that draw for dropout: a warpgroup of their own, or the three warps that stand idle
+    // beside the producer.
+    static constexpr bool kDrawersApart = config.warps == 4 * (kConsumers + 2);
+    static constexpr int kDrawers = !config.dropout ? 0 : (kDrawersApart ? 4 : 3);
+    // Registers of a thread. The launch gives every warpgroup the same number, a multiple of 8, and the kernel
+    // redistributes them. A producer needs more where it has to look lengths up, where heads share a tile, where it
+    // loads a bias, and where drawers share its warpgroup. Three consumers of many columns leave it few.
+    static constexpr int kAllRegisters =
+        65536 / (config.warps * 32 * config.blocks_per_sm) / 8 * 8 * (config.warps / 4);
+    static constexpr int kDrawerRegisters = 56;
+    static constexpr bool kBusyProducer =
+        config.dropout ? !kDrawersApart : config.lengths_differ() || config.group_rows > 1 || config.bias_mapped;
+    static constexpr int kProducerRegisters = kConsumers > 2
+                                                  ? (NT * 6 + OT * 4 > 124 ? 32 : 56)
+                                                  : (kBusyProducer ? (config.blocks_per_sm > 2 ? 48 : 56) : 40);
+    static constexpr int kConsumerRegisters =
+        (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers / 8 * 8;
+    static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
+
+    // A stage of Q has a TileSlot, and behind it the tile as the producer found it.
+    static constexpr int kBytesSlot = TileSlot::kBytes + Tile::kBytes;
+    __device__ __forceinline__ unsigned slot() const { return slots + q_ring.stage * kBytesSlot; }
+    __device__ __forceinline__ Tile tile_at_hand() const { return Tile::read(params, slot() + TileSlot::kBytes); }
+
+    const KernelParams& params;
+    unsigned q, k, v, bias, out;  // shared addresses
+    unsigned slots;               // likewise, one a stage of Q
+    unsigned kept;                // likewise, of the kept bits' stages
+    unsigned order;               // likewise, of sequences whose lengths lie in device memory
+    Ring<kQueryStages> q_ring;
+    Ring<config.stages> k_ring, v_ring;
+    Ring<1> bias_ring;
+    Ring<kDropoutStages> kept_ring;
+    using Kept = KeptBits<NT>;
+
+    __device__ __forceinline__ QueryPipeline(const KernelParams& p, unsigned memory)
+        : params(p),
+          q(memory),
+          k(q + kQueryStages * kBytesQ),
+          v(k + config.stages * kBytesK),
+          bias(v + config.stages * kBytesV),
+          out(bias + bias_bytes(config)) {
+        unsigned barriers = out + kBytesO;
+        barriers = q_ring.place(barriers);
+        barriers = k_ring.place(barriers);
+        barriers = v_ring.place(barriers);
+        if constexpr (config.bias_mapped) barriers = bias_ring.place(barriers);
+        slots = config.dropout ? kept_ring.place(barriers) : barriers;
+        kept = slots + kQueryStages * kBytesSlot;
+        order = kept + dropout_bytes(config);
+    }
+
+    // A stage of Q is released by every warp that reads it, a stage of K or V by one thread of each consumer.
+    __device__ __forceinline__ void init_barriers() const {
+        for (int n = 0; n < kQueryStages; ++n) TileSlot{}.write(slots + n * kBytesSlot);
+        q_ring.init((kConsumers * 4 + kDrawers) * kArrivalsOfWarp);
+        k_ring.init(kConsumers);
+        v_ring.init(kConsumers);
+        if constexpr (config.bias_mapped) bias_ring.init(kConsumers * 4 * kArrivalsOfWarp);
+        if constexpr (config.dropout) kept_ring.init(kConsumers * 4 * kArrivalsOfWarp, kDrawers * kArrivalsOfWarp);
+        ptx::fence_mbarrier_init();
+    }
+
+    __device__ __forceinline__ void prefetch_maps() const {
+        for (const TensorMap* map : {&params.k_map, &params.q_map, &params.v_map}) ptx::tma_prefetch_map(map);
+        if constexpr (kPartsO > 0) ptx::tma_prefetch_map(&params.out_map);
+        if constexpr (config.bias_mapped) ptx::tma_prefetch_map(&params.bias_map);
+    }
+
+    __device__ __forceinline__ SequenceOrder<config> sequence_order() const { return {order, params.batch}; }
+
+    // One thread brings the tiles of the schedule, and those whose optimistic pass failed a second time. The order
+    // within a tile is that in which consumers need things: K0, Q, K1, V0, K2, V1 and so on. The next tile is found
+    // before there is a place for the last V, so that nothing waits for that. The bias of a block comes last, because
+    // its place becomes free when the scores of the block before are there.
+    __device__ __forceinline__ void produce() {
+        if constexpr (config.lengths_differ())
+            produce(TicketSchedule<config>(params, sequence_order()));
+        else
+            produce(TileSchedule<config>(params));
+    }
+    template <class Schedule>
+    __device__ __forceinline__ void produce(Schedule schedule) {
+        // The producer learns that a pass has failed when it fills that tile's stage again. So it fills every stage
+        // once more, with no tile, after the last tile.
+        int empty_stages = Optimism<config>::kAny ? kQueryStages : 0;
+        const auto follow = [&](const TileSlot& before) -> TileSlot {
+            if (before.failed) return {before.number, true, false};
+            TileNumber number;
+            if (!schedule.next(number)) number.head = empty_stages-- > 0 ? TileSlot::kNone : TileSlot::kEnd;
+            return {number, false, false};
+        };
+        TileSlot now = follow(TileSlot{});
+        KeyRows pending{};  // the last V of a tile, which is loaded after the next tile has been found
+        while (true) {
+            const Tile tile(params, now.is_tile() ? now.number : TileNumber{0, 0});
+            const int blocks = now.is_tile() ? tile.blocks : 0;
+            KeyRows keys(params, tile);
+            if (pending.head >= 0) load_v(pending);
+            if (blocks > 0) load_k(keys);
+            const TileSlot before = hand_on(now, tile);
+            if (now.number.head == TileSlot::kEnd) return;
+            if (blocks > 0) load_bias(tile, 0);
+            for (int n = 1; n < blocks; ++n) {
+                const KeyRows last = keys;
+                keys.row -= config.Bc;
+                load_k(keys);
+                load_v(last);
+                load_bias(tile, n);
+            }
+            pending = keys;
+            if (blocks == 0) pending.head = -1;
+            now = follow(before);
+        }
+    }
+
+    // Loads Q of a tile and fills its slot in. Returns what the slot held before.
+    __device__ __forceinline__ TileSlot hand_on(const TileSlot& now, const Tile& tile) {
+        q_ring.wait_empty();
+        const TileSlot before = TileSlot::read(slot());
+        now.write(slot());
+        if (now.is_tile()) {
+            tile.write(slot() + TileSlot::kBytes);
+            ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ);
+            copy_queries<config>(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns,
+                                 static_cast<int>(tile.seq.first_q) - params.first_query + tile.i0,
+                                 tile.map_head(params), static_cast<int>(tile.seq.batch_row));
+        } else {
+            ptx::mbarrier_arrive(q_ring.full_barrier());
+        }
+        q_ring.advance();
+        return before;
+    }
+
+    // Where a block of keys lies in the tensor maps' coordinates. It begins as the first block of a tile.
+    struct KeyRows {
+        int row = 0, head = -1, b = 0;
+
+        __device__ __forceinline__ KeyRows() {}
+        __device__ __forceinline__ KeyRows(const KernelParams& p, const Tile& tile)
+            : row(static_cast<int>(tile.seq.first_k) - p.first_key + tile.key_of(0)),
+              head(static_cast<int>(tile.seq.kv_head(p))),
+              b(static_cast<int>(tile.seq.batch_row)) {}
+    };
+    __device__ __forceinline__ void load_k(const KeyRows& keys) {
+        load(k_ring, k, kBytesK, params.k_map, kColumns, keys);
+    }
+    __device__ __forceinline__ void load_v(const KeyRows& keys) {
+        load(v_ring, v, kBytesV, params.v_map, kColumnsV, keys);
+    }
+    // Loads a block into the ring's next stage.
+    __device__ static __forceinline__ void load(Ring<config.stages>& ring, unsigned stages, int bytes,
+                                                const TensorMap& map, int columns, const KeyRows& keys) {
+        ring.wait_empty();
+        ptx::mbarrier_arrive_expect(ring.full_barrier(), bytes);
+        copy_tile(stages + ring.stage * bytes, map, ring.full_barrier(), columns, config.Bc, keys.row, keys.head,
+                  keys.b);
+        ring.advance();
+    }
+    __device__ __forceinline__ void load_bias(const Tile& tile, int n) {
+        if constexpr (!config.bias_mapped) return;
+        bias_ring.wait_empty();
+        ptx::mbarrier_arrive_expect(bias_ring.full_barrier(), bias_bytes(config));
+        copy_tile(bias, params.bias_map, bias_ring.full_barrier(), config.Bc, config.Br, tile.i0,
+                  params.bias.stride_head != 0 ? static_cast<int>(tile.seq.h) : 0,
+                  params.bias.stride_batch != 0 ? static_cast<int>(tile.seq.b) : 0, tile.key_of(n));
+        bias_ring.advance();
+    }
+
+    // Dropout has warps of its own, because Philox takes as long as the softmax, and the consumers would have to do one
+    // after the other. The drawers work for the warps of all consumers in turn, one block ahead of them.
+    __device__ __forceinline__ void draw(int drawer) {
+        while (true) {
+            q_ring.wait_full();
+            const TileSlot now = TileSlot::read(slot());
+            if (now.number.head == TileSlot::kEnd) return;
+            if (now.is_tile()) {
+                const Tile tile = tile_at_hand();
+                const Dropout dropout = dropout_of(params, tile.seq);
+#pragma unroll 1
+                for (int n = 0; n < tile.blocks; ++n) {
+                    kept_ring.wait_empty();
+#pragma unroll 1
+                    for (int warp = drawer; warp < kConsumers * 4; warp += kDrawers)
+                        Kept::draw(dropout, params, {tile.i0 + warp * 16, tile.key_of(n)}, kept_place(warp));
+                    arrive_by_warp(kept_ring.full_barrier());
+                    kept_ring.advance();
+                }
+            }
+            release_query();
+        }
+    }
+    // Where the bits for a warp of the consumers lie; `warp` counts through all consumers.
+    __device__ __forceinline__ unsigned kept_place(int warp) const {
+        return kept + (kept_ring.stage * kConsumers * 4 + warp) * Kept::kBytes;
+    }
+    __device__ __forceinline__ void drop(int consumer, typename M::template Left<1, NT>& p) {
+        kept_ring.wait_full();
+        Kept::drop(p, kept_place(consumer * 4 + static_cast<int>(warp_id() % 4)));
+        kept_ring.release_by_warp();
+        kept_ring.advance();
+    }
+
+    // Every warp calls this once its last S has been computed.
+    __device__ __forceinline__ void release_query() {
+        q_ring.release_by_warp();
+        q_ring.advance();
+    }
+};
+
+}  // namespace flashtile

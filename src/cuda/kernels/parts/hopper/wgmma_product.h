@@ -1,0 +1,83 @@
+// wgmma_product.h: matrix products of one warpgroup on tiles as TMA's 128-byte swizzle leaves them. The accumulators of
+// a warp are those of mma m16n8 (element.h), 16 rows a warp. All products are asynchronous: the caller fences before,
+// commits after, and waits.
+#pragma once
+
+#include "cuda/kernels/parts/common/element.h"
+#include "cuda/kernels/ptx/warpgroup.h"
+#include "cuda/kernels/ptx/wgmma_n128.h"
+#include "cuda/kernels/ptx/wgmma_n192.h"
+#include "cuda/kernels/ptx/wgmma_n256.h"
+#include "cuda/kernels/ptx/wgmma_n64.h"
+#include "cuda/kernels/ptx/wgmma_n80.h"
+
+namespace flashtile {
+
+// The matrix descriptor of a tile at a shared address: 128-byte swizzle; eight rows of 128 bytes are 1024 bytes apart;
+// `chunk_bytes` from one chunk of 64 columns to the next, which only operands with contiguous columns use.
+__device__ __forceinline__ unsigned long long tile_descriptor(unsigned address, int chunk_bytes) {
+    constexpr unsigned long long kSwizzle128 = 1ull << 62, kEightRows = static_cast<unsigned long long>(1024 >> 4)
+                                                                        << 32;
+    return kSwizzle128 | kEightRows | static_cast<unsigned long long>(chunk_bytes >> 4) << 16 | (address >> 4 & 0x3FFF);
+}
+
+template <int NT>
+__device__ __forceinline__ float (&flat(Fragments<1, NT>& x))[4 * NT] {
+    return reinterpret_cast<float(&)[4 * NT]>(x.c);
+}
+
+template <int NT>
+__device__ __forceinline__ void pin(Fragments<1, NT>& x) {
+#pragma unroll
+    for (int n = 0; n < NT; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) ptx::pin(x.c[0][n][e]);
+}
+
+// S = A B^T for this warpgroup's 64 rows of A; A is kRowsA high, B kRowsB; both have kColumns columns.
+template <Element kElement, int kColumns, int kRowsA, int kRowsB, int NT>
+__device__ __forceinline__ void start_scores(Fragments<1, NT>& s, unsigned a, unsigned b) {
+    const unsigned long long from_a = tile_descriptor(a, 16), from_b = tile_descriptor(b, 16);
+#pragma unroll
+    for (int k = 0; k < kColumns; k += 16) {
+        const int step = k % kChunk * size_of(kElement);  // bytes within a chunk
+        const unsigned long long da = from_a + ((k / kChunk * kRowsA * kChunkRowBytes + step) >> 4);
+        const unsigned long long db = from_b + ((k / kChunk * kRowsB * kChunkRowBytes + step) >> 4);
+        if constexpr (kElement == Element::bf16)
+            ptx::wgmma_shared_bf16(flat(s), da, db, k != 0);
+        else
+            ptx::wgmma_shared_fp16(flat(s), da, db, k != 0);
+    }
+}
+
+// O += P B, P in registers with kRowsB columns, B [kRowsB][columns of O].
+template <Element kElement, int kRowsB, int NT, int OT>
+__device__ __forceinline__ void start_output(Fragments<1, OT>& o,
+                                             const typename Math<kElement>::template Left<1, NT>& p, unsigned b) {
+    const unsigned long long from_b = tile_descriptor(b, kRowsB * kChunkRowBytes);
+#pragma unroll
+    for (int k = 0; k < kRowsB; k += 16) {
+        const unsigned long long db = from_b + (k * kChunkRowBytes >> 4);
+        if constexpr (kElement == Element::bf16)
+            ptx::wgmma_registers_bf16(flat(o), p.a[0][k / 16], db, 1);
+        else
+            ptx::wgmma_registers_fp16(flat(o), p.a[0][k / 16], db, 1);
+    }
+}
+
+// C = A^T B with A [kRows][64 columns of a chunk] and B [kRows][columns of C], both stored as rows.
+template <Element kElement, int kRows, int NT>
+__device__ __forceinline__ void start_transposed(Fragments<1, NT>& c, unsigned a, unsigned b) {
+    const unsigned long long from_a = tile_descriptor(a, 16), from_b = tile_descriptor(b, kRows * kChunkRowBytes);
+#pragma unroll
+    for (int k = 0; k < kRows; k += 16) {
+        if constexpr (kElement == Element::bf16)
+            ptx::wgmma_shared_transposed_bf16(flat(c), from_a + (k * kChunkRowBytes >> 4),
+                                              from_b + (k * kChunkRowBytes >> 4), k != 0);
+        else
+            ptx::wgmma_shared_transposed_fp16(flat(c), from_a + (k * kChunkRowBytes >> 4),
+                                              from_b + (k * kChunkRowBytes >> 4), k != 0);
+    }
+}
+
+}  // namespace flashtile

@@ -1,0 +1,72 @@
+// ticket_schedule.h: which blocks of queries a thread block of a persistent kernel works on where the lengths of
+// sequences lie in device memory. The host cannot know then how much there is to do, and so each thread block takes the
+// next tile that none has taken. Tiles go head by head, so that K and V of few heads are in the cache at a time.
+#pragma once
+
+#include "cuda/kernels/parts/schedule/sequence_order.h"
+
+namespace flashtile {
+
+template <KernelConfig config>
+struct TicketSchedule {
+    const KernelParams& params;
+    SequenceOrder<config> order;
+    unsigned tiles;
+    unsigned ahead;  // the next number, taken while a tile is worked on, because the counter is far away
+
+    __device__ __forceinline__ TicketSchedule(const KernelParams& p, const SequenceOrder<config>& sequences)
+        : params(p),
+          order(sequences),
+          tiles(static_cast<unsigned>(tile_heads<config>(p) * (order.fits() ? Index{order.tiles()}
+                                                               : config.packed
+                                                                   ? unit(p.batch)
+                                                                   : p.batch * query_blocks<config>(p.seqlen_q)))),
+          ahead(draw()) {}
+
+    __device__ __forceinline__ bool next(TileNumber& tile) {
+        while (true) {
+            const unsigned n = ahead;
+            if (n >= tiles) return false;
+            ahead = draw();
+            if (find(n, tile)) return true;
+        }
+    }
+
+private:
+    __device__ __forceinline__ unsigned draw() const { return atomicAdd(params.ws_ticket, 1u); }
+
+    // How many tiles of a packed batch are before sequence b, if each sequence starts at a tile of its own and may
+    // waste one. This takes no sum over all sequences. (Sequence::first_unit counts alike.)
+    __device__ __forceinline__ Index unit(Index b) const {
+        const Index row = b < params.batch ? length_at(params.cu_seqlens_q, b) : params.total_q;
+        return greater(0, smaller(row, params.total_q)) / config.Br + b;
+    }
+
+    // False where cumulative lengths are not in order, so that n is no tile.
+    __device__ __forceinline__ bool find(unsigned n, TileNumber& tile) const {
+        const unsigned heads = static_cast<unsigned>(tile_heads<config>(params));
+        if (order.fits()) {
+            tile = order.tile(n, heads);
+            return true;
+        }
+        if constexpr (!config.packed) {
+            const unsigned blocks = static_cast<unsigned>(query_blocks<config>(params.seqlen_q));
+            tile = last_to_first(0, n, blocks);
+            return true;
+        }
+        // The sequence that tile n, counted through all heads, belongs to.
+        const Index wanted = n / heads;
+        Index b = 0, end = params.batch;
+        while (end - b > 1) {
+            const Index middle = b + (end - b) / 2;
+            (unit(middle) <= wanted ? b : end) = middle;
+        }
+        const Index first = unit(b), blocks = unit(b + 1) - first;
+        if (blocks <= 0 || wanted < first || wanted >= first + blocks) return false;
+        tile = last_to_first(static_cast<unsigned>(b) * heads, n - static_cast<unsigned>(first) * heads,
+                             static_cast<unsigned>(blocks));
+        return true;
+    }
+};
+
+}  // namespace flashtile

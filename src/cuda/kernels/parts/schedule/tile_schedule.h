@@ -1,0 +1,160 @@
+// tile_schedule.h: which blocks of queries a thread block of a persistent kernel works on. There are as many thread
+// blocks as fit the multiprocessors at once, and each finds its own list of tiles without a counter in memory. The
+// producer walks the list and passes each tile on with its Q, so that consumers spend no registers on it.
+#pragma once
+
+#include "cuda/kernels/parts/common/sequence.h"
+#include "cuda/kernels/ptx/shared_memory.h"
+
+namespace flashtile {
+
+struct TileNumber {
+    unsigned head, block;
+};
+
+// How many heads, or groups of heads, have tiles of their own.
+template <KernelConfig config>
+__device__ __forceinline__ int tile_heads(const KernelParams& p) {
+    return config.group_rows == 1 ? p.heads : p.kv_heads;
+}
+// How many tiles so many queries take, of a head or of a group's heads together.
+template <KernelConfig config>
+__device__ __forceinline__ Index query_blocks(Index seqlen_q) {
+    return (seqlen_q * config.group_rows + config.Br - 1) / config.Br;
+}
+
+// Tile n of the heads from first_head on, which have `tiles` tiles each. They go head by head, each from its last tile
+// to its first, which in a causal problem has least to do.
+__device__ __forceinline__ TileNumber last_to_first(unsigned first_head, unsigned n, unsigned tiles) {
+    return {first_head + n / tiles, tiles - 1 - n % tiles};
+}
+
+// A block of rows, and the blocks of keys that they see, which are walked from the last one back. A row is a query of a
+// head. Where heads of a group share the tile, row n is query n / group_rows of the group's head n % group_rows.
+template <KernelConfig config>
+struct QueryTile {
+    Sequence seq;  // of the group's first head
+    int i0, i1;    // rows
+    int first_block, blocks;
+
+    __device__ __forceinline__ QueryTile(const KernelParams& p, TileNumber number)
+        : QueryTile(p, number.head, static_cast<int>(number.block)) {}
+    __device__ __forceinline__ QueryTile(const KernelParams& p, unsigned head, int block)
+        : seq(Sequence::make<config>(
+              p, batch_first(p) ? head % p.batch : head / tile_heads<config>(p),
+              (batch_first(p) ? head / p.batch : head % tile_heads<config>(p)) * heads_of_tile(p))),
+          i0(block * config.Br),
+          i1(smaller(i0 + config.Br, seq.seqlen_q * config.group_rows)) {
+        const int first = seq.first_key<config>(query_of<config>(i0));
+        const int end = seq.end_key<config>(query_end<config>(i1));
+        first_block = first / config.Bc;
+        // past the end of a sequence that is shorter than others there is nothing to do
+        blocks = first < end && (!config.packed || i0 < i1) ? (end - 1) / config.Bc - first_block + 1 : 0;
+    }
+
+    // The producer writes it to shared memory for the others, since reading it takes less time than dividing and
+    // looking lengths up.
+    static constexpr int kBytes = config.packed ? 48 : 32;
+    __device__ __forceinline__ void write(unsigned address) const {
+        ptx::store_shared(address, make_uint4(i0, first_block, blocks, seq.rows_k));
+        ptx::store_shared(address + 16, make_uint4(low(seq.b), low(seq.h), seq.seqlen_q, seq.seqlen_k));
+        if constexpr (config.packed)
+            ptx::store_shared(address + 32,
+                              make_uint4(low(seq.first_q), high(seq.first_q), low(seq.first_k), high(seq.first_k)));
+    }
+    __device__ static __forceinline__ QueryTile read(const KernelParams& p, unsigned address) {
+        const uint4 place = ptx::load_shared(address), sequence = ptx::load_shared(address + 16);
+        int seqlen_q = static_cast<int>(p.seqlen_q), seqlen_k = static_cast<int>(p.seqlen_k), rows_k = seqlen_k;
+        if constexpr (config.lengths_differ()) {
+            seqlen_q = static_cast<int>(sequence.z);
+            seqlen_k = static_cast<int>(sequence.w);
+            rows_k = static_cast<int>(place.w);
+        }
+        Index first_q = 0, first_k = 0;
+        if constexpr (config.packed) {
+            const uint4 first = ptx::load_shared(address + 32);
+            first_q = both(first.x, first.y);
+            first_k = both(first.z, first.w);
+        }
+        return {Sequence::of_lengths<config>(p, static_cast<Index>(sequence.x), static_cast<Index>(sequence.y), first_q,
+                                             first_k, seqlen_q, seqlen_k, rows_k),
+                static_cast<int>(place.x), static_cast<int>(place.y), static_cast<int>(place.z)};
+    }
+
+    __device__ __forceinline__ int key_of(int n) const { return (first_block + blocks - 1 - n) * config.Bc; }
+    // The head's coordinate in the tensor maps of queries, which count heads, or groups of heads.
+    __device__ __forceinline__ int map_head(const KernelParams& p) const {
+        return static_cast<int>(config.group_rows == 1 ? seq.h : seq.kv_head(p));
+    }
+
+private:
+    __device__ __forceinline__ QueryTile(const Sequence& sequence, int row, int first, int count)
+        : seq(sequence),
+          i0(row),
+          i1(smaller(i0 + config.Br, seq.seqlen_q * config.group_rows)),
+          first_block(first),
+          blocks(count) {}
+    __device__ static __forceinline__ unsigned low(Index x) { return static_cast<unsigned>(x); }
+    __device__ static __forceinline__ unsigned high(Index x) { return static_cast<unsigned>(x >> 32); }
+    __device__ static __forceinline__ Index both(unsigned low, unsigned high) {
+        return static_cast<Index>(high) << 32 | low;
+    }
+    // Whether a head's tiles of all sequences come before the next head. They do where all sequences share a bias, so
+    // that it is read from memory once for all of them.
+    __device__ static __forceinline__ bool batch_first(const KernelParams& p) {
+        return config.bias_mapped && !config.lengths_differ() && p.bias.stride_batch == 0;
+    }
+    __device__ static __forceinline__ unsigned heads_of_tile(const KernelParams& p) {
+        return config.group_rows == 1 ? 1 : static_cast<unsigned>(p.group);
+    }
+};
+
+// A thread block's list of tiles, of equal or unequal length. KernelParams::rounds says how they are dealt out.
+template <KernelConfig config>
+struct TileSchedule {
+    const TileRounds& all;
+    unsigned turn = 0;
+
+    __device__ __forceinline__ explicit TileSchedule(const KernelParams& p) : all(p.rounds) {}
+
+    // The next of this thread block's tiles; false if there is none.
+    __device__ __forceinline__ bool next(TileNumber& tile) {
+        while (true) {
+            const unsigned now = turn++;
+            if (config.band && now < 2 * all.rounds) {
+                const unsigned pair = now / 2 * gridDim.x + blockIdx.x, head = pair / all.pairs;
+                const unsigned shortest = pair - head * all.pairs;
+                tile = {head, now % 2 == 0 ? all.tiles - 1 - shortest : shortest};
+                // the middle one of an odd number of tiles has no partner
+                if (now % 2 == 0 || 2 * shortest + 1 != all.tiles) return true;
+            } else {
+                const unsigned round = now - 2 * all.rounds;
+                if (round * gridDim.x >= all.rest) return false;
+                const bool back = config.band && round % 2 != 0;
+                const unsigned n = round * gridDim.x + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+                if (n >= all.rest) continue;
+                if constexpr (config.band)
+                    tile = longest_first(n);
+                else
+                    tile = {n / all.tiles, n % all.tiles};
+                return true;
+            }
+        }
+    }
+
+private:
+    // The n-th longest tile of the rest. Heads that were not begun have a tile of every length. The head that was
+    // begun, if there is one, has tiles only of the lengths between.
+    __device__ __forceinline__ TileNumber longest_first(unsigned n) const {
+        const unsigned taken = all.taken, whole = all.heads - all.first_head, begun = taken == 0 ? 0 : 1;
+        const unsigned outer = taken * whole, inner = (all.tiles - 2 * taken) * (whole + begun);
+        if (n < outer) return {all.first_head + n % whole, all.tiles - 1 - n / whole};
+        n -= outer;
+        if (n < inner)
+            return {all.first_head - begun + n % (whole + begun), all.tiles - 1 - taken - n / (whole + begun)};
+        n -= inner;
+        return {all.first_head + n % whole, taken - 1 - n / whole};
+    }
+};
+
+}  // namespace flashtile
