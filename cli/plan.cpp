@@ -42,7 +42,7 @@ void print_pass(const char* title, const nlohmann::ordered_json& pass) {
     if (!pass.contains("kernels")) return;
     for (const auto& kernel : pass["kernels"]) print_kernel(kernel);
     for (const auto& [name, reason] : pass["passed_over"].items())
-        fmt::print("  not {}: {}\n", name, reason.get<std::string>());
+        fmt::print("  passed over       {}: {}\n", name, reason.get<std::string>());
     if (const auto bytes = pass["workspace"].get<std::uint64_t>(); bytes > 0)
         fmt::print("  workspace         {}\n", format_bytes(bytes));
 }

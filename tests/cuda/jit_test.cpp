@@ -285,8 +285,8 @@ TEST_F(Jit, ABundleOfTheForwardPassHoldsHoppersToo) {
     run("bundle " + path + " 90 0 0");
     std::ifstream file(path, std::ios::binary);
     const std::string text(std::istreambuf_iterator<char>(file), {});
-    EXPECT_NE(text.find("Kernel::forward_sm90"), std::string::npos);
-    EXPECT_EQ(text.find("Kernel::backward"), std::string::npos);
+    EXPECT_NE(text.find(".kernel = flashtile::Kernel::forward_sm90"), std::string::npos);
+    EXPECT_EQ(text.find(".kernel = flashtile::Kernel::backward"), std::string::npos);
 }
 
 TEST_F(Jit, ABundleIsRefusedBeforeAnythingIsCompiled) {
