@@ -70,6 +70,7 @@ std::string plan_report(const Problem& problem, const Access& access, const Devi
             for (const Launch& launch : plan.launches)
                 kernels.raw(kernel_report(launch, device.architecture, compile && no_compiler.empty()).in("{}"));
             return Members()
+                .add("candidate", plan.name)
                 .add("passed_over", passed_over_report(plan), "{}")
                 .add("kernels", kernels, "[]")
                 .add("alternatives", alternatives_report(from_tables.main(), problem, device), "[]")

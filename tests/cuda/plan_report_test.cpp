@@ -31,6 +31,7 @@ TEST(PlanReport, NamesTheKernelAndWhy) {
               (nlohmann::json{{"forward_sm90", "the GPU is not of compute capability 9.0"}}));
     EXPECT_EQ(ampere["backward"]["passed_over"],
               (nlohmann::json{{"backward_sm90", "the GPU is not of compute capability 9.0"}}));
+    EXPECT_EQ(ampere["backward"]["candidate"], "backward_sm80");
     EXPECT_EQ(ampere["forward"]["workspace"], 0);
     const auto& general = ampere["forward"]["kernels"][0];
     EXPECT_EQ(general["blocks"], (300 + general["Br"].get<int>() - 1) / general["Br"].get<int>() * 4 * 2);

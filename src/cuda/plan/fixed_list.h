@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <cassert>
 #include <cstddef>
 
 namespace flashtile::gpu {
@@ -11,9 +10,10 @@ namespace flashtile::gpu {
 template <class T, std::size_t most>
 class FixedList {
 public:
+    // Throws out_of_range where there is no room: the number is too small for what a candidate launches.
     void push_back(const T& element) {
-        assert(count_ < most);
-        elements_[count_++] = element;
+        elements_.at(count_) = element;
+        ++count_;
     }
     std::size_t size() const { return count_; }
     bool empty() const { return count_ == 0; }
