@@ -50,13 +50,18 @@ constexpr auto bundle_options = std::to_array<Named>({{"none", 0},
                                                       {"exact-max", FLASHTILE_WITH_EXACT_MAX}});
 
 template <std::size_t n>
-int value_of(const std::array<Named, n>& list, const char* option, const std::string& word) {
-    for (const Named& each : list)
-        if (word == each.name) return each.value;
+std::string names_of(const std::array<Named, n>& list) {
     std::vector<std::string> names;
     names.reserve(n);
     for (const Named& each : list) names.emplace_back(each.name);
-    throw CLI::ValidationError(option, fmt::format("is {}, allowed is {}", word, fmt::join(names, ", ")));
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
+template <std::size_t n>
+int value_of(const std::array<Named, n>& list, const char* option, const std::string& word) {
+    for (const Named& each : list)
+        if (word == each.name) return each.value;
+    throw CLI::ValidationError(option, fmt::format("is {}, allowed is {}", word, names_of(list)));
 }
 
 std::uint32_t options_of(const std::string& set) {
@@ -119,16 +124,11 @@ void add_compile(CLI::App& app, int& exit_code) {
     command->add_option("--arch", settings->architectures, "Targets: sm_80, sm_86, sm_89, sm_90a, sm_100, sm_120")
         ->delimiter(',')
         ->required();
-    command->add_option("--dtypes", settings->dtypes, "fp32, fp16, bf16")->delimiter(',')->capture_default_str();
+    command->add_option("--dtypes", settings->dtypes, names_of(cli::dtypes))->delimiter(',')->capture_default_str();
     command->add_option("--head-dims", settings->head_dims, "d, or d and dv as 192x128")
         ->delimiter(',')
         ->capture_default_str();
-    command
-        ->add_option(
-            "--with", settings->sets,
-            "Options that calls use together: none, causal (or window), packed, seqused, softcap, alibi, bias, "
-            "bias-fp32, bias-gradient, mask, dropout, deterministic, batch-invariant, "
-            "exact-max")
+    command->add_option("--with", settings->sets, "Options that calls use together: " + names_of(bundle_options))
         ->take_all()
         ->capture_default_str();
     command->add_flag("--forward-only", settings->forward_only, "No backward kernels");

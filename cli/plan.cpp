@@ -34,16 +34,17 @@ void print_kernel(const nlohmann::ordered_json& kernel) {
     fmt::print("    loads           {} bytes each\n", number("vector_bytes"));
     if (kernel.contains("registers"))
         fmt::print("    registers       {} a thread, {} bytes spilled\n", number("registers"), number("spilled_bytes"));
-    if (!text("why_not_sm90").empty()) fmt::print("    not Hopper's    {}\n", text("why_not_sm90"));
 }
 
 void print_pass(const char* title, const nlohmann::ordered_json& pass) {
     fmt::print("\n{}\n", title);
     if (pass.contains("why_not")) fmt::print("  none: {}\n", pass["why_not"].get<std::string>());
-    if (pass.contains("kernels"))
-        for (const auto& kernel : pass["kernels"]) print_kernel(kernel);
-    if (pass.contains("workspace"))
-        fmt::print("  workspace         {}\n", format_bytes(pass["workspace"].get<std::uint64_t>()));
+    if (!pass.contains("kernels")) return;
+    for (const auto& kernel : pass["kernels"]) print_kernel(kernel);
+    for (const auto& [name, reason] : pass["passed_over"].items())
+        fmt::print("  passed over       {}: {}\n", name, reason.get<std::string>());
+    if (const auto bytes = pass["workspace"].get<std::uint64_t>(); bytes > 0)
+        fmt::print("  workspace         {}\n", format_bytes(bytes));
 }
 
 }  // namespace

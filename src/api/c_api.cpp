@@ -10,12 +10,12 @@
 #include "core/per_thread.h"
 #include "cpu/features.h"
 #include "cpu/threads.h"
-#include "cuda/choices.h"
 #include "cuda/compile_bundle.h"
 #include "cuda/device.h"
 #include "cuda/info.h"
 #include "cuda/jit/images.h"
 #include "cuda/plan_report.h"
+#include "cuda/tuned_tiles.h"
 #include "flashtile/flashtile.h"
 
 namespace {
@@ -212,11 +212,11 @@ flashtile_status flashtile_plan_report(const flashtile_options* options, const f
 }
 
 flashtile_status flashtile_use_choice(const char* choice, int32_t keep) {
-    return guarded([&] { gpu::use_choice(&require(choice, "choice"), keep != 0); });
+    return guarded([&] { gpu::use_tuned_tile(&require(choice, "choice"), keep != 0); });
 }
 
 flashtile_status flashtile_forget_choices(int32_t kept) {
-    return guarded([&] { gpu::forget_choices(kept != 0); });
+    return guarded([&] { gpu::forget_tuned_tiles(kept != 0); });
 }
 
 flashtile_status flashtile_load_bundle(const char* path) {

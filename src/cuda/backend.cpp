@@ -1,15 +1,16 @@
-// backend.cpp: runs a problem on a GPU: plan, workspace, launches on the caller's stream.
+// backend.cpp: runs a problem on a GPU: plan, workspace, launches on the caller's stream. It runs whatever a plan
+// holds; what differs between kernels is in the plan.
 #include "cuda/backend.h"
 
 #include <optional>
 #include <string>
 
 #include "core/error.h"
-#include "cuda/choices.h"
 #include "cuda/device.h"
 #include "cuda/launch.h"
-#include "cuda/plan.h"
+#include "cuda/plan/plan.h"
 #include "cuda/tensor_map.h"
+#include "cuda/tuned_tiles.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -40,12 +41,7 @@ public:
     Workspace(const Workspace&) = delete;
     Workspace& operator=(const Workspace&) = delete;
 
-    CUdeviceptr address() const { return base_; }
-
-    template <class T>
-    T* at(std::size_t offset) const {
-        return reinterpret_cast<T*>(base_ + offset);
-    }
+    CUdeviceptr at(std::size_t offset) const { return base_ + offset; }
 
 private:
     CUstream stream_;
@@ -53,66 +49,55 @@ private:
     bool own_ = false;
 };
 
+// Returns what ran, for flashtile_last_run().
+std::string run(const Plan& plan, const Problem& p, const Operands& x, const Execution& execution, const Device& gpu) {
+    const ContextScope scope(gpu);
+    const CUstream stream = stream_of(execution);
+    KernelParams params = params_of(plan, p, x);
+    std::optional<Workspace> workspace;
+    if (plan.workspace.bytes > 0) workspace.emplace(execution, plan.workspace.bytes);
+    for (const PlannedRegion& region : plan.workspace.regions) {
+        const CUdeviceptr address = workspace->at(region.offset);
+        set_region(params, region.name, address);
+        if (region.cleared)
+            driver().check(driver().cuMemsetD32Async(address, 0, region.bytes / sizeof(std::uint32_t), stream),
+                           "clearing a workspace");
+    }
+    for (const Launch& each : plan.launches) {
+        if (each.blocks == 0) continue;
+        set_maps(params, each, p, x);
+        launch(each, params, gpu, stream);
+    }
+    return std::string("cuda ") + plan.name;
+}
+
+template <class PlanPass>
+Plan planned(PlanPass plan_pass, const Problem& p, const Operands& x, const Execution& execution) {
+    const Device& gpu = device(execution.device_id);
+    return plan_pass(p, access_of(p, x), gpu.facts(), tuned_tiles_for(gpu));
+}
+
 class CudaBackend final : public Backend {
 public:
     const char* name() const override { return "cuda"; }
     std::int32_t device_type() const override { return FLASHTILE_CUDA; }
 
     std::size_t forward_workspace(const Problem& p, const Operands& x, const Execution& execution) const override {
-        const Device& gpu = device(execution.device_id);
-        return plan_forward(p, access_of(p, x), gpu.facts(), choices_for(gpu)).workspace;
+        return planned(plan_forward, p, x, execution).workspace.bytes;
     }
     std::size_t backward_workspace(const Problem& p, const Operands& x, const Execution& execution) const override {
-        const Device& gpu = device(execution.device_id);
-        return plan_backward(p, access_of(p, x), gpu.facts(), choices_for(gpu)).workspace;
+        return planned(plan_backward, p, x, execution).workspace.bytes;
     }
 
     std::string forward(const Problem& p, const Operands& x, const Execution& execution) const override {
-        const Device& gpu = device(execution.device_id);
-        const ForwardPlan plan = plan_forward(p, access_of(p, x), gpu.facts(), choices_for(gpu));
-        const ContextScope scope(gpu);
-        KernelParams params = params_of(p, x);
-        const bool hopper = plan.forward.config.kernel == Kernel::forward_sm90;
-        if (hopper) set_maps(params, plan.forward.config, p, x);
-        params.rounds = plan.rounds;
-        std::optional<Workspace> workspace;
-        if (plan.workspace > 0) {
-            workspace.emplace(execution, plan.workspace);
-            params.ws_ticket = workspace->at<unsigned>(0);
-            driver().check(driver().cuMemsetD32Async(workspace->address(), 0, 1, stream_of(execution)),
-                           "clearing a workspace");
-        }
-        launch(plan.forward, params, gpu, stream_of(execution));
-        return hopper ? "cuda forward_sm90" : "cuda forward_sm80";
+        return run(planned(plan_forward, p, x, execution), p, x, execution, device(execution.device_id));
     }
-
     std::string backward(const Problem& p, const Operands& x, const Execution& execution) const override {
-        const Device& gpu = device(execution.device_id);
-        const BackwardPlan plan = plan_backward(p, access_of(p, x), gpu.facts(), choices_for(gpu));
-        const ContextScope scope(gpu);
-        const Workspace workspace(execution, plan.workspace);
-        KernelParams params = params_of(p, x);
-        params.unit_rows = plan.backward.config.Br;
-        params.units = plan.units;
-        params.ws_lse = workspace.at<float>(plan.lse);
-        params.ws_lse_natural = workspace.at<float>(plan.lse_natural);
-        params.ws_D = workspace.at<float>(plan.D);
-        params.ws_dq = workspace.at<float>(plan.dq);
-        params.ws_turn = workspace.at<unsigned>(plan.turn);
-        const bool hopper = plan.backward.config.kernel == Kernel::backward_sm90;
-        if (hopper) set_maps(params, plan.backward.config, p, x);
-        params.row_flip = hopper ? 1 : 0;
-        for (const PlannedKernel* kernel : {&plan.prepare, &plan.backward, &plan.finish, &plan.bias})
-            launch(*kernel, params, gpu, stream_of(execution));
-        return hopper ? "cuda backward_sm90" : "cuda backward_sm80";
+        return run(planned(plan_backward, p, x, execution), p, x, execution, device(execution.device_id));
     }
-
     void dropout_mask(const Problem& p, const Operands& x, const Execution& execution) const override {
         const Device& gpu = device(execution.device_id);
-        const PlannedKernel plan = plan_dropout_mask(p, gpu.facts());
-        if (plan.blocks == 0) return;
-        const ContextScope scope(gpu);
-        launch(plan, params_of(p, x), gpu, stream_of(execution));
+        run(plan_dropout_mask(p, gpu.facts()), p, x, execution, gpu);
     }
 
     void read(void* to, const void* from, std::size_t bytes, const Execution& execution) const override {

@@ -19,7 +19,7 @@
 #include "cuda/jit/bundle.h"
 #include "cuda/jit/compile.h"
 #include "cuda/jit/render.h"
-#include "cuda/plan.h"
+#include "cuda/plan/plan.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -90,12 +90,12 @@ void add_jobs(const flashtile_bundle_item& item, std::vector<Job>& jobs) {
     Access access = contiguous_access(problem);
     access.seqused = (item.options & FLASHTILE_WITH_SEQUSED) != 0;
     access.dbias = (item.options & FLASHTILE_WITH_BIAS_GRADIENT) != 0;
+    const Passes passes = item.backward != 0 ? Passes::forward_and_backward : Passes::forward;
     for (const DeviceFacts& device : devices_of(item.architecture))
         for (const bool lse : {false, true}) {
             access.lse = lse;
-            for (const KernelConfig& config : configs_for(problem, access, device)) {
+            for (const KernelConfig& config : configs_for(problem, access, device, passes)) {
                 const Job job{config, item.architecture};
-                if (config.kernel != Kernel::forward && item.backward == 0) continue;
                 if (std::ranges::find(jobs, job) == jobs.end()) jobs.push_back(job);
             }
         }

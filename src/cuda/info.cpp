@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "core/error.h"
-#include "cuda/choices.h"
 #include "cuda/device.h"
 #include "cuda/jit/compile.h"
 #include "cuda/jit/images.h"
 #include "cuda/json.h"
+#include "cuda/tuned_tiles.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -78,16 +78,16 @@ Members cache_info() {
     return info.add("why_not", there || folder.empty() ? disk_cache().why_not() : "");
 }
 
-Members choices_info() {
-    const ChoicesState state = choices_state();
+Members tuned_tiles_info() {
+    const TunedTilesState state = tuned_tiles_state();
     Members list;
-    for (const Choice& choice : state.choices)
+    for (const TunedTile& tuned : state.tiles)
         list.raw(Members()
-                     .add("device", choice.device)
-                     .add("version", choice.version)
-                     .add("for", describe(choice.subject))
-                     .add("tile", describe(choice.tile))
-                     .add("why", choice.why)
+                     .add("device", tuned.device)
+                     .add("version", tuned.version)
+                     .add("for", describe(tuned.subject))
+                     .add("tile", describe(tuned.tile))
+                     .add("why", tuned.why)
                      .in("{}"));
     return Members().add("file", state.file.string()).add("why_not", state.why_not).add("list", list, "[]");
 }
@@ -115,7 +115,7 @@ std::string info_json() {
         .add("devices", devices_info(), "[]")
         .add("nvrtc", nvrtc_info(), "{}")
         .add("cache", cache_info(), "{}")
-        .add("choices", choices_info(), "{}")
+        .add("choices", tuned_tiles_info(), "{}")
         .add("bundles", bundles_info(), "[]")
         .in("{}");
 }

@@ -19,7 +19,7 @@ DeviceLengths lengths_of(const Lengths& x) {
 
 }  // namespace
 
-KernelParams params_of(const Problem& p, const Operands& x) {
+KernelParams params_of(const Plan& plan, const Problem& p, const Operands& x) {
     KernelParams k{};
     k.q = tensor_of(x.q);
     k.k = tensor_of(x.k);
@@ -69,17 +69,39 @@ KernelParams params_of(const Problem& p, const Operands& x) {
     k.offset = x.offset;
     k.seed_ptr = reinterpret_cast<const unsigned long long*>(x.seed_ptr);
     k.offset_ptr = reinterpret_cast<const unsigned long long*>(x.offset_ptr);
+    k.rounds = plan.rounds;
+    k.unit_rows = plan.unit_rows;
+    k.row_flip = plan.row_flip;
+    k.units = plan.units;
     return k;
 }
 
-void launch(const PlannedKernel& kernel, const KernelParams& params, const Device& device, CUstream stream) {
-    if (kernel.blocks == 0) return;
-    const LoadedKernel& loaded = kernel_for(kernel.config, device, kernel.shared_memory);
+void set_region(KernelParams& params, Region name, CUdeviceptr address) {
+    const auto set = [&]<class T>(T*& pointer) { pointer = reinterpret_cast<T*>(address); };
+    switch (name) {
+        case Region::ticket:
+            return set(params.ws_ticket);
+        case Region::lse:
+            return set(params.ws_lse);
+        case Region::lse_natural:
+            return set(params.ws_lse_natural);
+        case Region::D:
+            return set(params.ws_D);
+        case Region::dq:
+            return set(params.ws_dq);
+        case Region::turn:
+            return set(params.ws_turn);
+    }
+}
+
+void launch(const Launch& launch, const KernelParams& params, const Device& device, CUstream stream) {
+    if (launch.blocks == 0) return;
+    const LoadedKernel& loaded = kernel_for(launch.config, device, launch.shared_memory);
     void* arguments[] = {const_cast<KernelParams*>(&params)};
     const CUresult result = driver().cuLaunchKernel(
-        loaded.function, static_cast<unsigned>(kernel.blocks), 1, 1, static_cast<unsigned>(kernel.config.warps * 32), 1,
-        1, static_cast<unsigned>(kernel.shared_memory), stream, arguments, nullptr);
-    if (result != CUDA_SUCCESS) driver().check(result, "launching the kernel of " + to_string(kernel.config));
+        loaded.function, static_cast<unsigned>(launch.blocks), 1, 1, static_cast<unsigned>(launch.config.warps * 32), 1,
+        1, static_cast<unsigned>(launch.shared_memory), stream, arguments, nullptr);
+    if (result != CUDA_SUCCESS) driver().check(result, "launching the kernel of " + to_string(launch.config));
 }
 
 }  // namespace flashtile::gpu

@@ -1,17 +1,20 @@
-// launch.h: puts a planned kernel on a stream.
+// launch.h: puts a launch of a plan on a stream.
 #pragma once
 
 #include "core/problem.h"
 #include "cuda/device.h"
-#include "cuda/plan.h"
+#include "cuda/plan/plan.h"
 #include "shared/kernel_params.h"
 
 namespace flashtile::gpu {
 
-// What all kernels of a problem get; backward adds where its workspace lies.
-KernelParams params_of(const Problem& problem, const Operands& operands);
+// What all kernels of a plan get, but for where the workspace lies and for maps.
+KernelParams params_of(const Plan& plan, const Problem& problem, const Operands& operands);
+
+// Tells kernels where a region of the workspace lies.
+void set_region(KernelParams& params, Region name, CUdeviceptr address);
 
 // Asynchronous. Throws DEVICE_ERROR with the config where the driver refuses.
-void launch(const PlannedKernel& kernel, const KernelParams& params, const Device& device, CUstream stream);
+void launch(const Launch& launch, const KernelParams& params, const Device& device, CUstream stream);
 
 }  // namespace flashtile::gpu

@@ -2,16 +2,17 @@
 #include "cuda/plan_report.h"
 
 #include "core/error.h"
-#include "cuda/choices.h"
 #include "cuda/jit/compile.h"
 #include "cuda/jit/compiler_report.h"
 #include "cuda/jit/render.h"
 #include "cuda/json.h"
+#include "cuda/kernel_names.h"
+#include "cuda/tuned_tiles.h"
 
 namespace flashtile::gpu {
 namespace {
 
-Members kernel_report(const PlannedKernel& kernel, int architecture, bool with_registers) {
+Members kernel_report(const Launch& kernel, int architecture, bool with_registers) {
     const KernelConfig& c = kernel.config;
     Members report;
     report.add("kernel", name_of(c.kernel))
@@ -26,7 +27,6 @@ Members kernel_report(const PlannedKernel& kernel, int architecture, bool with_r
         .add("blocks", static_cast<std::uint64_t>(kernel.blocks))
         .add("why", kernel.why)
         .add("measured", kernel.measured)
-        .add("why_not_sm90", kernel.why_not_sm90)
         .add("config", to_string(c));
     if (!with_registers) return report;
     if (const CompilerReport made = read_report(compile(c, architecture, true).log); made.registers > 0)
@@ -34,12 +34,18 @@ Members kernel_report(const PlannedKernel& kernel, int architecture, bool with_r
     return report;
 }
 
-// Of the kernel whose tile may be chosen: a choice for each tile, the table's own first.
-Members alternatives_report(const PlannedKernel& table, const Problem& problem, const DeviceFacts& device) {
+// Of the kernel whose tile may be a tuned one: what keeps each tile for it, the table's own first.
+Members alternatives_report(const Launch& table, const Problem& problem, const DeviceFacts& device) {
     Members list;
-    for (const Choice& choice : alternatives_of(table, problem, device))
-        list.raw(Members().add("tile", describe(choice.tile)).add("choice", to_text(choice)).in("{}"));
+    for (const TunedTile& tuned : alternatives_of(table, problem, device))
+        list.raw(Members().add("tile", describe(tuned.tile)).add("choice", to_text(tuned)).in("{}"));
     return list;
+}
+
+Members passed_over_report(const Plan& plan) {
+    Members reasons;
+    for (const PassedOver& each : plan.passed_over) reasons.add(each.name, each.reason);
+    return reasons;
 }
 
 // What `list` writes, or why there is no plan.
@@ -54,36 +60,30 @@ Members or_why_not(List list) try {
 }  // namespace
 
 std::string plan_report(const Problem& problem, const Access& access, const DeviceFacts& device, bool compile) {
-    const std::vector<Choice> choices = choices_on(device);
+    const std::vector<TunedTile> tuned = tuned_tiles_on(device);
     const std::string no_compiler = compile ? why_no_nvrtc() : "";
-    const auto report = [&](const PlannedKernel& kernel) {
-        return kernel_report(kernel, device.architecture, compile && no_compiler.empty()).in("{}");
+    const auto report = [&](auto plan_pass) {
+        return or_why_not([&] {
+            const Plan plan = plan_pass(problem, access, device, TunedTiles(tuned));
+            const Plan from_tables = plan_pass(problem, access, device, TunedTiles());
+            Members kernels;
+            for (const Launch& launch : plan.launches)
+                kernels.raw(kernel_report(launch, device.architecture, compile && no_compiler.empty()).in("{}"));
+            return Members()
+                .add("candidate", plan.name)
+                .add("passed_over", passed_over_report(plan), "{}")
+                .add("kernels", kernels, "[]")
+                .add("alternatives", alternatives_report(from_tables.main(), problem, device), "[]")
+                .add("workspace", std::uint64_t{plan.workspace.bytes});
+        });
     };
-    const Members forward = or_why_not([&] {
-        const ForwardPlan plan = plan_forward(problem, access, device, choices);
-        const PlannedKernel table = plan_forward(problem, access, device).forward;
-        return Members()
-            .add("kernels", Members().raw(report(plan.forward)), "[]")
-            .add("alternatives", alternatives_report(table, problem, device), "[]");
-    });
-    const Members backward = or_why_not([&] {
-        const BackwardPlan plan = plan_backward(problem, access, device, choices);
-        const PlannedKernel table = plan_backward(problem, access, device).backward;
-        Members kernels;
-        for (const PlannedKernel* kernel : {&plan.prepare, &plan.backward, &plan.finish, &plan.bias})
-            if (kernel->config.warps != 0) kernels.raw(report(*kernel));
-        return Members()
-            .add("kernels", kernels, "[]")
-            .add("alternatives", alternatives_report(table, problem, device), "[]")
-            .add("workspace", std::uint64_t{plan.workspace});
-    });
     return Members()
         .add("problem", to_string(problem))
         .add("device", device.name)
         .add("target", target_name(device.architecture))
         .add("why_no_registers", no_compiler)
-        .add("forward", forward, "{}")
-        .add("backward", backward, "{}")
+        .add("forward", report(plan_forward), "{}")
+        .add("backward", report(plan_backward), "{}")
         .in("{}");
 }
 

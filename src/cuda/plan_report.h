@@ -4,13 +4,14 @@
 #include <string>
 
 #include "core/problem.h"
-#include "cuda/plan.h"
+#include "cuda/plan/plan.h"
 
 namespace flashtile::gpu {
 
-// JSON: for forward and backward the kernels with their tiles and reasons, or why none serves, and as choices
-// the tiles that `flashtile tune` measures, the table's own first. `compile`: with what the
-// compiler says of registers, where there is one; that takes seconds a kernel.
+// JSON: for forward and backward the candidate that runs, by the name of its main kernel, and those that were passed
+// over, each with its reason; the kernels that are launched, in order, with their tiles and reasons, or why none
+// serves; and as "alternatives" the tiles that `flashtile tune` measures, the table's own first. `compile`: with what
+// the compiler says of registers, where there is one; that takes seconds a kernel.
 std::string plan_report(const Problem& problem, const Access& access, const DeviceFacts& device, bool compile);
 
 }  // namespace flashtile::gpu

@@ -16,7 +16,6 @@ namespace {
 constexpr std::int64_t kAlignment = 16;
 constexpr std::int64_t kStrideEnd = std::int64_t{1} << 40;  // bytes
 constexpr std::int64_t kRowsEnd = std::int64_t{1} << 31;    // coordinates are 32 bits
-constexpr int kConsumerRows = 64;                           // a consumer stores its own rows of O
 
 bool stride_fits(std::int64_t count, std::int64_t bytes) {
     return count <= 1 || (bytes > 0 && bytes % kAlignment == 0 && bytes < kStrideEnd);
@@ -46,7 +45,7 @@ TensorMap encoded(const MapKey& key) {
         driver().cuTensorMapEncodeTiled(&map, key.type, key.dimensions, key.data, key.shape, key.strides, key.box,
                                         every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                                         CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-        "describing a tensor to the copy engine");
+        "describing a tensor to TMA");
     TensorMap words;
     static_assert(sizeof words == sizeof map);
     std::memcpy(&words, &map, sizeof words);
@@ -140,45 +139,88 @@ bool can_map_bias(const Problem& p, const Operands& x) {
                    own_biases(x.bias_batch, x.bias.stride_batch), size_of(p.dtype));
 }
 
-void set_maps(KernelParams& params, const KernelConfig& config, const Problem& p, const Operands& x) {
-    const bool backward = static_cast<bool>(x.dout);
-    // Rows outside what is mapped read as zero. Where lengths lie in device memory, the kernel sees to it instead.
-    std::int64_t first_q = 0, end_q = p.rows_q(), first_k = 0, end_k = p.rows_k();
-    if (!config.lengths_differ()) {
-        const Band band{p.diagonal + (p.top_left ? 0 : p.seqlen_k - p.seqlen_q), p.window_left, p.window_right};
-        first_k = std::min<std::int64_t>(band.first_key(0), p.seqlen_k);
-        end_k = p.seqlen_q > 0 ? band.end_key(p.seqlen_q - 1, p.seqlen_k) : 0;
-        // In forward a query that sees no key harms only itself; in backward it would harm dK and dV.
-        if (backward) {
-            first_q = std::min<std::int64_t>(band.first_query(0), p.seqlen_q);
-            end_q = p.seqlen_k > 0 ? band.end_query(p.seqlen_k - 1, p.seqlen_q) : 0;
+namespace {
+
+struct Rows {
+    std::int64_t first, end;
+};
+
+// The keys that some query sees, and the queries that see some key, where the lengths of sequences are known.
+Rows seen_keys(const Band& band, const Problem& p) {
+    return {std::min<std::int64_t>(band.first_key(0), p.seqlen_k),
+            p.seqlen_q > 0 ? band.end_key(p.seqlen_q - 1, p.seqlen_k) : 0};
+}
+Rows seen_queries(const Band& band, const Problem& p) {
+    return {std::min<std::int64_t>(band.first_query(0), p.seqlen_q),
+            p.seqlen_k > 0 ? band.end_query(p.seqlen_k - 1, p.seqlen_q) : 0};
+}
+
+// Of all the maps of a launch.
+class LaunchMaps {
+public:
+    LaunchMaps(const KernelConfig& config, const Problem& p, const Operands& x)
+        : config_(config),
+          p_(p),
+          x_(x),
+          band_{p.diagonal + (p.top_left ? 0 : p.seqlen_k - p.seqlen_q), p.window_left, p.window_right} {}
+
+    void set(KernelParams& params, const PlannedMap& map) const {
+        const int box_rows = map.box_rows;
+        const bool all = !map.seen_rows_only || config_.lengths_differ();
+        const Rows queries = all ? Rows{0, p_.rows_q()} : seen_queries(band_, p_);
+        const Rows keys = all ? Rows{0, p_.rows_k()} : seen_keys(band_, p_);
+        switch (map.operand) {
+            case MappedOperand::q:
+                params.q_map = of_queries(x_.q, p_.head_dim, queries, box_rows);
+                params.first_query = static_cast<int>(queries.first);
+                break;
+            case MappedOperand::dout:
+                params.dout_map = of_queries(x_.dout, p_.head_dim_v, queries, box_rows);
+                break;
+            case MappedOperand::out:
+                params.out_map = of_queries(x_.out, p_.head_dim_v, queries, box_rows);
+                break;
+            case MappedOperand::k:
+                params.k_map = of_keys(x_.k, p_.head_dim, keys, box_rows);
+                params.first_key = static_cast<int>(keys.first);
+                break;
+            case MappedOperand::v:
+                params.v_map = of_keys(x_.v, p_.head_dim_v, keys, box_rows);
+                break;
+            case MappedOperand::bias:
+                params.bias_map = of_bias(box_rows);
+                break;
         }
     }
-    params.first_key = static_cast<int>(first_k);
-    params.first_query = static_cast<int>(first_q);
-    const auto queries = [&](const Operand& t, std::int64_t columns) {
-        if (config.group_rows > 1) return map_of_groups(t, p, config, columns, config.Br);
-        return map_of_rows(t, p.dtype, columns, first_q, end_q, p.heads, p.runs(), config.Br);
-    };
-    const auto keys = [&](const Operand& t, std::int64_t columns) {
-        return map_of_rows(t, p.dtype, columns, first_k, end_k, p.kv_heads, p.runs(), config.Bc);
-    };
-    const auto results = [&](const Operand& t, std::int64_t columns) {
-        if (config.group_rows > 1) return map_of_groups(t, p, config, columns, kConsumerRows);
-        return map_of_rows(t, p.dtype, columns, 0, p.rows_q(), p.heads, p.runs(), kConsumerRows);
-    };
-    if (config.bias_mapped)
-        params.bias_map = map_of(x.bias, p.dtype, 0, p.seqlen_k,
-                                 {{p.seqlen_q, x.bias.stride_row, config.Br},
-                                  {own_biases(x.bias_heads, x.bias.stride_head), x.bias.stride_head, 1},
-                                  {own_biases(x.bias_batch, x.bias.stride_batch), x.bias.stride_batch, 1}});
-    params.q_map = queries(x.q, p.head_dim);
-    params.k_map = keys(x.k, p.head_dim);
-    params.v_map = keys(x.v, p.head_dim_v);
-    if (backward)
-        params.dout_map = queries(x.dout, p.head_dim_v);
-    else if (output_parts(config) > 0)
-        params.out_map = results(x.out, p.head_dim_v);
+
+private:
+    TensorMap of_queries(const Operand& x, std::int64_t columns, const Rows& rows, int box_rows) const {
+        if (config_.group_rows > 1) return map_of_groups(x, p_, config_, columns, box_rows);
+        return map_of_rows(x, p_.dtype, columns, rows.first, rows.end, p_.heads, p_.runs(), box_rows);
+    }
+    TensorMap of_keys(const Operand& x, std::int64_t columns, const Rows& rows, int box_rows) const {
+        return map_of_rows(x, p_.dtype, columns, rows.first, rows.end, p_.kv_heads, p_.runs(), box_rows);
+    }
+    TensorMap of_bias(int box_rows) const {
+        const Operand& bias = x_.bias;
+        return map_of(bias, p_.dtype, 0, p_.seqlen_k,
+                      {{p_.seqlen_q, bias.stride_row, box_rows},
+                       {own_biases(x_.bias_heads, bias.stride_head), bias.stride_head, 1},
+                       {own_biases(x_.bias_batch, bias.stride_batch), bias.stride_batch, 1}});
+    }
+
+    const KernelConfig& config_;
+    const Problem& p_;
+    const Operands& x_;
+    Band band_;
+};
+
+}  // namespace
+
+void set_maps(KernelParams& params, const Launch& launch, const Problem& p, const Operands& x) {
+    if (launch.maps.empty()) return;
+    const LaunchMaps maps(launch.config, p, x);
+    for (const PlannedMap& map : launch.maps) maps.set(params, map);
 }
 
 }  // namespace flashtile::gpu

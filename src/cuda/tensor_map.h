@@ -1,20 +1,19 @@
-// tensor_map.h: what Hopper's copy engine is told of q, k, v and dout.
+// tensor_map.h: what TMA is told of the operands that a launch names.
 #pragma once
 
 #include "core/problem.h"
-#include "cuda/plan.h"
+#include "cuda/plan/plan.h"
 #include "shared/kernel_params.h"
 
 namespace flashtile::gpu {
 
-// True where the copy engine can read the operands as they lie: 16-byte alignment, and no broadcast dimension.
+// True where TMA can read the operands as they lie: 16-byte alignment, and no broadcast dimension.
 bool can_map(const Problem& problem, const Operands& operands);
 
 // The same of the bias: rows and columns of its own, in the inputs' type.
 bool can_map_bias(const Problem& problem, const Operands& operands);
 
-// Fills the maps of a forward_sm90 or backward_sm90 launch. Keys that no query sees, and in backward queries that see
-// no key, lie outside them and arrive as zero.
-void set_maps(KernelParams& params, const KernelConfig& config, const Problem& problem, const Operands& operands);
+// Fills the maps that a launch names, and the rows at which they start.
+void set_maps(KernelParams& params, const Launch& launch, const Problem& problem, const Operands& operands);
 
 }  // namespace flashtile::gpu

@@ -12,14 +12,14 @@ namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
 enum class Kernel : int {
-    forward,           // mma.sync, every GPU since Ampere
-    forward_sm90,      // wgmma and TMA, Hopper
-    backward_prepare,  // D, LSE in log2 units, dQ = 0
-    backward,          // dK, dV, and dQ in fp32: mma.sync
-    backward_sm90,     // the same: wgmma and TMA
-    backward_finish,   // dQ to q's type
-    backward_bias,     // dbias, by a pass of its own in a fixed order
-    dropout_mask,      // which probabilities are kept, on its own
+    forward_sm80,        // mma.sync, every GPU since Ampere
+    forward_sm90,        // wgmma and TMA, Hopper
+    backward_prepare,    // D, LSE in log2 units, dQ = 0
+    backward_sm80,       // dK, dV, and dQ in fp32: mma.sync
+    backward_sm90,       // the same: wgmma and TMA
+    backward_finish,     // dQ to q's type
+    backward_bias_sm80,  // dbias, by a pass of its own in a fixed order
+    dropout_mask,        // which probabilities are kept, on its own
 };
 
 enum class Element : int { fp32, fp16, bf16 };
@@ -27,7 +27,7 @@ enum class Element : int { fp32, fp16, bf16 };
 enum class BiasElement : int { none, fp32, same };  // same: that of q
 
 struct KernelConfig {
-    Kernel kernel = Kernel::forward;
+    Kernel kernel = Kernel::forward_sm80;
     Element element = Element::bf16;
     int head_dim = 0;      // d, columns of Q and K
     int head_dim_v = 0;    // dv, columns of V and O (of a slice)
@@ -58,7 +58,7 @@ struct KernelConfig {
     bool softcap = false;
     bool alibi = false;
     BiasElement bias = BiasElement::none;
-    bool bias_mapped = false;  // Hopper's forward: the copy engine brings it by blocks
+    bool bias_mapped = false;  // Hopper's forward: TMA brings it by blocks
     bool mask = false;
     bool dropout = false;
     bool deterministic = false;  // dQ is added to in turns

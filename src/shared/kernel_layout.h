@@ -18,7 +18,7 @@ constexpr int round_up(int n, int multiple) {
 // Columns as the tensor cores see them; those that fill up are zero. In backward two warps may share a row of the
 // result, with at least 16 columns each.
 constexpr int padded(const KernelConfig& c, int columns) {
-    return round_up(columns, c.kernel == Kernel::forward || c.kernel == Kernel::forward_sm90 ? 16 : 32);
+    return round_up(columns, c.kernel == Kernel::forward_sm80 || c.kernel == Kernel::forward_sm90 ? 16 : 32);
 }
 
 // Elements from one row of a tile to the next. A row takes an odd number of 16-byte pieces, so that the same piece of
@@ -145,14 +145,14 @@ constexpr int backward_sm90_shared_bytes(const KernelConfig& c) {
 
 constexpr int shared_bytes(const KernelConfig& c) {
     switch (c.kernel) {
-        case Kernel::forward:
+        case Kernel::forward_sm80:
             return forward_shared_bytes(c);
         case Kernel::forward_sm90:
             return forward_sm90_shared_bytes(c);
         case Kernel::backward_sm90:
             return backward_sm90_shared_bytes(c);
-        case Kernel::backward:
-        case Kernel::backward_bias:
+        case Kernel::backward_sm80:
+        case Kernel::backward_bias_sm80:
             return backward_shared_bytes(c);
         case Kernel::backward_finish:
             return tile_bytes(c, c.Br, c.head_dim);

@@ -24,7 +24,7 @@ struct DeviceLengths {
     int wide;
 };
 
-// What the copy engine needs to know of a tensor: the driver's CUtensorMap.
+// What TMA needs to know of a tensor: the driver's CUtensorMap.
 struct alignas(64) TensorMap {
     unsigned long long word[16];
 };

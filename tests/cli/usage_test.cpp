@@ -86,5 +86,14 @@ TEST(Info, ObeysTheEnvironment) {
     EXPECT_EQ(three.at("devices").at(0).at("threads"), 3);
 }
 
+TEST(Info, APlanSaysWhyCandidatesWerePassedOver) {
+    const Ending ending = flashtile({"info", "--plan", "--device-name=H200", "--no-registers", "--mask"});
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_NE(ending.out.find("\n  passed over       forward_sm80: a more special one serves\n"), std::string::npos)
+        << ending.out;
+    EXPECT_NE(ending.out.find("\n  passed over       backward_sm90: a boolean mask\n"), std::string::npos)
+        << ending.out;
+}
+
 }  // namespace
 }  // namespace flashtile::tests

@@ -13,10 +13,9 @@
 //
 //   cuda_client info                                     prints flashtile_cuda_info
 //
-//   cuda_client tile [CHOICE KEEP | forget]              takes the choice, or forgets all, where that is said; prints
-//   the
-//                                                        plan of forward's problem as JSON, and on a line of its own
-//                                                        the shared memory that a call's kernel got
+//   cuda_client tile [TUNED KEEP | forget]               takes the tuned tile, or forgets all, where that is said;
+//                                                        prints the plan of forward's problem as JSON, and on a line of
+//                                                        its own the shared memory that a call's kernel got
 //
 // Prints what the fakes counted, or "error STATUS MESSAGE".
 #include <dlfcn.h>

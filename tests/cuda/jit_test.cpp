@@ -152,7 +152,8 @@ TEST_F(Jit, AFailedCompileIsAnErrorWithTheLogAndTheConfig) {
     const std::string text = run(1, 8);
     EXPECT_TRUE(text.starts_with("error 4 NVRTC 13.0 (")) << text;
     EXPECT_NE(text.find("kernel.h(7): error: the reason"), std::string::npos) << text;
-    EXPECT_NE(text.find("flashtile::KernelConfig{.kernel = flashtile::Kernel::forward, "), std::string::npos) << text;
+    EXPECT_NE(text.find("flashtile::KernelConfig{.kernel = flashtile::Kernel::forward_sm80, "), std::string::npos)
+        << text;
     EXPECT_NE(text.find("--gpu-architecture=sm_80"), std::string::npos) << text;
     environment.erase("FAKE_NVRTC_FAIL");
     EXPECT_EQ(run(1), "loads 1 contexts 1 shared 50000 mode 0 functions 1\n") << "the failure was kept";
@@ -277,6 +278,15 @@ TEST_F(Jit, ABundleForHopperHoldsItsOwnKernels) {
     const std::string text(std::istreambuf_iterator<char>(file), {});
     for (const char* kernel : {"Kernel::forward_sm90", "Kernel::backward_sm90"})
         EXPECT_NE(text.find(kernel), std::string::npos) << kernel;
+}
+
+TEST_F(Jit, ABundleOfTheForwardPassHoldsHoppersToo) {
+    const std::string path = folder / "kernels.ftb";
+    run("bundle " + path + " 90 0 0");
+    std::ifstream file(path, std::ios::binary);
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    EXPECT_NE(text.find(".kernel = flashtile::Kernel::forward_sm90"), std::string::npos);
+    EXPECT_EQ(text.find(".kernel = flashtile::Kernel::backward"), std::string::npos);
 }
 
 TEST_F(Jit, ABundleIsRefusedBeforeAnythingIsCompiled) {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "cuda/jit/compile.h"
-#include "cuda/plan.h"
+#include "cuda/plan/plan.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -44,7 +44,8 @@ TEST_F(NvrtcTest, CompilesTheDropoutMask) {
     Problem p;
     p.batch = p.heads = p.seqlen_q = p.seqlen_k = 1;
     for (const int architecture : {80, 90, 120}) {
-        const std::string log = compile(plan_dropout_mask(p, known_device("A100-80")).config, architecture, true).log;
+        const std::string log =
+            compile(plan_dropout_mask(p, known_device("A100-80")).main().config, architecture, true).log;
         EXPECT_NE(log.find(" 0 bytes spill stores"), std::string::npos) << log;
     }
 }

@@ -22,12 +22,17 @@ TEST(PlanReport, NamesTheKernelAndWhy) {
     const nlohmann::json hopper = report({.causal = true}, "H200", 128);
     const auto& special = hopper["forward"]["kernels"][0];
     EXPECT_EQ(special["kernel"], "forward_sm90");
-    EXPECT_EQ(special["why_not_sm90"], "");
+    EXPECT_EQ(hopper["forward"]["passed_over"], (nlohmann::json{{"forward_sm80", "a more special one serves"}}));
     EXPECT_EQ(hopper["target"], "sm_90a");
 
     const nlohmann::json ampere = report({}, "A100-80", 128);
     EXPECT_EQ(ampere["forward"]["kernels"][0]["kernel"], "forward_sm80");
-    EXPECT_EQ(ampere["forward"]["kernels"][0]["why_not_sm90"], "the GPU is not of compute capability 9.0");
+    EXPECT_EQ(ampere["forward"]["passed_over"],
+              (nlohmann::json{{"forward_sm90", "the GPU is not of compute capability 9.0"}}));
+    EXPECT_EQ(ampere["backward"]["passed_over"],
+              (nlohmann::json{{"backward_sm90", "the GPU is not of compute capability 9.0"}}));
+    EXPECT_EQ(ampere["backward"]["candidate"], "backward_sm80");
+    EXPECT_EQ(ampere["forward"]["workspace"], 0);
     const auto& general = ampere["forward"]["kernels"][0];
     EXPECT_EQ(general["blocks"], (300 + general["Br"].get<int>() - 1) / general["Br"].get<int>() * 4 * 2);
     EXPECT_EQ(ampere["backward"]["kernels"].size(), 3u);

@@ -1,7 +1,7 @@
 // plan_test.cpp: plans for every known GPU: that there is one or a reason, that it fits the GPU, grids, workspaces,
 // what falls back from Hopper's kernels, and what batch_invariant fixes. Limits are those of the CUDA programming
 // guide's table of compute capabilities.
-#include "cuda/plan.h"
+#include "cuda/plan/plan.h"
 
 #include <gtest/gtest.h>
 
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "cuda/plan/describe.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -71,8 +72,7 @@ const std::vector<Change>& options() {
 }
 
 // Where a plan is refused, the reason has to say of which GPU and which dimensions it speaks.
-template <class Plan>
-std::optional<Plan> planned(Plan make(const Problem&, const Access&, const DeviceFacts&, Choices), const Problem& p,
+std::optional<Plan> planned(Plan make(const Problem&, const Access&, const DeviceFacts&, TunedTiles), const Problem& p,
                             const Access& access, const DeviceFacts& device) {
     try {
         return make(p, access, device, {});
@@ -84,7 +84,7 @@ std::optional<Plan> planned(Plan make(const Problem&, const Access&, const Devic
     }
 }
 
-void expect_fits(const PlannedKernel& kernel, const DeviceFacts& device, std::int64_t size) {
+void expect_fits(const Launch& kernel, const DeviceFacts& device, std::int64_t size) {
     const KernelConfig& c = kernel.config;
     const int whole = shared_kib(device.architecture) * 1024;
     ASSERT_LE(kernel.shared_memory, whole - kReserve) << describe(kernel);
@@ -122,8 +122,8 @@ TEST(Plan, ForwardFitsEveryGpuUpTo512) {
             ASSERT_GT(std::max(p.head_dim, p.head_dim_v), 256) << to_string(p);
             return;
         }
-        const KernelConfig& c = plan->forward.config;
-        expect_fits(plan->forward, device, size_of(p.dtype));
+        const KernelConfig& c = plan->main().config;
+        expect_fits(plan->main(), device, size_of(p.dtype));
         ASSERT_EQ(c.head_dim, p.head_dim);
         ASSERT_GE(c.value_slices * c.head_dim_v, p.head_dim_v);
         // O lies in registers, of which a lane has 255, in fp32
@@ -131,12 +131,12 @@ TEST(Plan, ForwardFitsEveryGpuUpTo512) {
         ASSERT_LT(c.Br * c.head_dim_v / (owners * 32), 255);
         const std::int64_t tiles = (p.seqlen_q + c.Br - 1) / c.Br * p.heads * p.batch * c.value_slices;
         if (c.kernel == Kernel::forward_sm90 && p.packed)  // a sequence may leave a part of a tile over
-            ASSERT_EQ(plan->forward.blocks, std::min<std::int64_t>(p.heads * p.units(c.Br), 132 * c.blocks_per_sm));
+            ASSERT_EQ(plan->main().blocks, std::min<std::int64_t>(p.heads * p.units(c.Br), 132 * c.blocks_per_sm));
         else if (c.kernel == Kernel::forward_sm90)  // may be persistent
-            ASSERT_TRUE(plan->forward.blocks == tiles ||
-                        plan->forward.blocks == std::min<std::int64_t>(tiles, 132 * c.blocks_per_sm));
+            ASSERT_TRUE(plan->main().blocks == tiles ||
+                        plan->main().blocks == std::min<std::int64_t>(tiles, 132 * c.blocks_per_sm));
         else
-            ASSERT_EQ(plan->forward.blocks, tiles);
+            ASSERT_EQ(plan->main().blocks, tiles);
     });
 }
 
@@ -147,20 +147,24 @@ TEST(Plan, BackwardFitsEveryGpuUpTo256) {
             ASSERT_TRUE(p.dtype == DType::fp32 && std::max(p.head_dim, p.head_dim_v) > 128) << to_string(p);
             return;
         }
-        const KernelConfig& c = plan->backward.config;
-        expect_fits(plan->backward, device, size_of(p.dtype));
-        ASSERT_EQ(plan->backward.blocks, (p.seqlen_k + c.Bc - 1) / c.Bc * p.kv_heads * p.batch);
-        for (const PlannedKernel* around : {&plan->prepare, &plan->finish}) {
+        const KernelConfig& c = plan->main().config;
+        expect_fits(plan->main(), device, size_of(p.dtype));
+        ASSERT_EQ(plan->main().blocks, (p.seqlen_k + c.Bc - 1) / c.Bc * p.kv_heads * p.batch);
+        for (const Kernel kernel : {Kernel::backward_prepare, Kernel::backward_finish}) {
+            const Launch* around = plan->find(kernel);
+            ASSERT_NE(around, nullptr);
             ASSERT_EQ(around->config.Br, c.Br);
             ASSERT_EQ(around->blocks, (p.seqlen_q + c.Br - 1) / c.Br * p.heads * p.batch);
             ASSERT_LE(around->shared_memory, (shared_kib(device.architecture) - 1) * 1024);
         }
         if (!access.dbias) {
-            ASSERT_EQ(plan->bias.blocks, 0);
+            ASSERT_EQ(plan->launches.size(), 3u);
             return;
         }
-        expect_fits(plan->bias, device, size_of(p.dtype));
-        ASSERT_EQ(c.Br % plan->bias.config.Br, 0) << "a tile of dbias reads rows of one unit";
+        const Launch* bias = plan->find(Kernel::backward_bias_sm80);
+        ASSERT_NE(bias, nullptr);
+        expect_fits(*bias, device, size_of(p.dtype));
+        ASSERT_EQ(c.Br % bias->config.Br, 0) << "a tile of dbias reads rows of one unit";
     });
 }
 
@@ -176,11 +180,11 @@ TEST(Plan, BackwardOver256IsRefusedByName) {
 TEST(Plan, UsesSharedMemoryToTheLastByte) {
     const Problem p = problem(DType::bf16, 128, 128);
     DeviceFacts device = known_device("A100-80");
-    const PlannedKernel first = plan_forward(p, contiguous_access(p), device).forward;
+    const Launch first = plan_forward(p, contiguous_access(p), device).main();
     device.shared_memory_per_block = first.shared_memory;
-    EXPECT_EQ(plan_forward(p, contiguous_access(p), device).forward.config, first.config);
+    EXPECT_EQ(plan_forward(p, contiguous_access(p), device).main().config, first.config);
     device.shared_memory_per_block = first.shared_memory - 1;
-    EXPECT_LT(plan_forward(p, contiguous_access(p), device).forward.shared_memory, first.shared_memory);
+    EXPECT_LT(plan_forward(p, contiguous_access(p), device).main().shared_memory, first.shared_memory);
 }
 
 TEST(Plan, DbiasHasATileForEachOfItsOwnBlocks) {
@@ -190,11 +194,12 @@ TEST(Plan, DbiasHasATileForEachOfItsOwnBlocks) {
     access.dbias = true;
     access.bias_batch = 2, access.bias_heads = 12, access.bias_rows = 1000, access.bias_cols = 777;
     const DeviceFacts& device = known_device("A100-80");
-    const PlannedKernel full = plan_backward(p, access, device).bias;
+    const Launch full = *plan_backward(p, access, device).find(Kernel::backward_bias_sm80);
     const auto tiles = [](std::int64_t count, int tile) { return (count + tile - 1) / tile; };
     EXPECT_EQ(full.blocks, 2 * 12 * tiles(1000, full.config.Br) * tiles(777, full.config.Bc));
     access.bias_batch = access.bias_rows = 1;
-    EXPECT_EQ(plan_backward(p, access, device).bias.blocks, 12 * tiles(777, full.config.Bc));
+    EXPECT_EQ(plan_backward(p, access, device).find(Kernel::backward_bias_sm80)->blocks,
+              12 * tiles(777, full.config.Bc));
 }
 
 TEST(Plan, WorkspaceHoldsItsPartsAndGrowsWithTheProblem) {
@@ -209,25 +214,95 @@ TEST(Plan, WorkspaceHoldsItsPartsAndGrowsWithTheProblem) {
                     p.heads = p.kv_heads = heads;
                     p.seqlen_q = seqlen;
                     p.total_q = p.batch * seqlen;
-                    const BackwardPlan plan = plan_backward(p, contiguous_access(p), device);
+                    const Plan plan = plan_backward(p, contiguous_access(p), device);
                     const auto rows = static_cast<std::size_t>(p.batch * heads * seqlen);
-                    const std::size_t parts[] = {plan.lse, plan.lse_natural, plan.D,
-                                                 plan.dq,  plan.turn,        plan.workspace};
                     const std::size_t least[] = {rows * 4, rows * 4, rows * 4, rows * 4 * static_cast<std::size_t>(d),
                                                  static_cast<std::size_t>(heads * plan.units) * 4};
-                    for (int n = 0; n < 5; ++n) {
-                        EXPECT_EQ(parts[n] % 256, 0u);
-                        EXPECT_GE(parts[n + 1], parts[n] + least[n]) << "part " << n << " of " << to_string(p);
+                    constexpr Region kNames[] = {Region::lse, Region::lse_natural, Region::D, Region::dq, Region::turn};
+                    ASSERT_EQ(plan.workspace.regions.size(), std::size(kNames));
+                    std::size_t end = 0;
+                    for (std::size_t n = 0; n < std::size(kNames); ++n) {
+                        const PlannedRegion& region = plan.workspace.regions[n];
+                        EXPECT_EQ(region.name, kNames[n]);
+                        EXPECT_EQ(region.offset % 256, 0u);
+                        EXPECT_GE(region.offset, end) << "part " << n << " of " << to_string(p);
+                        EXPECT_GE(region.bytes, least[n]) << "part " << n << " of " << to_string(p);
+                        end = region.offset + region.bytes;
                     }
+                    EXPECT_GE(plan.workspace.bytes, end);
                     // one fp32 dQ and a few words a row: d may be padded to 64, and each sequence to a unit
                     const std::size_t padded_rows = rows + static_cast<std::size_t>(p.batch * heads) * 128;
-                    EXPECT_LE(plan.workspace,
+                    EXPECT_LE(plan.workspace.bytes,
                               padded_rows * 4 * static_cast<std::size_t>((d + 63) / 64 * 64 + 4) + 5 * 256);
                     if (heads != 1) continue;
-                    EXPECT_GE(plan.workspace, before);
-                    before = plan.workspace;
+                    EXPECT_GE(plan.workspace.bytes, before);
+                    before = plan.workspace.bytes;
                 }
         }
+}
+
+// Hopper's forward deals tiles out by a counter where lengths lie in device memory, and clears it first.
+TEST(Plan, ForwardsWorkspaceIsACounterWhereLengthsDiffer) {
+    const DeviceFacts& device = known_device("H200");
+    Problem p = problem(DType::bf16, 128, 128);
+    Access access = contiguous_access(p);
+    EXPECT_EQ(plan_forward(p, access, device).workspace.bytes, 0u);
+    access.seqused = true;
+    const PlannedWorkspace workspace = plan_forward(p, access, device).workspace;
+    ASSERT_EQ(workspace.regions.size(), 1u);
+    EXPECT_EQ(workspace.regions[0].name, Region::ticket);
+    EXPECT_TRUE(workspace.regions[0].cleared);
+    EXPECT_EQ(workspace.bytes, 4u);
+    p.seqlen_q = 0;
+    EXPECT_EQ(plan_forward(p, access, device).workspace.bytes, 0u) << "nothing runs that would count";
+}
+
+TEST(Plan, LaunchesNameTheOperandsThatTmaReads) {
+    using enum MappedOperand;
+    const auto maps_of = [](const Launch& launch) {
+        std::vector<MappedOperand> names;
+        for (const PlannedMap& map : launch.maps) names.push_back(map.operand);
+        return names;
+    };
+    using Names = std::vector<MappedOperand>;
+    Problem p = problem(DType::bf16, 128, 128);
+    Access access = contiguous_access(p);
+    const DeviceFacts &hopper = known_device("H200"), &ampere = known_device("A100-80");
+    EXPECT_EQ(maps_of(plan_forward(p, access, hopper).main()), (Names{q, k, v, out}));
+    EXPECT_EQ(maps_of(plan_forward(p, access, ampere).main()), Names());
+    const Plan backward = plan_backward(p, access, hopper);
+    ASSERT_EQ(backward.launches.size(), 3u);
+    EXPECT_EQ(maps_of(backward.launches[0]), Names());
+    EXPECT_EQ(maps_of(backward.launches[1]), (Names{q, k, v, dout}));
+    EXPECT_EQ(maps_of(backward.launches[2]), Names());
+    p.bias = p.dtype;
+    EXPECT_EQ(maps_of(plan_forward(p, access, hopper).main()).back(), bias);
+    access.bias_map = false;
+    EXPECT_EQ(maps_of(plan_forward(p, access, hopper).main()), (Names{q, k, v, out}));
+}
+
+// As a GPU of that architecture would be whose shared memory holds none of the special kernel's tiles.
+TEST(Plan, ACandidateWithoutATileThatFitsIsPassedOver) {
+    const Problem p = problem(DType::bf16, 128, 128);
+    DeviceFacts small = known_device("H200");
+    small.shared_memory_per_block = 99 * 1024;
+    const Plan plan = plan_forward(p, contiguous_access(p), small);
+    EXPECT_STREQ(plan.name, "forward_sm80");
+    ASSERT_EQ(plan.passed_over.size(), 1u);
+    EXPECT_EQ(plan.passed_over[0].reason, "none of its tiles fits the GPU's shared memory");
+    EXPECT_TRUE(plan.passed_over[0].asked);
+}
+
+TEST(Plan, ConfigsOfTheForwardPassAloneHaveNoBackwardKernel) {
+    Problem p = problem(DType::bf16, 128, 128);
+    for (const char* name : {"A100-80", "H200"}) {
+        const std::vector<KernelConfig> forward =
+            configs_for(p, contiguous_access(p), known_device(name), Passes::forward);
+        const std::vector<KernelConfig> both = configs_for(p, contiguous_access(p), known_device(name));
+        EXPECT_EQ(both.size(), forward.size() + 3) << name;
+        for (const KernelConfig& config : forward)
+            EXPECT_TRUE(config.kernel == Kernel::forward_sm80 || config.kernel == Kernel::forward_sm90) << name;
+    }
 }
 
 // Sizes as only broadcast dimensions could have them: a plan that is right, or a refusal.
@@ -247,13 +322,12 @@ TEST(Plan, NothingOverflows) {
                     const double rows = std::ldexp(1.0, log_rows + log_batch + log_heads);
                     SCOPED_TRACE(to_string(p));
                     try {
-                        const BackwardPlan plan = plan_backward(p, contiguous_access(p), device);
-                        EXPECT_GE(static_cast<double>(plan.workspace), rows * 4 * 4);
-                        EXPECT_LT(static_cast<double>(plan.workspace), std::ldexp(1.0, 62));
-                        const double blocks =
-                            std::ldexp(std::ceil(static_cast<double>(p.seqlen_k) / plan.backward.config.Bc),
-                                       log_batch + log_heads);
-                        EXPECT_EQ(static_cast<double>(plan.backward.blocks), blocks);
+                        const Plan plan = plan_backward(p, contiguous_access(p), device);
+                        EXPECT_GE(static_cast<double>(plan.workspace.bytes), rows * 4 * 4);
+                        EXPECT_LT(static_cast<double>(plan.workspace.bytes), std::ldexp(1.0, 62));
+                        const double blocks = std::ldexp(
+                            std::ceil(static_cast<double>(p.seqlen_k) / plan.main().config.Bc), log_batch + log_heads);
+                        EXPECT_EQ(static_cast<double>(plan.main().blocks), blocks);
                         EXPECT_LT(blocks, 2147483648.0);
                     } catch (const Error& error) {
                         EXPECT_EQ(error.status(), FLASHTILE_UNSUPPORTED);
@@ -273,11 +347,14 @@ void expect_fallbacks(const std::vector<Fallback>& list, bool backward) {
         Access access = contiguous_access(p);
         each.change.make(p, access);
         const DeviceFacts& device = known_device("H200");
-        const PlannedKernel kernel =
-            backward ? plan_backward(p, access, device).backward : plan_forward(p, access, device).forward;
-        EXPECT_EQ(kernel.config.kernel, backward ? Kernel::backward : Kernel::forward) << each.change.name;
-        EXPECT_NE(kernel.why_not_sm90.find(each.reason), std::string_view::npos)
-            << each.change.name << ": " << kernel.why_not_sm90;
+        const Plan plan = backward ? plan_backward(p, access, device) : plan_forward(p, access, device);
+        EXPECT_EQ(plan.main().config.kernel, backward ? Kernel::backward_sm80 : Kernel::forward_sm80)
+            << each.change.name;
+        EXPECT_STREQ(plan.name, backward ? "backward_sm80" : "forward_sm80") << each.change.name;
+        ASSERT_EQ(plan.passed_over.size(), 1u);
+        EXPECT_STREQ(plan.passed_over[0].name, backward ? "backward_sm90" : "forward_sm90");
+        EXPECT_NE(plan.passed_over[0].reason.find(each.reason), std::string_view::npos)
+            << each.change.name << ": " << plan.passed_over[0].reason;
     }
 }
 
@@ -311,7 +388,7 @@ TEST(Plan, HoppersForwardTakesABiasOrAMask) {
             Problem p = problem(DType::bf16, head_dim, head_dim);
             p.mask = true;
             p.dropout_threshold = dropout_threshold;
-            const PlannedKernel kernel = plan_forward(p, contiguous_access(p), known_device("H200")).forward;
+            const Launch kernel = plan_forward(p, contiguous_access(p), known_device("H200")).main();
             EXPECT_EQ(kernel.config.kernel, Kernel::forward_sm90) << head_dim;
             if (head_dim > 64) {
                 EXPECT_EQ(kernel.config.Bc, 64) << "more keys' masks do not fit the registers";
@@ -327,12 +404,12 @@ TEST(Plan, HeadsOfAGroupShareATileWhereQueriesAreFew) {
         change(p, access);
         return plan_forward(p, access, known_device("H200"));
     };
-    const ForwardPlan three = plan_of([](Problem&, Access&) {});
-    EXPECT_EQ(three.forward.config.group_rows, 4) << "three heads and a row to spare";
-    EXPECT_EQ(three.forward.blocks, 2 * 4) << "a tile for each key head of each sequence";
-    const ForwardPlan whole = plan_of([](Problem& p, Access&) { p.heads = 64, p.seqlen_q = 64; });
-    EXPECT_EQ(whole.forward.config.group_rows, 16);
-    EXPECT_EQ(whole.forward.blocks, std::min(2 * 4 * 64 * 16 / whole.forward.config.Br, 132));
+    const Plan three = plan_of([](Problem&, Access&) {});
+    EXPECT_EQ(three.main().config.group_rows, 4) << "three heads and a row to spare";
+    EXPECT_EQ(three.main().blocks, 2 * 4) << "a tile for each key head of each sequence";
+    const Plan whole = plan_of([](Problem& p, Access&) { p.heads = 64, p.seqlen_q = 64; });
+    EXPECT_EQ(whole.main().config.group_rows, 16);
+    EXPECT_EQ(whole.main().blocks, std::min(2 * 4 * 64 * 16 / whole.main().config.Br, 132));
 
     const std::vector<Change> apart = {
         {"one head", [](Problem& p, Access&) { p.kv_heads = p.heads; }},
@@ -345,7 +422,7 @@ TEST(Plan, HeadsOfAGroupShareATileWhereQueriesAreFew) {
         {"dropout", options()[6].make},
         {"general kernels", [](Problem&, Access& a) { a.tensor_maps = false; }},
     };
-    for (const Change& change : apart) EXPECT_EQ(plan_of(change.make).forward.config.group_rows, 1) << change.name;
+    for (const Change& change : apart) EXPECT_EQ(plan_of(change.make).main().config.group_rows, 1) << change.name;
 }
 
 TEST(Plan, BackwardFallsBackFromHopper) {
@@ -364,13 +441,19 @@ TEST(Plan, HoppersKernelsAreForHopper) {
     for (const DeviceFacts& device : known_devices())
         for (const int d : {64, 128}) {
             const Problem p = problem(DType::fp16, d, d);
-            const PlannedKernel forward = plan_forward(p, contiguous_access(p), device).forward;
-            const PlannedKernel backward = plan_backward(p, contiguous_access(p), device).backward;
+            const Plan forward = plan_forward(p, contiguous_access(p), device);
+            const Plan backward = plan_backward(p, contiguous_access(p), device);
             const bool hopper = shared_kib(device.architecture) == 228 && device.architecture == 90;
-            EXPECT_EQ(forward.config.kernel, hopper ? Kernel::forward_sm90 : Kernel::forward) << device.name;
-            EXPECT_EQ(backward.config.kernel, hopper ? Kernel::backward_sm90 : Kernel::backward) << device.name;
-            EXPECT_EQ(forward.why_not_sm90.empty(), hopper);
-            EXPECT_EQ(backward.why_not_sm90.empty(), hopper);
+            EXPECT_EQ(forward.main().config.kernel, hopper ? Kernel::forward_sm90 : Kernel::forward_sm80)
+                << device.name;
+            EXPECT_EQ(backward.main().config.kernel, hopper ? Kernel::backward_sm90 : Kernel::backward_sm80)
+                << device.name;
+            for (const Plan* plan : {&forward, &backward}) {
+                ASSERT_EQ(plan->passed_over.size(), 1u);
+                EXPECT_EQ(plan->passed_over[0].asked, !hopper);
+                EXPECT_EQ(plan->passed_over[0].reason,
+                          hopper ? "a more special one serves" : "the GPU is not of compute capability 9.0");
+            }
         }
 }
 
@@ -395,20 +478,20 @@ TEST(Plan, BatchInvariantFixesTheOrderOfSums) {
                     p.batch_invariant = true;
                     Access access = contiguous_access(p);
                     option.make(p, access);
-                    const KernelConfig forward = plan_forward(p, access, device).forward.config;
-                    const KernelConfig backward = plan_backward(p, access, device).backward.config;
+                    const KernelConfig forward = plan_forward(p, access, device).main().config;
+                    const KernelConfig backward = plan_backward(p, access, device).main().config;
                     EXPECT_FALSE(forward.lazy_rescale);
                     for (const Change& around : surroundings) {
                         SCOPED_TRACE(device.name + " " + option.name + " " + around.name + " d=" + std::to_string(d));
                         Problem other = p;
                         Access other_access = access;
                         around.make(other, other_access);
-                        const KernelConfig f = plan_forward(other, other_access, device).forward.config;
+                        const KernelConfig f = plan_forward(other, other_access, device).main().config;
                         EXPECT_EQ(f.kernel, forward.kernel);
                         EXPECT_EQ(f.Bc, forward.Bc);
                         EXPECT_EQ(f.lazy_rescale, forward.lazy_rescale);
                         EXPECT_EQ(f.scale_first, forward.scale_first);
-                        const KernelConfig b = plan_backward(other, other_access, device).backward.config;
+                        const KernelConfig b = plan_backward(other, other_access, device).main().config;
                         EXPECT_EQ(b.kernel, backward.kernel);
                         EXPECT_EQ(b.Br, backward.Br);
                         EXPECT_EQ(b.Bc, backward.Bc);
@@ -424,16 +507,16 @@ TEST(Plan, ExactMaximaKeepKernelsAndTiles) {
             SCOPED_TRACE(device.name + " d=" + std::to_string(d));
             Problem p = problem(DType::bf16, d, d);
             const Access access = contiguous_access(p);
-            KernelConfig forward = plan_forward(p, access, device).forward.config;
-            KernelConfig backward = plan_backward(p, access, device).backward.config;
+            KernelConfig forward = plan_forward(p, access, device).main().config;
+            KernelConfig backward = plan_backward(p, access, device).main().config;
             EXPECT_TRUE(forward.lazy_rescale);
             EXPECT_FALSE(backward.exact_max);
             p.exact_max = true;
             forward.lazy_rescale = false;
             backward.exact_max = backward.kernel == Kernel::backward_sm90;
-            EXPECT_TRUE(plan_forward(p, access, device).forward.config == forward);
-            EXPECT_TRUE(plan_backward(p, access, device).backward.config == backward);
-            EXPECT_FALSE(plan_backward(p, access, device).prepare.config.exact_max);
+            EXPECT_TRUE(plan_forward(p, access, device).main().config == forward);
+            EXPECT_TRUE(plan_backward(p, access, device).main().config == backward);
+            EXPECT_FALSE(plan_backward(p, access, device).find(Kernel::backward_prepare)->config.exact_max);
         }
 }
 
@@ -448,10 +531,10 @@ TEST(Plan, ConfigsForAreAllThatCallsGet) {
                 const std::vector<KernelConfig> all = configs_for(p, access, device);
                 for (p.seqlen_q = 1; p.seqlen_q < 100000; p.seqlen_q = p.seqlen_q * 3 / 2 + 1)
                     for (p.seqlen_k = 1; p.seqlen_k < 100000; p.seqlen_k = p.seqlen_k * 3 / 2 + 1) {
-                        const BackwardPlan backward = plan_backward(p, access, device);
+                        const Plan backward = plan_backward(p, access, device);
                         for (const KernelConfig& config :
-                             {plan_forward(p, access, device).forward.config, backward.prepare.config,
-                              backward.backward.config, backward.finish.config})
+                             {plan_forward(p, access, device).main().config, backward.launches[0].config,
+                              backward.main().config, backward.launches[2].config})
                             ASSERT_NE(std::ranges::find(all, config), all.end()) << to_string(p) << device.name;
                     }
             }

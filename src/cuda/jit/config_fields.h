@@ -1,47 +1,93 @@
-// config_fields.h: the fields of a KernelConfig with their names, in order of declaration: the one place that lists
-// them, for printing, for reading and for hashing. A field more or fewer in the struct does not compile here.
+// config_fields.h: the fields of a KernelConfig with their names, in order of declaration, and what each is for: the
+// one place that lists them, for printing, reading, hashing and resetting. A field more or fewer in the struct does not
+// compile here.
 #pragma once
 
 #include "shared/kernel_config.h"
 
 namespace flashtile::gpu {
 
+enum class FieldGroup {
+    kernel,  // which kernel, for which elements and columns
+    tile,    // the sizes of a tile and how warps share it
+    option,  // what a call asks for
+    manner,  // how a kernel goes about it
+};
+
+// Calls visit(name, pointer to member, group) for every field.
+template <class Visit>
+constexpr void visit_members(Visit&& visit) {
+    using C = KernelConfig;
+    using enum FieldGroup;
+    visit("kernel", &C::kernel, kernel);
+    visit("element", &C::element, kernel);
+    visit("head_dim", &C::head_dim, kernel);
+    visit("head_dim_v", &C::head_dim_v, kernel);
+    visit("value_slices", &C::value_slices, kernel);
+    visit("group_rows", &C::group_rows, kernel);
+    visit("Br", &C::Br, tile);
+    visit("Bc", &C::Bc, tile);
+    visit("warps", &C::warps, tile);
+    visit("stages", &C::stages, tile);
+    visit("warps_s", &C::warps_s, tile);
+    visit("warps_dkv", &C::warps_dkv, tile);
+    visit("warps_dq", &C::warps_dq, tile);
+    visit("blocks_per_sm", &C::blocks_per_sm, tile);
+    visit("vector_bytes", &C::vector_bytes, kernel);
+    visit("lse", &C::lse, manner);
+    visit("band", &C::band, option);
+    visit("window", &C::window, option);
+    visit("packed", &C::packed, option);
+    visit("seqused", &C::seqused, option);
+    visit("scale_first", &C::scale_first, manner);
+    visit("softcap", &C::softcap, option);
+    visit("alibi", &C::alibi, option);
+    visit("bias", &C::bias, option);
+    visit("bias_mapped", &C::bias_mapped, manner);
+    visit("mask", &C::mask, option);
+    visit("dropout", &C::dropout, option);
+    visit("deterministic", &C::deterministic, option);
+    visit("lazy_rescale", &C::lazy_rescale, manner);
+    visit("exact_max", &C::exact_max, option);
+}
+
 // Calls visit(name, value) for every field; values may be set where the config may.
 template <class Config, class Visit>
 constexpr void visit_fields(Config&& config, Visit&& visit) {
-    auto& [kernel, element, head_dim, head_dim_v, value_slices, group_rows, Br, Bc, warps, stages, warps_s, warps_dkv,
-           warps_dq, blocks_per_sm, vector_bytes, lse, band, window, packed, seqused, scale_first, softcap, alibi, bias,
-           bias_mapped, mask, dropout, deterministic, lazy_rescale, exact_max] = config;
-    visit("kernel", kernel);
-    visit("element", element);
-    visit("head_dim", head_dim);
-    visit("head_dim_v", head_dim_v);
-    visit("value_slices", value_slices);
-    visit("group_rows", group_rows);
-    visit("Br", Br);
-    visit("Bc", Bc);
-    visit("warps", warps);
-    visit("stages", stages);
-    visit("warps_s", warps_s);
-    visit("warps_dkv", warps_dkv);
-    visit("warps_dq", warps_dq);
-    visit("blocks_per_sm", blocks_per_sm);
-    visit("vector_bytes", vector_bytes);
-    visit("lse", lse);
-    visit("band", band);
-    visit("window", window);
-    visit("packed", packed);
-    visit("seqused", seqused);
-    visit("scale_first", scale_first);
-    visit("softcap", softcap);
-    visit("alibi", alibi);
-    visit("bias", bias);
-    visit("bias_mapped", bias_mapped);
-    visit("mask", mask);
-    visit("dropout", dropout);
-    visit("deterministic", deterministic);
-    visit("lazy_rescale", lazy_rescale);
-    visit("exact_max", exact_max);
+    visit_members([&](const char* name, auto member, FieldGroup) { visit(name, config.*member); });
 }
+
+// Gives a group's fields the values of KernelConfig{}.
+constexpr void reset(KernelConfig& config, FieldGroup group) {
+    visit_members([&](const char*, auto member, FieldGroup of) {
+        if (of == group) config.*member = KernelConfig{}.*member;
+    });
+}
+
+namespace counting {
+
+struct AnyValue {
+    template <class T>
+    operator T() const;
+};
+
+// The fields of an aggregate: as many values as make one.
+template <class T, class... Values>
+consteval int fields_of() {
+    if constexpr (requires { T{Values{}..., AnyValue{}}; })
+        return fields_of<T, Values..., AnyValue>();
+    else
+        return sizeof...(Values);
+}
+
+consteval int visited() {
+    int count = 0;
+    visit_members([&](auto...) { ++count; });
+    return count;
+}
+
+}  // namespace counting
+
+static_assert(counting::visited() == counting::fields_of<KernelConfig>(), "a field is not listed, or is no more");
 
 }  // namespace flashtile::gpu

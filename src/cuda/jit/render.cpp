@@ -2,38 +2,10 @@
 #include "cuda/jit/render.h"
 
 #include "cuda/jit/config_fields.h"
+#include "cuda/kernel_names.h"
 
 namespace flashtile::gpu {
 namespace {
-
-// The function, and the file in src/cuda/kernels, of each kernel.
-struct Place {
-    const char* enumerator;
-    const char* file;
-    const char* function;
-};
-
-Place place_of(Kernel kernel) {
-    switch (kernel) {
-        case Kernel::forward:
-            return {"forward", "forward_sm80.h", "forward_sm80"};
-        case Kernel::forward_sm90:
-            return {"forward_sm90", "forward_sm90.h", "forward_sm90"};
-        case Kernel::backward_prepare:
-            return {"backward_prepare", "backward_prepare.h", "backward_prepare"};
-        case Kernel::backward:
-            return {"backward", "backward_sm80.h", "backward_sm80"};
-        case Kernel::backward_sm90:
-            return {"backward_sm90", "backward_sm90.h", "backward_sm90"};
-        case Kernel::backward_finish:
-            return {"backward_finish", "backward_finish.h", "backward_finish"};
-        case Kernel::backward_bias:
-            return {"backward_bias", "backward_bias_sm80.h", "backward_bias_sm80"};
-        case Kernel::dropout_mask:
-            return {"dropout_mask", "dropout_mask.h", "dropout_mask"};
-    }
-    return {};
-}
 
 std::string text(int value) {
     return std::to_string(value);
@@ -42,11 +14,10 @@ std::string text(bool value) {
     return value ? "true" : "false";
 }
 std::string text(Kernel kernel) {
-    return std::string("flashtile::Kernel::") + place_of(kernel).enumerator;
+    return std::string("flashtile::Kernel::") + name_of(kernel);
 }
 std::string text(Element element) {
-    constexpr const char* names[] = {"fp32", "fp16", "bf16"};
-    return std::string("flashtile::Element::") + names[static_cast<int>(element)];
+    return std::string("flashtile::Element::") + name_of(element);
 }
 std::string text(BiasElement element) {
     constexpr const char* names[] = {"none", "fp32", "same"};
@@ -64,7 +35,7 @@ std::string to_string(const KernelConfig& config) {
 }
 
 std::string kernel_file(Kernel kernel) {
-    return std::string("cuda/kernels/") + place_of(kernel).file;
+    return std::string("cuda/kernels/") + name_of(kernel) + ".h";
 }
 
 std::string render(const KernelConfig& config, unsigned stress) {
@@ -80,7 +51,7 @@ std::string render(const KernelConfig& config, unsigned stress) {
            kKernelName +
            "(const __grid_constant__ flashtile::KernelParams params) {\n"
            "    flashtile::" +
-           place_of(config.kernel).function +
+           name_of(config.kernel) +
            "<config>(params);\n"
            "}\n";
 }

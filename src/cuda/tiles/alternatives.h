@@ -80,11 +80,11 @@ inline constexpr Tile kBackwardSm90[] = {
 constexpr std::span<const Tile> of(Kernel kernel, Element element) {
     if (element == Element::fp32) return {};
     switch (kernel) {
-        case Kernel::forward:
+        case Kernel::forward_sm80:
             return kForward;
         case Kernel::forward_sm90:
             return kForwardSm90;
-        case Kernel::backward:
+        case Kernel::backward_sm80:
             return kBackward;
         case Kernel::backward_sm90:
             return kBackwardSm90;

@@ -53,7 +53,7 @@ inline constexpr Tile kForwardBias[] = {
     {256, 128, 64, 12, 2, 1, "O takes up to 128 registers a lane"},
 };
 
-// A bias that the copy engine brings takes none, but room in shared memory.
+// A bias that TMA brings takes none, but room in shared memory.
 inline constexpr Tile kForwardBiasMapped[] = {
     {64, 192, 128, 16, 3, 1, "three consumers; 1.04 of three blocks a multiprocessor, 1.23 of 128x128's speed"},
     {128, 128, 128, 12, 2, 1, "two consumers; 1.05 of 192x64's speed, 1.22 of 128x64's"},

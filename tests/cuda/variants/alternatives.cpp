@@ -2,7 +2,8 @@
 // Hopper, for causal problems, whose kernels hold all the code of those without a mask.
 #include <algorithm>
 
-#include "cuda/choice.h"
+#include "cuda/plan/tile_fit.h"
+#include "cuda/tuned_tile.h"
 #include "cuda/variants/variants.h"
 
 namespace flashtile::variants {
@@ -20,12 +21,12 @@ std::vector<Variant> alternatives() {
             p.scale = 0.125f;
             p.window_right = 0;
             const gpu::Access access = gpu::contiguous_access(p);
-            const auto add = [&](const gpu::PlannedKernel& table) {
-                for (const gpu::Choice& choice : gpu::alternatives_of(table, p, device))
-                    result.push_back({device.architecture, gpu::with_tile(table.config, choice.tile, device)->config});
+            const auto add = [&](const gpu::Launch& table) {
+                for (const gpu::TunedTile& tuned : gpu::alternatives_of(table, p, device))
+                    result.push_back({device.architecture, gpu::with_tile(table.config, tuned.tile, device)->config});
             };
-            add(gpu::plan_forward(p, access, device).forward);
-            add(gpu::plan_backward(p, access, device).backward);
+            add(gpu::plan_forward(p, access, device).main());
+            add(gpu::plan_backward(p, access, device).main());
         }
     }
     return result;

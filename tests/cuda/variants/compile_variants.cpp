@@ -25,6 +25,7 @@
 #include "cuda/jit/compile.h"
 #include "cuda/jit/compiler_report.h"
 #include "cuda/jit/render.h"
+#include "cuda/plan/describe.h"
 #include "cuda/variants/explained.h"
 #include "cuda/variants/machine_code.h"
 #include "cuda/variants/variants.h"
@@ -40,7 +41,7 @@ Explained read_explained(const std::string& path) {
 
 // "sm_80 backward fp16 d=256 dv=256 64x64 tile, 8 warps: packed dropout"
 std::string describe(const Variant& variant) {
-    gpu::PlannedKernel kernel;
+    gpu::Launch kernel;
     kernel.config = variant.config;
     const KernelConfig& c = variant.config;
     std::string text = gpu::target_name(variant.architecture) + ' ' + gpu::describe(kernel);

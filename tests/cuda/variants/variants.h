@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/plan.h"
+#include "cuda/plan/plan.h"
 #include "cuda/variants/pairwise.h"
 
 namespace flashtile::variants {

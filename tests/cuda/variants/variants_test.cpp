@@ -43,8 +43,9 @@ TEST(Variants, HaveEveryPair) {
 
 TEST(Variants, HaveEveryKernel) {
     const auto list = all_variants();
-    for (const Kernel kernel : {Kernel::forward, Kernel::backward_prepare, Kernel::backward, Kernel::backward_finish,
-                                Kernel::backward_bias, Kernel::forward_sm90, Kernel::backward_sm90})
+    for (const Kernel kernel :
+         {Kernel::forward_sm80, Kernel::backward_prepare, Kernel::backward_sm80, Kernel::backward_finish,
+          Kernel::backward_bias_sm80, Kernel::forward_sm90, Kernel::backward_sm90})
         EXPECT_TRUE(std::ranges::any_of(list, [&](const Variant& v) { return v.config.kernel == kernel; }))
             << static_cast<int>(kernel);
 }

@@ -1,12 +1,14 @@
-// choice_test.cpp: what a choice holds for, that the planner takes it there and nowhere else, the text that it is kept
-// as, and that every alternative tile has a plan that fits.
-#include "cuda/choice.h"
+// tuned_tile_test.cpp: what a tuned tile holds for, that the planner takes it there and nowhere else, the text that it
+// is kept as, and that every alternative tile has a plan that fits.
+#include "cuda/tuned_tile.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 
+#include "cuda/kernel_names.h"
+#include "cuda/plan/tile_fit.h"
 #include "flashtile/version.h"
 
 namespace flashtile::gpu {
@@ -23,34 +25,34 @@ Problem problem(int d = 128, DType dtype = DType::bf16) {
     return p;
 }
 
-std::vector<Choice> forward_alternatives(const Problem& p, const DeviceFacts& device) {
-    return alternatives_of(plan_forward(p, contiguous_access(p), device).forward, p, device);
+std::vector<TunedTile> forward_alternatives(const Problem& p, const DeviceFacts& device) {
+    return alternatives_of(plan_forward(p, contiguous_access(p), device).main(), p, device);
 }
 
-PlannedKernel forward_with(const Choice& choice, const Problem& p, const DeviceFacts& device) {
-    return plan_forward(p, contiguous_access(p), device, {&choice, 1}).forward;
+Launch forward_with(const TunedTile& tuned, const Problem& p, const DeviceFacts& device) {
+    return plan_forward(p, contiguous_access(p), device, {&tuned, 1}).main();
 }
 
 // An alternative to the table's tile, with a measurement.
-Choice other(const Problem& p, const DeviceFacts& device) {
-    Choice choice = forward_alternatives(p, device).at(1);
-    choice.nanoseconds = 1234500;
-    choice.table_nanoseconds = 1300000;
-    return parse_choice(to_text(choice)).value();
+TunedTile other(const Problem& p, const DeviceFacts& device) {
+    TunedTile tuned = forward_alternatives(p, device).at(1);
+    tuned.nanoseconds = 1234500;
+    tuned.table_nanoseconds = 1300000;
+    return parse_tuned_tile(to_text(tuned)).value();
 }
 
-TEST(Choice, ThePlannerTakesItAndSaysWhatWasMeasured) {
+TEST(TunedTile, ThePlannerTakesItAndSaysWhatWasMeasured) {
     for (const char* name : {"A100-80", "RTX 4090", "H200"}) {
         const DeviceFacts& device = known_device(name);
-        const PlannedKernel table = plan_forward(problem(), contiguous_access(problem()), device).forward;
+        const Launch table = plan_forward(problem(), contiguous_access(problem()), device).main();
         EXPECT_FALSE(table.measured);
-        const Choice choice = other(problem(), device);
-        const PlannedKernel kernel = forward_with(choice, problem(), device);
+        const TunedTile tuned = other(problem(), device);
+        const Launch kernel = forward_with(tuned, problem(), device);
         EXPECT_TRUE(kernel.measured);
-        EXPECT_EQ(kernel.config.Br, choice.tile.Br);
-        EXPECT_EQ(kernel.config.Bc, choice.tile.Bc);
-        EXPECT_EQ(kernel.config.warps, choice.tile.warps);
-        EXPECT_EQ(kernel.config.stages, choice.tile.stages);
+        EXPECT_EQ(kernel.config.Br, tuned.tile.Br);
+        EXPECT_EQ(kernel.config.Bc, tuned.tile.Bc);
+        EXPECT_EQ(kernel.config.warps, tuned.tile.warps);
+        EXPECT_EQ(kernel.config.stages, tuned.tile.stages);
         EXPECT_NE(kernel.config, table.config);
         EXPECT_STREQ(kernel.why,
                      "measured on this GPU, batch 4, 16 heads, 16 key heads: 1234.5 us, the table's tile 1300.0 us");
@@ -58,31 +60,31 @@ TEST(Choice, ThePlannerTakesItAndSaysWhatWasMeasured) {
 }
 
 // The rest of a backward plan follows the tile: kernels before and after it, and the workspace, whose units are Br.
-TEST(Choice, BackwardsOtherKernelsAndWorkspaceFollow) {
+TEST(TunedTile, BackwardsOtherKernelsAndWorkspaceFollow) {
     const DeviceFacts& device = known_device("A100-80");
     const Problem p = problem();
-    const BackwardPlan table = plan_backward(p, contiguous_access(p), device);
-    const std::vector<Choice> list = alternatives_of(table.backward, p, device);
+    const Plan table = plan_backward(p, contiguous_access(p), device);
+    const std::vector<TunedTile> list = alternatives_of(table.main(), p, device);
     const auto found =
-        std::ranges::find_if(list, [&](const Choice& c) { return c.tile.Br != table.backward.config.Br; });
+        std::ranges::find_if(list, [&](const TunedTile& c) { return c.tile.Br != table.main().config.Br; });
     ASSERT_NE(found, list.end());
-    const BackwardPlan plan = plan_backward(p, contiguous_access(p), device, {&*found, 1});
-    EXPECT_TRUE(plan.backward.measured);
-    EXPECT_EQ(plan.backward.config.Br, found->tile.Br);
-    EXPECT_EQ(plan.prepare.config.Br, found->tile.Br);
-    EXPECT_EQ(plan.finish.config.Br, found->tile.Br);
+    const Plan plan = plan_backward(p, contiguous_access(p), device, {&*found, 1});
+    EXPECT_TRUE(plan.main().measured);
+    EXPECT_EQ(plan.main().config.Br, found->tile.Br);
+    EXPECT_EQ(plan.launches[0].config.Br, found->tile.Br);
+    EXPECT_EQ(plan.launches[2].config.Br, found->tile.Br);
     EXPECT_EQ(plan.units, 4 * 4096 / found->tile.Br + 4);
-    EXPECT_EQ(plan.prepare.blocks, 4096 / found->tile.Br * 16 * 4);
+    EXPECT_EQ(plan.launches[0].blocks, 4096 / found->tile.Br * 16 * 4);
 }
 
-TEST(Choice, HoldsForItsKindOfProblemOnly) {
+TEST(TunedTile, HoldsForItsKindOfProblemOnly) {
     const DeviceFacts& device = known_device("H200");
     const Problem p = problem();
-    const Choice choice = other(p, device);
+    const TunedTile tuned = other(p, device);
     const auto taken = [&](auto change) {
         Problem changed = p;
         change(changed);
-        return forward_with(choice, changed, device).measured;
+        return forward_with(tuned, changed, device).measured;
     };
     EXPECT_TRUE(taken([](Problem&) {}));
     EXPECT_TRUE(taken([](Problem& q) { q.batch = 9, q.kv_heads = 2, q.scale = 0.5f; }));
@@ -102,39 +104,39 @@ TEST(Choice, HoldsForItsKindOfProblemOnly) {
         << "a row's bits would depend on the longest sequence of its batch";
 }
 
-TEST(Choice, LseDoesNotCount) {
+TEST(TunedTile, LseDoesNotCount) {
     const DeviceFacts& device = known_device("H200");
-    const Choice choice = other(problem(), device);
+    const TunedTile tuned = other(problem(), device);
     Access access = contiguous_access(problem());
     access.lse = false;
-    EXPECT_TRUE(plan_forward(problem(), access, device, {&choice, 1}).forward.measured);
+    EXPECT_TRUE(plan_forward(problem(), access, device, {&tuned, 1}).main().measured);
 }
 
 // As when a later version's kernel no longer takes a tile, or the GPU has less shared memory.
-TEST(Choice, WhatIsNotLegalIsIgnored) {
+TEST(TunedTile, WhatIsNotLegalIsIgnored) {
     const DeviceFacts& device = known_device("H200");
-    const PlannedKernel table = plan_forward(problem(), contiguous_access(problem()), device).forward;
-    const Choice good = other(problem(), device);
+    const Launch table = plan_forward(problem(), contiguous_access(problem()), device).main();
+    const TunedTile good = other(problem(), device);
     const std::vector<void (*)(Tile&)> changes = {
         [](Tile& t) { t.Br = 100; },   [](Tile& t) { t.Bc += 16; },          [](Tile& t) { t.warps = 0; },
         [](Tile& t) { t.stages = 9; }, [](Tile& t) { t.blocks_per_sm = 7; },
     };
     for (const auto change : changes) {
-        Choice bad = good;
+        TunedTile bad = good;
         change(bad.tile);
         EXPECT_EQ(forward_with(bad, problem(), device).config, table.config) << to_text(bad);
     }
 }
 
-TEST(Choice, WhatDoesNotFitIsIgnored) {
+TEST(TunedTile, WhatDoesNotFitIsIgnored) {
     const DeviceFacts& device = known_device("H200");
     Problem narrow = problem();  // wider heads' own tiles already fill shared memory
     narrow.head_dim = narrow.head_dim_v = 64;
-    const PlannedKernel table = plan_forward(narrow, contiguous_access(narrow), device).forward;
+    const Launch table = plan_forward(narrow, contiguous_access(narrow), device).main();
     DeviceFacts small = device;
     small.shared_memory_per_block = table.shared_memory;
-    const std::vector<Choice> list = forward_alternatives(narrow, device);
-    const auto large = std::ranges::find_if(list, [&](const Choice& c) {
+    const std::vector<TunedTile> list = forward_alternatives(narrow, device);
+    const auto large = std::ranges::find_if(list, [&](const TunedTile& c) {
         return with_tile(table.config, c.tile, device)->shared_memory > table.shared_memory;
     });
     ASSERT_NE(large, list.end());
@@ -142,39 +144,39 @@ TEST(Choice, WhatDoesNotFitIsIgnored) {
     EXPECT_FALSE(forward_with(*large, narrow, small).measured);
 }
 
-TEST(Choice, TheTablesOwnTileMayHaveWon) {
+TEST(TunedTile, TheTablesOwnTileMayHaveWon) {
     const DeviceFacts& device = known_device("H200");
-    const Choice own = forward_alternatives(problem(), device).front();
-    const PlannedKernel table = plan_forward(problem(), contiguous_access(problem()), device).forward;
-    const PlannedKernel kernel = forward_with(own, problem(), device);
+    const TunedTile own = forward_alternatives(problem(), device).front();
+    const Launch table = plan_forward(problem(), contiguous_access(problem()), device).main();
+    const Launch kernel = forward_with(own, problem(), device);
     EXPECT_EQ(kernel.config, table.config);
     EXPECT_TRUE(kernel.measured);
 }
 
-TEST(ChoiceText, ComesBackAsItWas) {
+TEST(TunedTileText, ComesBackAsItWas) {
     const DeviceFacts& device = known_device("RTX 4090");
-    const Choice choice = other(problem(), device);
-    EXPECT_EQ(choice.version, FLASHTILE_VERSION_STRING);
-    EXPECT_EQ(choice.device, "RTX_4090/89");
-    EXPECT_EQ(choice.batch, 4);
-    EXPECT_EQ(choice.nanoseconds, 1234500);
-    EXPECT_TRUE(choice.subject.full);
-    EXPECT_EQ(choice.subject.seqlen_q, 4096);
-    const std::string line = to_text(choice);
+    const TunedTile tuned = other(problem(), device);
+    EXPECT_EQ(tuned.version, FLASHTILE_VERSION_STRING);
+    EXPECT_EQ(tuned.device, "RTX_4090/89");
+    EXPECT_EQ(tuned.batch, 4);
+    EXPECT_EQ(tuned.nanoseconds, 1234500);
+    EXPECT_TRUE(tuned.subject.full);
+    EXPECT_EQ(tuned.subject.seqlen_q, 4096);
+    const std::string line = to_text(tuned);
     EXPECT_EQ(line.find('\n'), std::string::npos);
     EXPECT_NE(line.find(" kernel=forward_sm80 element=bf16 head_dim=128 "), std::string::npos) << line;
-    const Choice again = parse_choice(line).value();
+    const TunedTile again = parse_tuned_tile(line).value();
     EXPECT_EQ(to_text(again), line);
-    EXPECT_EQ(again.subject, choice.subject);
+    EXPECT_EQ(again.subject, tuned.subject);
 }
 
-TEST(ChoiceText, AnythingElseIsNone) {
+TEST(TunedTileText, AnythingElseIsNone) {
     const std::string line = to_text(other(problem(), known_device("H200")));
-    ASSERT_TRUE(parse_choice(line));
+    ASSERT_TRUE(parse_tuned_tile(line));
     for (std::size_t bytes = 0; bytes < line.size(); ++bytes) {
         // The last number cut short is a number still.
         if (line.substr(bytes).find_first_not_of("0123456789") == std::string::npos && line[bytes - 1] != '=') continue;
-        EXPECT_FALSE(parse_choice(line.substr(0, bytes))) << bytes;
+        EXPECT_FALSE(parse_tuned_tile(line.substr(0, bytes))) << bytes;
     }
     const auto with = [&](const std::string& from, const std::string& to) {
         std::string changed = line;
@@ -182,7 +184,7 @@ TEST(ChoiceText, AnythingElseIsNone) {
         EXPECT_NE(at, std::string::npos) << from;
         return changed.replace(at, from.size(), to);
     };
-    EXPECT_TRUE(parse_choice(with("full=1", "full=0")));
+    EXPECT_TRUE(parse_tuned_tile(with("full=1", "full=0")));
     for (const auto& [from, to] : {std::pair("full=1", "full=2"),
                                    {"full=1", "full="},
                                    {"full=1", "full=01"},
@@ -197,11 +199,11 @@ TEST(ChoiceText, AnythingElseIsNone) {
                                    {"element=bf16", "element=unknown"},
                                    {" seqlen_k=", " more=1 seqlen_k="},
                                    {" full=1", "  full=1"}})
-        EXPECT_FALSE(parse_choice(with(from, to))) << to;
-    EXPECT_FALSE(parse_choice(line + " "));
-    EXPECT_FALSE(parse_choice(line + " more=1"));
-    EXPECT_FALSE(parse_choice(" " + line));
-    EXPECT_FALSE(parse_choice(""));
+        EXPECT_FALSE(parse_tuned_tile(with(from, to))) << to;
+    EXPECT_FALSE(parse_tuned_tile(line + " "));
+    EXPECT_FALSE(parse_tuned_tile(line + " more=1"));
+    EXPECT_FALSE(parse_tuned_tile(" " + line));
+    EXPECT_FALSE(parse_tuned_tile(""));
 }
 
 // Every GPU, both passes, with options: each alternative is taken by the planner, fits, and leaves a plan for dbias.
@@ -215,13 +217,13 @@ TEST(Alternatives, AllHavePlans) {
                 if (options == 2) p.bias = p.dtype;
                 Access access = contiguous_access(p);
                 access.dbias = options == 2;
-                const auto check = [&](const PlannedKernel& table, auto with) {
-                    const std::vector<Choice> list = alternatives_of(table, p, device);
+                const auto check = [&](const Launch& table, auto with) {
+                    const std::vector<TunedTile> list = alternatives_of(table, p, device);
                     std::set<std::string> tiles;
-                    for (const Choice& choice : list) {
-                        tiles.insert(describe(choice.tile));
-                        const PlannedKernel kernel = with(choice);
-                        EXPECT_TRUE(kernel.measured) << to_text(choice);
+                    for (const TunedTile& tuned : list) {
+                        tiles.insert(describe(tuned.tile));
+                        const Launch kernel = with(tuned);
+                        EXPECT_TRUE(kernel.measured) << to_text(tuned);
                         EXPECT_LE(kernel.shared_memory, device.shared_memory_per_block);
                         EXPECT_LE(kernel.config.blocks_per_sm * (kernel.shared_memory + 1024),
                                   device.shared_memory_per_multiprocessor);
@@ -230,13 +232,13 @@ TEST(Alternatives, AllHavePlans) {
                     EXPECT_EQ(tiles.size(), list.size()) << "a tile twice";
                     EXPECT_NE(list.size(), 1u);
                 };
-                check(plan_forward(p, access, device).forward, [&](const Choice& choice) {
-                    return plan_forward(p, access, device, {&choice, 1}).forward;
+                check(plan_forward(p, access, device).main(), [&](const TunedTile& tuned) {
+                    return plan_forward(p, access, device, {&tuned, 1}).main();
                 });
-                check(plan_backward(p, access, device).backward, [&](const Choice& choice) {
-                    const BackwardPlan plan = plan_backward(p, access, device, {&choice, 1});
-                    EXPECT_EQ(plan.bias.blocks > 0, access.dbias);
-                    return plan.backward;
+                check(plan_backward(p, access, device).main(), [&](const TunedTile& tuned) {
+                    const Plan plan = plan_backward(p, access, device, {&tuned, 1});
+                    EXPECT_EQ(plan.find(Kernel::backward_bias_sm80) != nullptr, access.dbias);
+                    return plan.main();
                 });
             }
     EXPECT_EQ(kernels, (std::set<std::string>{"forward_sm80", "forward_sm90", "backward_sm80", "backward_sm90"}));
@@ -252,10 +254,10 @@ TEST(Alternatives, AreTheSameAtEveryLength) {
                     p.seqlen_q = p.seqlen_k = length;
                     p.dropout_threshold = dropout ? 6554 : 0;
                     std::set<std::string> tiles;
-                    for (const Choice& choice : forward_alternatives(p, device)) tiles.insert(describe(choice.tile));
-                    for (const Choice& choice :
-                         alternatives_of(plan_backward(p, contiguous_access(p), device).backward, p, device))
-                        tiles.insert("backward " + describe(choice.tile));
+                    for (const TunedTile& tuned : forward_alternatives(p, device)) tiles.insert(describe(tuned.tile));
+                    for (const TunedTile& tuned :
+                         alternatives_of(plan_backward(p, contiguous_access(p), device).main(), p, device))
+                        tiles.insert("backward " + describe(tuned.tile));
                     return tiles;
                 };
                 EXPECT_EQ(tiles_at(600), tiles_at(2500)) << device.name << " d=" << d;

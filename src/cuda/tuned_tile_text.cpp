@@ -1,5 +1,5 @@
-// choice_text.cpp: a choice as a line of text, "version=0.1.0 device=NVIDIA_H200/90 kernel=forward_sm90 ...": every
-// field by its name, in one order, so that whatever is not exactly that is no choice.
+// tuned_tile_text.cpp: a tuned tile as a line of text, "version=0.1.0 device=NVIDIA_H200/90 kernel=forward_sm90 ...":
+// every field by its name, in one order, so that whatever is not exactly that is none.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -7,38 +7,34 @@
 #include <sstream>
 #include <type_traits>
 
-#include "cuda/choice.h"
 #include "cuda/jit/config_fields.h"
+#include "cuda/kernel_names.h"
+#include "cuda/tuned_tile.h"
 
 namespace flashtile::gpu {
 namespace {
 
-constexpr std::string_view kUnknown = "unknown";  // as name_of() has what is no kernel
-
-// The sizes of a tile stand in the choice, not in the config.
-constexpr std::string_view kTileFields[] = {"Br",      "Bc",        "warps",    "stages",
-                                            "warps_s", "warps_dkv", "warps_dq", "blocks_per_sm"};
-
-template <class AnyChoice, class Visit>
-void visit_choice(AnyChoice& choice, Visit visit) {
-    visit("version", choice.version);
-    visit("device", choice.device);
-    visit_fields(choice.subject.config, [&](const char* name, auto& value) {
-        if (std::ranges::find(kTileFields, name) == std::end(kTileFields)) visit(name, value);
+template <class AnyTunedTile, class Visit>
+void visit_tuned_tile(AnyTunedTile& tuned, Visit visit) {
+    visit("version", tuned.version);
+    visit("device", tuned.device);
+    // The sizes of the tile stand in the tile, not in the config.
+    visit_members([&](const char* name, auto member, FieldGroup group) {
+        if (group != FieldGroup::tile) visit(name, tuned.subject.config.*member);
     });
-    visit("seqlen_q", choice.subject.seqlen_q);
-    visit("seqlen_k", choice.subject.seqlen_k);
-    visit("full", choice.subject.full);
-    visit("Br", choice.tile.Br);
-    visit("Bc", choice.tile.Bc);
-    visit("warps", choice.tile.warps);
-    visit("stages", choice.tile.stages);
-    visit("blocks_per_sm", choice.tile.blocks_per_sm);
-    visit("batch", choice.batch);
-    visit("heads", choice.heads);
-    visit("kv_heads", choice.kv_heads);
-    visit("nanoseconds", choice.nanoseconds);
-    visit("table_nanoseconds", choice.table_nanoseconds);
+    visit("seqlen_q", tuned.subject.seqlen_q);
+    visit("seqlen_k", tuned.subject.seqlen_k);
+    visit("full", tuned.subject.full);
+    visit("Br", tuned.tile.Br);
+    visit("Bc", tuned.tile.Bc);
+    visit("warps", tuned.tile.warps);
+    visit("stages", tuned.tile.stages);
+    visit("blocks_per_sm", tuned.tile.blocks_per_sm);
+    visit("batch", tuned.batch);
+    visit("heads", tuned.heads);
+    visit("kv_heads", tuned.kv_heads);
+    visit("nanoseconds", tuned.nanoseconds);
+    visit("table_nanoseconds", tuned.table_nanoseconds);
 }
 
 std::string text_of(const std::string& text) {
@@ -62,7 +58,7 @@ bool read(std::string_view text, std::string& value) {
 // Enumerators have successive numbers from 0.
 template <class Enum>
 bool read_name(std::string_view text, Enum& value) {
-    for (int n = 0; text_of(static_cast<Enum>(n)) != kUnknown; ++n)
+    for (int n = 0; text_of(static_cast<Enum>(n)) != kUnknownName; ++n)
         if (text_of(static_cast<Enum>(n)) == text) {
             value = static_cast<Enum>(n);
             return true;
@@ -88,7 +84,7 @@ bool read(std::string_view text, Number& value) {
     return true;
 }
 
-std::string measurement(const Choice& c) {
+std::string measurement(const TunedTile& c) {
     char text[200];
     std::snprintf(text, sizeof text,
                   "measured on this GPU, batch %lld, %lld heads, %lld key heads: %.1f us, the table's tile %.1f us",
@@ -99,20 +95,20 @@ std::string measurement(const Choice& c) {
 
 }  // namespace
 
-std::string to_text(const Choice& choice) {
+std::string to_text(const TunedTile& tuned) {
     std::string line;
-    visit_choice(choice, [&](const char* name, const auto& value) {
+    visit_tuned_tile(tuned, [&](const char* name, const auto& value) {
         if (!line.empty()) line += ' ';
         line.append(name).append(1, '=').append(text_of(value));
     });
     return line;
 }
 
-std::optional<Choice> parse_choice(std::string_view line) {
-    Choice choice;
+std::optional<TunedTile> parse_tuned_tile(std::string_view line) {
+    TunedTile tuned;
     std::string_view rest = line;
     bool good = true;
-    visit_choice(choice, [&](std::string_view name, auto& value) {
+    visit_tuned_tile(tuned, [&](std::string_view name, auto& value) {
         good = good && rest.starts_with(name) && rest.substr(name.size()).starts_with('=');
         if (!good) return;
         rest.remove_prefix(name.size() + 1);
@@ -120,28 +116,23 @@ std::optional<Choice> parse_choice(std::string_view line) {
         good = read(rest.substr(0, end), value);
         rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     });
-    if (!good || to_text(choice) != line) return std::nullopt;  // a number has one way to be written
-    choice.why = measurement(choice);
-    return choice;
+    if (!good || to_text(tuned) != line) return std::nullopt;  // a number has one way to be written
+    tuned.why = measurement(tuned);
+    return tuned;
 }
 
 std::string describe(const Subject& subject) {
     const KernelConfig& c = subject.config;
     std::ostringstream text;
     text << name_of(c.kernel) << ' ' << name_of(c.element) << " d=" << c.head_dim << " dv=" << c.head_dim_v;
-    const std::pair<bool, const char*> options[] = {{c.band && !c.window, "causal"},
-                                                    {c.window, "window"},
-                                                    {c.packed, "packed"},
-                                                    {c.seqused, "seqused"},
-                                                    {c.softcap, "softcap"},
-                                                    {c.alibi, "ALiBi"},
-                                                    {c.bias != BiasElement::none, "bias"},
-                                                    {c.mask, "mask"},
-                                                    {c.dropout, "dropout"},
-                                                    {c.deterministic, "deterministic"},
-                                                    {!subject.full, "too few queries to fill the GPU"}};
-    for (const auto& [on, name] : options)
-        if (on) text << ' ' << name;
+    visit_members([&](std::string_view name, auto member, FieldGroup group) {
+        if (group != FieldGroup::option || c.*member == KernelConfig{}.*member) return;
+        if (name != "band")
+            text << ' ' << name;
+        else if (!c.window)
+            text << " causal";
+    });
+    if (!subject.full) text << " too few queries to fill the GPU";
     text << ", about " << subject.seqlen_q << " x " << subject.seqlen_k;
     return text.str();
 }

@@ -1,5 +1,5 @@
-// choices_file.cpp: see choices_file.h.
-#include "cuda/choices_file.h"
+// tuned_tiles_file.cpp: see tuned_tiles_file.h.
+#include "cuda/tuned_tiles_file.h"
 
 #include <sys/file.h>
 
@@ -20,15 +20,15 @@ std::string header(std::string_view lines) {
     return "flashtile choices 1\n" + sha256(lines) + "\n";
 }
 
-ChoiceLines read_from(int folder) {
-    const PrivateFile file = open_private_file(folder, kChoicesFile);
+TunedTileLines read_from(int folder) {
+    const PrivateFile file = open_private_file(folder, kTunedTilesFile);
     if (!file.descriptor) return {{}, file.why_not};
     if (file.bytes > kMostBytes) return {{}, "is too large"};
     const std::string text = file.descriptor.read(file.bytes, 0);
     const std::size_t start = header("").size();
     if (text.size() < start || !text.starts_with(header(std::string_view(text).substr(start))))
         return {{}, "is damaged"};
-    ChoiceLines result;
+    TunedTileLines result;
     std::istringstream lines(text.substr(start));
     for (std::string line; std::getline(lines, line);) result.lines.push_back(line);
     return result;
@@ -36,16 +36,16 @@ ChoiceLines read_from(int folder) {
 
 }  // namespace
 
-ChoiceLines read_choices(const std::filesystem::path& folder) {
+TunedTileLines read_tuned_tiles(const std::filesystem::path& folder) {
     const PrivateFolder opened = open_private_folder(folder);
     if (opened.descriptor) return read_from(opened.descriptor.get());
     std::error_code error;
-    const bool there = std::filesystem::exists(folder / kChoicesFile, error);
+    const bool there = std::filesystem::exists(folder / kTunedTilesFile, error);
     return {{}, there ? "its folder is not used: " + opened.why_not : ""};
 }
 
-std::string edit_choices(const std::filesystem::path& folder,
-                         const std::function<void(std::vector<std::string>& lines)>& edit) {
+std::string edit_tuned_tiles(const std::filesystem::path& folder,
+                             const std::function<void(std::vector<std::string>& lines)>& edit) {
     make_private_folder(folder);
     const PrivateFolder opened = open_private_folder(folder);
     if (!opened.descriptor) return opened.why_not;
@@ -58,7 +58,7 @@ std::string edit_choices(const std::filesystem::path& folder,
     edit(lines);
     std::string text;
     for (const std::string& line : lines) text += line + "\n";
-    return write_whole(descriptor, kChoicesFile, {header(text), text}, 0600);
+    return write_whole(descriptor, kTunedTilesFile, {header(text), text}, 0600);
 }
 
 }  // namespace flashtile::gpu

@@ -1,9 +1,11 @@
-// choice.cpp: what a choice holds for, and which tiles may be one.
-#include "cuda/choice.h"
+// tuned_tile.cpp: what a tuned tile holds for, and which tiles may be one.
+#include "cuda/tuned_tile.h"
 
 #include <algorithm>
 #include <bit>
 
+#include "cuda/jit/config_fields.h"
+#include "cuda/plan/tile_fit.h"
 #include "cuda/tiles/alternatives.h"
 #include "flashtile/version.h"
 #include "shared/kernel_layout.h"
@@ -33,8 +35,7 @@ Subject subject_of(const KernelConfig& planned, const Problem& p, const DeviceFa
     KernelConfig c = planned;
     c.head_dim = padded(planned, planned.head_dim);
     c.head_dim_v = padded(planned, planned.head_dim_v);
-    c.Br = c.Bc = c.warps = c.stages = c.warps_s = c.warps_dkv = c.warps_dq = 0;
-    c.blocks_per_sm = 1;
+    reset(c, FieldGroup::tile);
     c.lse = false;
     const double queries = static_cast<double>(p.rows_q() * p.runs());
     const double blocks = queries * static_cast<double>(p.heads) / kQueriesOfABlock;
@@ -60,42 +61,42 @@ bool is_alternative(const Tile& tile, const KernelConfig& planned) {
 
 }  // namespace
 
-std::string choice_device(const DeviceFacts& device) {
+std::string tuned_device(const DeviceFacts& device) {
     std::string text = device.name + "/" + std::to_string(device.architecture);
     std::ranges::replace_if(
         text, [](unsigned char c) { return c <= ' ' || c > '~'; }, '_');
     return text;
 }
 
-PlannedKernel measured_or(PlannedKernel table, const Problem& p, const DeviceFacts& device, Choices choices) {
-    if (choices.empty() || p.batch_invariant) return table;
+Launch measured_or(const Launch& table, const Problem& p, const DeviceFacts& device, TunedTiles tiles) {
+    if (tiles.empty() || p.batch_invariant) return table;
     const Subject subject = subject_of(table.config, p, device);
-    for (const Choice& choice : choices) {
-        if (choice.subject != subject || !is_alternative(choice.tile, table.config)) continue;
-        if (auto kernel = with_tile(table.config, choice.tile, device)) {
-            kernel->why = choice.why.c_str();
-            kernel->measured = true;
-            return *kernel;
+    for (const TunedTile& tuned : tiles) {
+        if (tuned.subject != subject || !is_alternative(tuned.tile, table.config)) continue;
+        if (auto launch = with_tile(table.config, tuned.tile, device)) {
+            launch->why = tuned.why.c_str();
+            launch->measured = true;
+            return *launch;
         }
     }
     return table;
 }
 
-std::vector<Choice> alternatives_of(const PlannedKernel& planned, const Problem& p, const DeviceFacts& device) {
-    std::vector<Choice> list;
+std::vector<TunedTile> alternatives_of(const Launch& planned, const Problem& p, const DeviceFacts& device) {
+    std::vector<TunedTile> list;
     if (p.batch_invariant) return list;
     const auto add = [&](const Tile& tile) {
-        const bool known = std::ranges::any_of(list, [&](const Choice& c) { return same_sizes(c.tile, tile); });
+        const bool known = std::ranges::any_of(list, [&](const TunedTile& t) { return same_sizes(t.tile, tile); });
         if (known || !with_tile(planned.config, tile, device)) return;
-        Choice choice;
-        choice.version = FLASHTILE_VERSION_STRING;
-        choice.device = choice_device(device);
-        choice.subject = subject_of(planned.config, p, device);
-        choice.tile = tile;
-        choice.batch = p.batch;
-        choice.heads = p.heads;
-        choice.kv_heads = p.kv_heads;
-        list.push_back(std::move(choice));
+        TunedTile tuned;
+        tuned.version = FLASHTILE_VERSION_STRING;
+        tuned.device = tuned_device(device);
+        tuned.subject = subject_of(planned.config, p, device);
+        tuned.tile = tile;
+        tuned.batch = p.batch;
+        tuned.heads = p.heads;
+        tuned.kv_heads = p.kv_heads;
+        list.push_back(std::move(tuned));
     };
     add(tile_of(planned.config));
     visit_alternatives(planned.config, add);

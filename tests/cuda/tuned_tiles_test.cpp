@@ -1,5 +1,5 @@
-// choices_test.cpp: choices from the file to a launched kernel, in processes of their own, with a fake driver and a
-// fake compiler. No GPU test.
+// tuned_tiles_test.cpp: tuned tiles from the file to a launched kernel, in processes of their own, with a fake driver
+// and a fake compiler. No GPU test.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -26,7 +26,7 @@ struct Answer {
     std::string choice(std::size_t n) const { return plan["forward"]["alternatives"].at(n)["choice"]; }
 };
 
-struct ChoicesTest : testing::Test {
+struct TunedTilesTest : testing::Test {
     TemporaryFolder folder;
     fs::path file = folder / "cache" / "choices";
     std::map<std::string, std::string> environment = {{"FLASHTILE_CUDA_DRIVER", FAKE_DRIVER},
@@ -57,7 +57,7 @@ struct ChoicesTest : testing::Test {
     static std::string quoted(const std::string& text) { return "'" + text + "'"; }
 };
 
-TEST_F(ChoicesTest, WhatIsKeptServesLaterProcesses) {
+TEST_F(TunedTilesTest, WhatIsKeptServesLaterProcesses) {
     const Answer before = tile();
     EXPECT_FALSE(before.measured());
     EXPECT_FALSE(fs::exists(file));
@@ -78,14 +78,14 @@ TEST_F(ChoicesTest, WhatIsKeptServesLaterProcesses) {
               "forward_sm80 bf16 d=64 dv=64 causal too few queries to fill the GPU, about 128 x 128");
 }
 
-TEST_F(ChoicesTest, WhatIsNotKeptServesItsProcess) {
+TEST_F(TunedTilesTest, WhatIsNotKeptServesItsProcess) {
     const Answer before = tile();
     EXPECT_TRUE(tile(quoted(before.choice(1)) + " 0").measured());
     EXPECT_FALSE(tile().measured());
     EXPECT_FALSE(fs::exists(file));
 }
 
-TEST_F(ChoicesTest, ALaterChoiceTakesTheEarliersPlaceAndForgettingEndsIt) {
+TEST_F(TunedTilesTest, ALaterTileTakesTheEarliersPlaceAndForgettingEndsIt) {
     const Answer before = tile();
     tile(quoted(before.choice(1)) + " 1");
     const Answer second = tile(quoted(before.choice(2)) + " 1");
@@ -96,7 +96,7 @@ TEST_F(ChoicesTest, ALaterChoiceTakesTheEarliersPlaceAndForgettingEndsIt) {
     EXPECT_EQ(info()["list"].size(), 0u);
 }
 
-TEST_F(ChoicesTest, TheEnvironmentTurnsThemOff) {
+TEST_F(TunedTilesTest, TheEnvironmentTurnsThemOff) {
     tile(quoted(tile().choice(1)) + " 1");
     ASSERT_TRUE(tile().measured());
     environment["FLASHTILE_NO_CHOICES"] = "1";
@@ -106,7 +106,7 @@ TEST_F(ChoicesTest, TheEnvironmentTurnsThemOff) {
     EXPECT_TRUE(tile().measured());
 }
 
-TEST_F(ChoicesTest, ADamagedFileIsNotUsedAndInfoSaysSo) {
+TEST_F(TunedTilesTest, ADamagedFileIsNotUsedAndInfoSaysSo) {
     const Answer before = tile();
     tile(quoted(before.choice(1)) + " 1");
     fs::resize_file(file, fs::file_size(file) - 1);
@@ -116,7 +116,7 @@ TEST_F(ChoicesTest, ADamagedFileIsNotUsedAndInfoSaysSo) {
     EXPECT_EQ(info()["why_not"], "is damaged");
 }
 
-TEST_F(ChoicesTest, AnotherGpusOrVersionsHoldNothingHere) {
+TEST_F(TunedTilesTest, AnotherGpusOrVersionsHoldNothingHere) {
     const std::string choice = tile().choice(1);
     const auto with = [&](const std::string& from, const std::string& to) {
         std::string changed = choice;
@@ -132,7 +132,7 @@ TEST_F(ChoicesTest, AnotherGpusOrVersionsHoldNothingHere) {
 }
 
 // A bundle holds the tables' tiles only.
-TEST_F(ChoicesTest, WithoutACompilerTheTablesTilesServe) {
+TEST_F(TunedTilesTest, WithoutACompilerTheTablesTilesServe) {
     tile(quoted(tile().choice(1)) + " 1");
     client("bundle " + (folder / "b").string() + " 80 1 0");
     environment["FLASHTILE_NVRTC"] = folder / "nothing";
@@ -140,7 +140,7 @@ TEST_F(ChoicesTest, WithoutACompilerTheTablesTilesServe) {
     EXPECT_FALSE(tile().measured());
 }
 
-TEST_F(ChoicesTest, WhatIsNoChoiceIsRefused) {
+TEST_F(TunedTilesTest, WhatIsNoTunedTileIsRefused) {
     EXPECT_EQ(tile("'faster please' 1").error,
               "error 1 choice is 'faster please', allowed is a line that flashtile_plan_report gives");
     EXPECT_FALSE(fs::exists(file));

@@ -1,0 +1,45 @@
+// kernel_names.h: kernels and element types by name. A kernel's name is that of its enumerator, of its function and of
+// its file in src/cuda/kernels.
+#pragma once
+
+#include "shared/kernel_config.h"
+
+namespace flashtile::gpu {
+
+inline constexpr const char* kUnknownName = "unknown";  // of what is no enumerator
+
+constexpr const char* name_of(Kernel kernel) {
+    switch (kernel) {
+        case Kernel::forward_sm80:
+            return "forward_sm80";
+        case Kernel::forward_sm90:
+            return "forward_sm90";
+        case Kernel::backward_prepare:
+            return "backward_prepare";
+        case Kernel::backward_sm80:
+            return "backward_sm80";
+        case Kernel::backward_sm90:
+            return "backward_sm90";
+        case Kernel::backward_finish:
+            return "backward_finish";
+        case Kernel::backward_bias_sm80:
+            return "backward_bias_sm80";
+        case Kernel::dropout_mask:
+            return "dropout_mask";
+    }
+    return kUnknownName;
+}
+
+constexpr const char* name_of(Element element) {
+    switch (element) {
+        case Element::fp32:
+            return "fp32";
+        case Element::fp16:
+            return "fp16";
+        case Element::bf16:
+            return "bf16";
+    }
+    return kUnknownName;
+}
+
+}  // namespace flashtile::gpu

@@ -1,0 +1,60 @@
+// access.cpp: see access.h.
+#include "cuda/plan/access.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "cuda/tensor_map.h"
+
+namespace flashtile::gpu {
+namespace {
+
+// With every bit that is set in the bytes of a row of q and k, or of v.
+std::uint64_t row_bytes(const Problem& p) {
+    const auto size = static_cast<std::uint64_t>(size_of(p.dtype));
+    return static_cast<std::uint64_t>(p.head_dim) * size | static_cast<std::uint64_t>(p.head_dim_v) * size;
+}
+
+}  // namespace
+
+int alignment_of(std::uint64_t bytes) {
+    return bytes == 0 ? 16 : 1 << std::min(4, std::countr_zero(bytes));
+}
+
+Access access_of(const Problem& p, const Operands& x) {
+    Access access;
+    const auto size = static_cast<std::uint64_t>(size_of(p.dtype));
+    std::uint64_t all = row_bytes(p);
+    const auto see = [&](const Operand& t, std::int64_t rows, std::int64_t heads) {
+        if (!t) return;
+        all |= reinterpret_cast<std::uintptr_t>(t.data);
+        const auto stride = [&](std::int64_t count, std::int64_t elements) {
+            if (count > 1) all |= static_cast<std::uint64_t>(elements) * size;
+        };
+        stride(rows, t.stride_row);
+        stride(heads, t.stride_head);
+        stride(p.runs(), t.stride_batch);
+    };
+    for (const Operand* t : {&x.q, &x.out, &x.dout, &x.dq}) see(*t, p.rows_q(), p.heads);
+    for (const Operand* t : {&x.k, &x.v, &x.dk, &x.dv}) see(*t, p.rows_k(), p.kv_heads);
+    access.vector_bytes = alignment_of(all);
+    access.tensor_maps = can_map(p, x);
+    access.bias_map = can_map_bias(p, x);
+    access.lse = static_cast<bool>(x.lse);
+    access.seqused = static_cast<bool>(x.seqused_k);
+    access.dbias = static_cast<bool>(x.dbias);
+    access.bias_batch = x.bias_batch;
+    access.bias_heads = x.bias_heads;
+    access.bias_rows = x.bias_rows;
+    access.bias_cols = x.bias_cols;
+    return access;
+}
+
+Access contiguous_access(const Problem& p) {
+    Access access;
+    access.vector_bytes = alignment_of(row_bytes(p));
+    access.tensor_maps = access.vector_bytes == 16;
+    return access;
+}
+
+}  // namespace flashtile::gpu

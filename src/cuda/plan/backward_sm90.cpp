@@ -1,0 +1,52 @@
+// backward_sm90.cpp: when Hopper's backward kernel runs, and with which tile.
+#include "cuda/plan/backward_launches.h"
+#include "cuda/plan/candidate.h"
+#include "cuda/plan/conditions_sm90.h"
+#include "cuda/plan/tile_fit.h"
+#include "cuda/tiles/sm90.h"
+#include "shared/kernel_layout.h"
+
+namespace flashtile::gpu {
+namespace {
+
+constexpr int kConsumerWarps = 8;
+constexpr std::int64_t kAnyLength[] = {1};
+
+constexpr Condition kConditions[] = {
+    {"a boolean mask", [](const Question& q) { return !q.config.mask; }},
+    {"a bias", [](const Question& q) { return q.config.bias == BiasElement::none; }},
+    {"softcap", [](const Question& q) { return !q.config.softcap; }},
+    {"ALiBi", [](const Question& q) { return !q.config.alibi; }},
+    {"a scale that is not positive", [](const Question& q) { return !q.config.scale_first; }},
+    {"dropout", [](const Question& q) { return !q.config.dropout; }},
+    {"head_dim_v wider than head_dim",
+     [](const Question& q) {
+         const int d = chunk_columns(q.config.head_dim), dv = chunk_columns(q.config.head_dim_v);
+         return dv <= d || dv > 128;
+     }},
+};
+
+std::optional<Launch> main_launch(const Question& q) {
+    KernelConfig c = q.config;
+    c.kernel = Kernel::backward_sm90;
+    c.deterministic = q.problem.deterministic;
+    c.exact_max = q.problem.exact_max;
+    return first_fit(c, sm90::kBackward, q.device);
+}
+
+void complete(const Question& q, const Launch& main, Plan& plan) {
+    Launch launch = main;
+    launch.maps.push_back({MappedOperand::q, main.config.Br, true});
+    launch.maps.push_back({MappedOperand::k, main.config.Bc, true});
+    launch.maps.push_back({MappedOperand::v, main.config.Bc, true});
+    launch.maps.push_back({MappedOperand::dout, main.config.Br, true});
+    plan.row_flip = 1;
+    add_backward_launches(q, launch, kConsumerWarps, plan);
+}
+
+}  // namespace
+
+constinit const Candidate backward_sm90 = {
+    "backward_sm90", {kConditionsSm90, kConditions}, main_launch, complete, kAnyLength, kAnyLength};
+
+}  // namespace flashtile::gpu

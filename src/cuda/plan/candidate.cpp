@@ -1,0 +1,46 @@
+// candidate.cpp: see candidate.h.
+#include "cuda/plan/candidate.h"
+
+namespace flashtile::gpu {
+namespace {
+
+constexpr float kLeastCap = 1e-30f, kMostCap = 1e30f;  // softcap in units of scale
+
+Element element_of(DType dtype) {
+    return dtype == DType::fp32 ? Element::fp32 : dtype == DType::fp16 ? Element::fp16 : Element::bf16;
+}
+
+}  // namespace
+
+Question question_of(const Problem& p, const Access& access, const DeviceFacts& device) {
+    KernelConfig c;
+    c.element = element_of(p.dtype);
+    c.head_dim = static_cast<int>(p.head_dim);
+    c.head_dim_v = static_cast<int>(p.head_dim_v);
+    c.vector_bytes = access.vector_bytes;
+    c.band = p.window_left >= 0 || p.window_right >= 0;
+    c.window = p.window_left >= 0;
+    c.packed = p.packed;
+    c.seqused = access.seqused;
+    c.softcap = p.softcap != 0.0f;
+    c.alibi = p.alibi;
+    c.bias = p.bias == DType::unset                            ? BiasElement::none
+             : p.bias == DType::fp32 && p.dtype != DType::fp32 ? BiasElement::fp32
+                                                               : BiasElement::same;
+    c.mask = p.mask;
+    c.dropout = p.dropout_threshold != 0;
+    // softcap / scale is a factor in fp32
+    const float cap = p.softcap / p.scale;
+    c.scale_first = c.alibi || c.bias != BiasElement::none || !(p.scale > 0.0f) ||
+                    (c.softcap && !(cap > kLeastCap && cap < kMostCap));
+    return {p, access, device, c};
+}
+
+std::string_view why_passed_over(const Candidate& candidate, const Question& question) {
+    for (const std::span<const Condition> conditions : candidate.conditions)
+        for (const Condition& condition : conditions)
+            if (!condition.holds(question)) return condition.otherwise;
+    return "";
+}
+
+}  // namespace flashtile::gpu

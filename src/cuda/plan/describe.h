@@ -1,0 +1,13 @@
+// describe.h: parts of a plan in words, for people.
+#pragma once
+
+#include <string>
+
+#include "cuda/plan/plan.h"
+
+namespace flashtile::gpu {
+
+// "forward_sm80 bf16 d=128 dv=128, 128x64 tile, 4 warps, ...": a line.
+std::string describe(const Launch& launch);
+
+}  // namespace flashtile::gpu

@@ -1,0 +1,69 @@
+// limits.cpp: see limits.h.
+#include "cuda/plan/limits.h"
+
+#include <limits>
+#include <utility>
+
+#include "core/error.h"
+
+namespace flashtile::gpu {
+namespace {
+
+constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMostRows = std::numeric_limits<std::int32_t>::max() - 1024;
+constexpr std::int64_t kWidestBackward = 256;
+constexpr int kOldest = 80;  // compute capability 8.0: mma.sync as the kernels want it, cp.async
+
+std::string head_dims(const Problem& p) {
+    return "head_dim is " + std::to_string(p.head_dim) + " and head_dim_v " + std::to_string(p.head_dim_v);
+}
+
+}  // namespace
+
+void unsupported(const std::string& message) {
+    throw Error(FLASHTILE_UNSUPPORTED, message);
+}
+
+void check_limits(const Problem& p, const DeviceFacts& device) {
+    if (device.architecture < kOldest)
+        unsupported("device is '" + device.name + "' of compute capability " +
+                    std::to_string(device.architecture / 10) + "." + std::to_string(device.architecture % 10) +
+                    ", supported is 8.0 and newer");
+    for (const auto& [name, count] : {std::pair("seqlen_q", p.seqlen_q), std::pair("seqlen_k", p.seqlen_k),
+                                      std::pair("batch", p.batch), std::pair("heads", p.heads)})
+        if (count > kMostRows)
+            unsupported(std::string(name) + " is " + std::to_string(count) + ", supported on CUDA is at most " +
+                        std::to_string(kMostRows));
+    if (p.origin_i % 16 != 0 || p.origin_j % 16 != 0)
+        unsupported("the origin of a shard is (" + std::to_string(p.origin_i) + ", " + std::to_string(p.origin_j) +
+                    "), supported on CUDA are multiples of 16");
+}
+
+bool backward_takes(const Problem& p) {
+    return p.head_dim <= kWidestBackward && p.head_dim_v <= kWidestBackward;
+}
+
+void check_backward_limits(const Problem& p) {
+    if (!backward_takes(p))
+        unsupported(head_dims(p) + ", supported by the backward pass on CUDA is at most " +
+                    std::to_string(kWidestBackward));
+}
+
+void no_room(const Problem& p, const DeviceFacts& device, const char* pass) {
+    unsupported(head_dims(p) + ", and " + device.name + " has " + std::to_string(device.shared_memory_per_block) +
+                " bytes of shared memory a block: too little for this " + pass +
+                " pass; smaller head dimensions or the CPU do");
+}
+
+std::int64_t checked_blocks(std::int64_t blocks) {
+    if (blocks > kMostBlocks)
+        unsupported("the problem takes " + std::to_string(blocks) + " thread blocks, supported is at most " +
+                    std::to_string(kMostBlocks));
+    return blocks;
+}
+
+std::int64_t query_blocks(const Problem& p, int Br) {
+    return checked_blocks(blocks_of(p.seqlen_q, Br) * p.heads * p.batch);
+}
+
+}  // namespace flashtile::gpu

@@ -1,0 +1,110 @@
+// plan.cpp: the candidates of each pass in their order, and the first that serves.
+#include "cuda/plan/plan.h"
+
+#include <algorithm>
+
+#include "cuda/plan/candidate.h"
+#include "cuda/plan/limits.h"
+#include "cuda/tuned_tile.h"
+
+namespace flashtile::gpu {
+namespace {
+
+// From the most special to the most general.
+constexpr const Candidate* kForward[] = {&forward_sm90, &forward_sm80};
+constexpr const Candidate* kBackward[] = {&backward_sm90, &backward_sm80};
+
+Plan plan_of(std::span<const Candidate* const> candidates, const char* pass, const Question& question,
+             TunedTiles tuned) {
+    Plan plan;
+    const Candidate* serving = nullptr;
+    for (const Candidate* candidate : candidates) {
+        if (serving != nullptr) {
+            plan.passed_over.push_back({candidate->name, "a more special one serves"});
+            continue;
+        }
+        if (const std::string_view reason = why_passed_over(*candidate, question); !reason.empty()) {
+            plan.passed_over.push_back({candidate->name, reason, true});
+            continue;
+        }
+        const std::optional<Launch> main = candidate->main(question);
+        if (!main) {
+            plan.passed_over.push_back({candidate->name, "none of its tiles fits the GPU's shared memory", true});
+            continue;
+        }
+        serving = candidate;
+        plan.name = candidate->name;
+        candidate->complete(question, measured_or(*main, question.problem, question.device, tuned), plan);
+    }
+    if (serving == nullptr) no_room(question.problem, question.device, pass);
+    return plan;
+}
+
+}  // namespace
+
+void PlannedWorkspace::add(Region name, std::size_t size, bool cleared) {
+    const std::size_t offset = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    regions.push_back({name, offset, size, cleared});
+    bytes = offset + size;
+}
+
+const Launch* Plan::find(Kernel kernel) const {
+    const Launch* const found =
+        std::ranges::find_if(launches, [&](const Launch& launch) { return launch.config.kernel == kernel; });
+    return found != launches.end() ? found : nullptr;
+}
+
+Plan plan_forward(const Problem& p, const Access& access, const DeviceFacts& device, TunedTiles tuned) {
+    check_limits(p, device);
+    return plan_of(kForward, "forward", question_of(p, access, device), tuned);
+}
+
+Plan plan_backward(const Problem& p, const Access& access, const DeviceFacts& device, TunedTiles tuned) {
+    check_limits(p, device);
+    check_backward_limits(p);
+    return plan_of(kBackward, "backward", question_of(p, access, device), tuned);
+}
+
+Plan plan_dropout_mask(const Problem& p, const DeviceFacts& device) {
+    check_limits(p, device);
+    KernelConfig c;
+    c.kernel = Kernel::dropout_mask;
+    c.Br = 16;
+    c.warps = 8;
+    Plan plan;
+    plan.name = "dropout_mask";
+    plan.launches.push_back({.config = c, .blocks = query_blocks(p, c.Br), .why = "16 queries a block"});
+    return plan;
+}
+
+std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device, Passes passes) {
+    std::vector<KernelConfig> configs;
+    const auto add = [&](const Plan& plan) {
+        for (const Launch& launch : plan.launches)
+            if (std::ranges::find(configs, launch.config) == configs.end()) configs.push_back(launch.config);
+    };
+    // Whichever candidate serves at a length, the lengths of all are asked.
+    const auto lengths = [](std::span<const Candidate* const> candidates, auto of_candidate) {
+        std::vector<std::int64_t> all;
+        for (const Candidate* candidate : candidates)
+            for (const std::int64_t length : candidate->*of_candidate)
+                if (std::ranges::find(all, length) == all.end()) all.push_back(length);
+        return all;
+    };
+    Access unmapped = access;  // as a bias's rows may be aligned or not
+    unmapped.bias_map = false;
+    const auto add_pass = [&](std::span<const Candidate* const> candidates, auto plan_pass) {
+        for (const std::int64_t seqlen_q : lengths(candidates, &Candidate::seqlens_q))
+            for (const std::int64_t seqlen_k : lengths(candidates, &Candidate::seqlens_k))
+                for (const Access& each : {access, unmapped}) {
+                    problem.seqlen_q = seqlen_q;
+                    problem.seqlen_k = seqlen_k;
+                    add(plan_pass(problem, each, device, TunedTiles()));
+                }
+    };
+    add_pass(kForward, plan_forward);
+    if (passes == Passes::forward_and_backward && backward_takes(problem)) add_pass(kBackward, plan_backward);
+    return configs;
+}
+
+}  // namespace flashtile::gpu
