@@ -3,7 +3,7 @@
 // one, so what counts is how few a probability takes.
 #pragma once
 
-#include "cpu/tile_product.h"
+#include "cpu/kernels/tile_product.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {

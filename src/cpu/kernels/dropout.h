@@ -2,7 +2,7 @@
 // {j, j^1, j^8, j^9} of each lane's row.
 #pragma once
 
-#include "cpu/scores.h"
+#include "cpu/kernels/scores.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {

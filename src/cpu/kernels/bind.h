@@ -1,10 +1,13 @@
 // bind.h: one instruction set's table of kernels. A unit in this folder includes it and names the table.
 #pragma once
 
-#include "cpu/backward.h"
-#include "cpu/backward_bias.h"
-#include "cpu/forward.h"
-#include "cpu/tile_choice.h"
+#include "cpu/kernels/backward.h"
+#include "cpu/kernels/backward_bias.h"
+#include "cpu/kernels/forward.h"
+#include "cpu/kernels/tile_choice.h"
+#if defined(FLASHTILE_TILES)
+#include "cpu/kernels/tile_pipeline.h"
+#endif
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "cpu/kernels.h"
-#include "cpu/panel.h"
-#include "cpu/prefetch.h"
+#include "cpu/kernels/panel.h"
+#include "cpu/kernels/prefetch.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
@@ -93,8 +93,6 @@ private:
         int64_t first = 0, end = 0, copied = 0;
         Operand2d<Math> k{}, v{};
     };
-
-    static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 
     // True if keys [first, end), or more from `first` on, are in the buffer: they then are the current ones. Of what
     // lies past `end` P is 0, and some other query sees it.

@@ -7,9 +7,9 @@
 // tile of low parts beside that of high ones, and adds the products of parts into one tile of C.
 #pragma once
 
-#include "cpu/head.h"
 #include "cpu/isa/tiles.h"
-#include "cpu/product.h"
+#include "cpu/kernels/head.h"
+#include "cpu/kernels/product.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
