@@ -15,7 +15,7 @@ inline namespace FLASHTILE_TARGET {
 // Which arithmetic a dtype gets: pairs of bf16 where the instruction set has their dot product, else fp32.
 template <class F>
 inline auto with_vectors([[maybe_unused]] DType dtype, F f) {
-#if defined(__AVX512BF16__)
+#if defined(FLASHTILE_BF16_DOT)
     if (dtype == DType::bf16) return f(Bf16Math{});
 #endif
     return f(Fp32Math{});

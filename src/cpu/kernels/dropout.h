@@ -7,22 +7,6 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
-using UintVec = uint32_t __attribute__((vector_size(4 * kLanes)));
-using WideVec = uint64_t __attribute__((vector_size(4 * kLanes)));
-
-// The 64-bit products of the even elements with m.
-inline WideVec multiply_even(UintVec x, uint32_t m) {
-#if defined(__AVX512F__)
-    return reinterpret_cast<WideVec>(
-        _mm512_mul_epu32(reinterpret_cast<__m512i>(x), _mm512_set1_epi32(static_cast<int>(m))));
-#elif defined(__AVX2__)
-    return reinterpret_cast<WideVec>(
-        _mm256_mul_epu32(reinterpret_cast<__m256i>(x), _mm256_set1_epi32(static_cast<int>(m))));
-#else
-    return (reinterpret_cast<WideVec>(x) & 0xFFFFFFFFu) * static_cast<uint64_t>(m);
-#endif
-}
-
 struct VectorPhilox {
     UintVec word[4];
 

@@ -4,7 +4,7 @@
 
 #include "core/problem.h"
 #include "cpu/isa/convert.h"
-#include "cpu/kernels/sizes.h"
+#include "cpu/isa/sizes.h"
 #include "shared/mask.h"
 #include "shared/philox.h"
 

@@ -6,6 +6,7 @@
 // tiles, fp16 in two parts.
 #pragma once
 
+#include "cpu/isa/bf16_math.h"
 #include "cpu/kernels/head.h"
 #include "cpu/kernels/product.h"
 #if defined(FLASHTILE_TILES)

@@ -8,30 +8,6 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
-// A constant that stays in its register: one that the compiler knows it makes anew in every unit of work.
-template <class V>
-[[gnu::always_inline]] inline V kept(V x) {
-    asm("" : "+v"(x));
-    return x;
-}
-
-// vector.h's 2^x with its constants in registers; infinite where it is too large.
-struct TileExponential {
-    [[gnu::always_inline]] Vec operator()(Vec x) const {
-        const Vec f = _mm512_reduce_ps(x, 1);  // x - floor(x), 0 at infinities
-        Vec p = c[kDegree];
-        FLASHTILE_UNROLL
-        for (int n = kDegree; n-- > 0;) p = p * f + c[n];
-        return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), p, x);
-    }
-
-    static constexpr int kDegree = kExponentialDegree;
-    Vec least = kept(broadcast(-126.0f));
-    Vec c[kDegree + 1] = {kept(broadcast(kExponential[0])), kept(broadcast(kExponential[1])),
-                          kept(broadcast(kExponential[2])), kept(broadcast(kExponential[3])),
-                          kept(broadcast(kExponential[4])), kept(broadcast(kExponential[5]))};
-};
-
 template <class Math>
 class TileSoftmax {
 public:
@@ -104,7 +80,7 @@ private:
         }
     }
 
-    TileExponential exponential_;
+    Exp2InRegisters exponential_;
     typename Math::Words words_{kept(typename Math::Words{}.rounding), kept(typename Math::Words{}.upper_bytes)};
     const float* s_ = nullptr;
     uint32_t* p_ = nullptr;

@@ -1,5 +1,5 @@
-// sizes.h: arithmetic on sizes and places. The kernels have functions of their own for it, since they may use no std
-// template (README.md in this folder).
+// sizes.h: arithmetic on sizes and places. What is compiled once an instruction set has functions of its own for it,
+// since it may use no std template (src/cpu/kernels/README.md).
 #pragma once
 
 #include <stdint.h>
