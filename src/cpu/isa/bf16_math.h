@@ -14,7 +14,7 @@ struct Bf16Pairs {
     static constexpr int kPack = 2;
     static constexpr int kParts = 1;
 
-    // Words of an operand; `low`: where those of the low parts go, if they have such.
+    // Stores words of an operand. In arithmetics that have low parts, those go to dst + low.
     static void store_words(Scalar* dst, int64_t /*low*/, IntVec words) { memcpy(dst, &words, sizeof words); }
 };
 

@@ -18,8 +18,8 @@ struct TileLayout {
     int64_t row, group, step, low;
 };
 
-// Products of parts: that of the low ones is needed where a sum must be as good as fp32's, not for O, which is rounded
-// to fp16.
+// Which products of parts are added up. The product of the low parts is needed where a sum must be as good as fp32's,
+// but not for O, which is rounded to fp16.
 enum class Parts { high, no_low_by_low, all };
 constexpr int64_t products_of(Parts parts) {
     return parts == Parts::high ? 1 : (parts == Parts::all ? 4 : 3);
@@ -74,7 +74,7 @@ struct TileArithmetic : Bf16Pairs {
         }
     }
 
-    // Constants of store_floats, for who wants to keep them in registers.
+    // Constants of store_floats, for callers that keep them in registers.
     struct Words {
         IntVec rounding = broadcast_int(kParts == 1 ? 0x8000 : kHighHalf);
         IntVec upper_bytes =

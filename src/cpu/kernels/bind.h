@@ -1,4 +1,4 @@
-// bind.h: one instruction set's table of kernels. A unit in this folder includes it and names the table.
+// bind.h: one instruction set's table of kernels. Each .cpp file in this folder includes it and names the table.
 #pragma once
 
 #include "cpu/kernels/backward.h"
@@ -122,8 +122,9 @@ inline void probe(DType dtype) {
     });
 }
 
-// Tiles come whole, and their threads are the least alike where two share a core: forward gets more blocks. Backward
-// gets no smaller tasks, since what a task does to all queries outweighs its products.
+// With tiles, threads differ most in speed where two share a core, so forward gets more blocks for each. Backward's
+// tasks are not made smaller than a block of keys: what a task does to all queries then takes longer than its products.
+// Rows of dQ^T come in whole tiles.
 #if defined(FLASHTILE_TILES)
 constexpr int64_t kDqRows = kTileRows, kBlocksAThread = 8, kFewestKeys = kBackwardKeys;
 #else

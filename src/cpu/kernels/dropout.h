@@ -1,5 +1,5 @@
-// dropout.h: shared/philox.h on a vector of queries: the dropout mask of one tile. One draw decides the four columns
-// {j, j^1, j^8, j^9} of each lane's row.
+// dropout.h: the dropout mask of one tile: what shared/philox.h computes for one query, for a vector of queries. One
+// draw decides the four columns {j, j^1, j^8, j^9} of each lane's row.
 #pragma once
 
 #include "cpu/kernels/scores.h"

@@ -67,7 +67,7 @@ public:
         return {i0, count, q, dout, state.lse + at, state.D + at};
     }
 
-    // Rows of queries that come next; each row of scores brings some of their lines nearer.
+    // Names the rows of queries that come next. Some of their lines are prefetched at each row of scores.
     void look_ahead(const Prefetch& q, const Prefetch& dout, int64_t steps) {
         next_q_ = q;
         next_dout_ = dout;
@@ -131,7 +131,7 @@ private:
         return exp2((rounded(s * unit) - lse) * kLog2e);
     }
 
-    // P and dS where scores need no change, on the way out of the products.
+    // P and dS where scores need no change, computed while the products are still in registers.
     void exponentials(const Scalar* k, const Scalar* v, const Queries& queries, int64_t keys, float unit,
                       const Output& out) requires(!Math::kTiles) {
         const Vec lse0 = load(queries.lse), lse1 = load(queries.lse + kLanes);
@@ -148,7 +148,7 @@ private:
         });
     }
 
-    // The same in the place of S and dP, which tiles have left there.
+    // The same on S and dP in memory, where tiles leave them; P and dS take their places.
     void exponentials(const Scalar* k, const Scalar* v, const Queries& queries, int64_t keys, float unit,
                       const Output& out) requires(Math::kTiles) {
         products(k, block_k_.row, queries.q, keys, d_, out.p);

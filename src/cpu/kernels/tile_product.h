@@ -10,12 +10,12 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
-// Which of a panel's two vectors a product of tiles was for: said to what runs along.
+// Which of a panel's two vectors a product of tiles was for. The work between products is told this.
 template <int kHalf>
 struct Half {};
 
-// The two tiles of 16 rows of C, in registers kC and kC + 1. `meanwhile` is called after the first step: what waits for
-// the products before these.
+// Computes the two tiles of 16 rows of C, in registers kC and kC + 1. `meanwhile` is called after the first step; it
+// does what has to wait for the products before these.
 template <int kC, bool kAdd, Parts kParts, class Along, class Meanwhile>
 [[gnu::always_inline]] inline void tile_pair(const uint32_t* a, const TileLayout& layout, const uint32_t* b,
                                              int64_t b_step, int64_t steps, float* c, int64_t c_step, Along& along,
@@ -30,7 +30,7 @@ template <int kC, bool kAdd, Parts kParts, class Along, class Meanwhile>
         tile_zero<kC>();
         tile_zero<kC + 1>();
     }
-    // With what it does not load as the product before it left it.
+    // An operand that is not loaded is still in its register from the product before.
     const auto multiply = [&]<bool kLoadA, bool kLoadB>(const uint32_t* x, const uint32_t* y)
         __attribute__((always_inline)) {
         if constexpr (kLoadA) tile_stream<kA>(x, a_row);
@@ -86,7 +86,8 @@ template <bool kAdd, Parts kParts, class Along = Nothing, class BeforeStore = No
     if (r0 > 0) store_pair.template operator()<2>(r0 - kTileRows, c - c_group);
 }
 
-// The same in squares of two tiles by two: a tile of B is loaded for two of A. Of high parts alone.
+// The same in squares of two tiles by two, so that a tile of B is loaded once for two tiles of A. It multiplies high
+// parts only.
 template <bool kAdd, class Along, class BeforeStore = Nothing, class AfterStore = Nothing>
 [[gnu::always_inline]] inline void tile_product_in_squares(const uint32_t* a, const TileLayout& layout,
                                                            const uint32_t* b, int64_t b_step, int64_t rows,
@@ -138,7 +139,7 @@ template <bool kAdd, class Along, class BeforeStore = Nothing, class AfterStore 
     after_store(r0);
 }
 
-// C = A B where the reduction is of two steps: B stays in registers. Of high parts alone.
+// C = A B where the reduction has two steps, so that B stays in registers. It multiplies high parts only.
 template <class Along, class BeforeStore, class AfterStore>
 [[gnu::always_inline]] inline void tile_product_of_two_steps(const uint32_t* a, const TileLayout& layout,
                                                              const uint32_t* b, int64_t b_step, int64_t rows, float* c,

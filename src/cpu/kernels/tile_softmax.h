@@ -1,6 +1,6 @@
-// tile_softmax.h: P = e^(S - m) of one block in small parts, for the vector units to work on while the tile unit
-// multiplies: forward.h calls step() after each product of tiles. Sixteen operations of the vector units fit beside
-// one, so what counts is how few a probability takes.
+// tile_softmax.h: P = e^(S - m) of one block, computed in small parts by the vector units while the tile unit
+// multiplies: tile_pipeline.h calls step() after each product of tiles. The vector units have time for sixteen
+// operations during one product, so each operation that a probability takes counts.
 #pragma once
 
 #include "cpu/kernels/tile_product.h"
@@ -27,7 +27,7 @@ public:
         owed0_ = owed1_ = 0;
     }
 
-    // As much as keeps all steps alike.
+    // Computes this step's part: the work is spread evenly over the steps.
     template <int kHalf>
     [[gnu::always_inline]] void step(Half<kHalf>) {
         int64_t& owed = kHalf == 0 ? owed0_ : owed1_;
@@ -35,14 +35,14 @@ public:
         for (owed += end_; owed >= steps_ && next < end_; owed -= steps_) unit<kHalf>();
     }
 
-    // All rows before `key` have been read: they may be written to.
+    // Makes sure that all rows before `key` have been read, so that they may be written to.
     [[gnu::always_inline]] void pass(int64_t key) {
         if (key > end_) key = end_;
         while (next0_ < key) unit<0>();
         while (next1_ < key) unit<1>();
     }
 
-    // What is left, and rowsum(P).
+    // Computes what is left, and gives rowsum(P).
     [[gnu::always_inline]] void finish(Vec (&sum)[2]) {
         pass(end_);
         sum[0] = total0_;
