@@ -1,8 +1,8 @@
 // backward.h: FlashAttention-2's backward pass (arXiv 2307.08691, Algorithm 2). One task owns a block of Bc keys of one
-// key head and walks the blocks of Br queries that see it, for every query head of the group: BackwardKeys::run() is both
-// loops, and tile_products() is lines 10 to 16 for one block of queries and one block of keys. P is computed again from
-// the scores and LSE (gradient_tile.h), dV and dK stay in the task, and dQ is added to in fp32. As in forward.h the tiles
-// S^T, dP^T and dQ^T have queries in their lanes; dV and dK have columns there.
+// key head and walks the blocks of Br queries that see it, for every query head of the group: BackwardKeys::run() is
+// both loops, and tile_products() is lines 10 to 16 for one block of queries and one block of keys. P is computed again
+// from the scores and LSE (gradient_tile.h), dV and dK stay in the task, and dQ is added to in fp32. As in forward.h
+// the tiles S^T, dP^T and dQ^T have queries in their lanes; dV and dK have columns there.
 #pragma once
 
 #include "cpu/kernels/gradient_tile.h"
