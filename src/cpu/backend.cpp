@@ -108,7 +108,7 @@ struct BackwardPlan {
     std::int64_t key_block;
     std::int64_t dq_rows;
     std::int64_t panels, query_blocks;  // a head, over all sequences
-    std::int64_t heads_together;        // at work at a time: one is enough for one thread, others shall not wait
+    std::int64_t heads_together;        // heads at work at a time: enough that threads do not wait for each other
     std::size_t scratch;                // a thread
     std::size_t rows_bytes, dq_bytes, turn_bytes;
 

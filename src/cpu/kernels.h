@@ -1,5 +1,5 @@
-// kernels.h: what one instruction set offers to the CPU backend. Each unit in isa/ compiles forward.h and backward.h in
-// its own namespace and binds them in one such table.
+// kernels.h: what one instruction set offers to the CPU backend. Each .cpp file in kernels/ compiles forward.h and
+// backward.h in its own namespace and binds them in one such table.
 #pragma once
 
 #include <cstddef>
@@ -47,18 +47,19 @@ struct Kernels {
     std::int64_t panel;        // queries side by side in two vectors
     std::int64_t key_block;    // Bc of the backward
     std::int64_t query_block;  // the least Br of the backward
-    std::int64_t dq_rows;      // that come together
-    // Into how little a pass is split, so that no thread lacks work: blocks of queries that forward wants for each, and
-    // keys of a backward task at which two for each will do.
+    std::int64_t dq_rows;      // rows of dQ^T are padded to a multiple of this
+    // How finely a pass is split, so that every thread has work. Forward makes at least `blocks_a_thread` blocks of
+    // queries for each thread. Backward makes its tasks smaller until each thread has several, or until a task has
+    // `fewest_keys` keys and each thread has two.
     std::int64_t blocks_a_thread;
     std::int64_t fewest_keys;
 
-    std::int64_t (*forward_rows)(const Problem&, const Operands&);  // at most, of a block of queries
+    std::int64_t (*forward_rows)(const Problem&, const Operands&);  // the most rows that a block of queries may have
     std::size_t (*forward_scratch)(const Problem&, std::int64_t rows);
-    // `held`: of this call and this scratch.
+    // `held` belongs to this call and this scratch.
     void (*forward)(const Problem&, const Operands&, const Block&, HeldKeys& held, std::byte* scratch);
 
-    std::size_t (*backward_scratch)(const Problem&, std::int64_t keys);  // of a task
+    std::size_t (*backward_scratch)(const Problem&, std::int64_t keys);  // `keys`: of a task
     // D and lse of a block of queries; sets dq of its panels to zero.
     void (*backward_prepare)(const Problem&, const Operands&, const BackwardState&, const Block&, std::byte* scratch);
     // dk, dv of a block of keys, for every query head of the group; adds to dq in turn.
@@ -68,7 +69,7 @@ struct Kernels {
     // dbias of rows [first, end) of its own shape, for its own (b, h).
     void (*backward_bias)(const Problem&, const Operands&, const BackwardState&, const Block&, std::byte* scratch);
 
-    // Multiplies a fixed tile as problems of this dtype do: to be timed.
+    // Multiplies a fixed tile as problems of this dtype do. features.cpp times it.
     void (*probe)(DType);
 };
 

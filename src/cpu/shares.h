@@ -1,6 +1,6 @@
-// shares.h: tickets in as many runs of neighbours as there are threads. A thread takes its own share in order, so that
-// what neighbours have in common stays in its caches, then helps where most is left: threads are not equally fast,
-// since two of them may share a core.
+// shares.h: the tickets of a call, divided into one run of neighbouring tickets a thread. A thread first takes the
+// tickets of its own share in order, so that what neighbours have in common stays in its caches. Then it takes tickets
+// from the share that has most left, since threads are not equally fast: two of them may share a core.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ public:
 
     std::int64_t count() const { return static_cast<std::int64_t>(shares_.size()); }
 
-    // The next ticket for who has this share, or -1 once there is none left in any.
+    // The next ticket for the thread that has this share, or -1 once no share has any left.
     std::int64_t next(std::int64_t share) {
         while (true) {
             const std::int64_t ticket = at(share).next.fetch_add(1, std::memory_order_relaxed);

@@ -6,7 +6,8 @@
 
 namespace flashtile::cpu {
 
-// Returns once *turn has come to `mine`; spins shortly, then yields, or sleeps where CPUs are short.
+// Returns once *turn has come to `mine`. It spins for a short time, then yields, or sleeps where there are fewer CPUs
+// than threads.
 void wait_for_turn(std::uint32_t* turn, std::uint32_t mine);
 void pass_turn(std::uint32_t* turn, std::uint32_t next);
 

@@ -1,6 +1,6 @@
-// mask.h: which keys a query may see. A mask supplies the trip counts and the element rule in one place, so that they
-// cannot drift apart: blocks outside the band are skipped, blocks inside it need no mask, border blocks apply `sees`.
-// Included by the host compiler and by NVRTC; includes nothing.
+// mask.h: which keys a query may see. A mask supplies the trip counts and the rule for single keys in one place, so
+// that they cannot drift apart: blocks outside the band are skipped, blocks inside it need no mask, and blocks on its
+// border compare each key with the query's bounds. Included by the host compiler and by NVRTC; includes nothing.
 #pragma once
 
 #ifndef FLASHTILE_TARGET
@@ -51,10 +51,6 @@ struct Band {
     FLASHTILE_DEVICE Index end_query(Index j, Index seqlen_q) const {
         const Index i = j - offset + left + 1;
         return left < 0 || i > seqlen_q ? seqlen_q : (i < 0 ? 0 : i);
-    }
-
-    FLASHTILE_DEVICE bool sees(Index i, Index j) const {
-        return (left < 0 || j >= i + offset - left) && (right < 0 || j <= i + offset + right);
     }
 
     // True if every query of [i0, i1) sees every key of [j0, j1): such a block needs no mask.

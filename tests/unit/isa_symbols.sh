@@ -8,7 +8,7 @@ checked=0
 bad=0
 for object in "$@"; do
     case $object in
-    */cpu/isa/*.cpp.o) ;;
+    */cpu/kernels/*.cpp.o) ;;
     *) continue ;;
     esac
     isa=$(basename "$object" .cpp.o)

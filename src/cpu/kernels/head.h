@@ -4,6 +4,7 @@
 
 #include "core/problem.h"
 #include "cpu/isa/convert.h"
+#include "cpu/isa/sizes.h"
 #include "shared/mask.h"
 #include "shared/philox.h"
 
@@ -132,10 +133,6 @@ inline Head make_head(const Problem& p, const Operands& x, int64_t b, int64_t h)
     head.origin_i = p.origin_i;
     head.origin_j = p.origin_j;
     return head;
-}
-
-inline int64_t round_up(int64_t n, int64_t multiple) {
-    return (n + multiple - 1) / multiple * multiple;
 }
 
 // Hands out pieces of one scratch buffer, each on a cache line of its own. It counts in an integer, since a null base,

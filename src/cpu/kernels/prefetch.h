@@ -2,7 +2,7 @@
 // rows of one head among many lie on different pages, where the hardware does not look ahead by itself.
 #pragma once
 
-#include "cpu/head.h"
+#include "cpu/kernels/head.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {

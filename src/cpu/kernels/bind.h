@@ -1,10 +1,13 @@
-// bind.h: one instruction set's table of kernels. A unit in this folder includes it and names the table.
+// bind.h: one instruction set's table of kernels. Each .cpp file in this folder includes it and names the table.
 #pragma once
 
-#include "cpu/backward.h"
-#include "cpu/backward_bias.h"
-#include "cpu/forward.h"
-#include "cpu/tile_choice.h"
+#include "cpu/kernels/backward.h"
+#include "cpu/kernels/backward_bias.h"
+#include "cpu/kernels/forward.h"
+#include "cpu/kernels/tile_choice.h"
+#if defined(FLASHTILE_TILES)
+#include "cpu/kernels/tile_pipeline.h"
+#endif
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
@@ -12,7 +15,7 @@ inline namespace FLASHTILE_TARGET {
 // Which arithmetic a dtype gets: pairs of bf16 where the instruction set has their dot product, else fp32.
 template <class F>
 inline auto with_vectors([[maybe_unused]] DType dtype, F f) {
-#if defined(__AVX512BF16__)
+#if defined(FLASHTILE_BF16_DOT)
     if (dtype == DType::bf16) return f(Bf16Math{});
 #endif
     return f(Fp32Math{});
@@ -119,8 +122,9 @@ inline void probe(DType dtype) {
     });
 }
 
-// Tiles come whole, and their threads are the least alike where two share a core: forward gets more blocks. Backward
-// gets no smaller tasks, since what a task does to all queries outweighs its products.
+// With tiles, threads differ most in speed where two share a core, so forward gets more blocks for each. Backward's
+// tasks are not made smaller than a block of keys: what a task does to all queries then takes longer than its products.
+// Rows of dQ^T come in whole tiles.
 #if defined(FLASHTILE_TILES)
 constexpr int64_t kDqRows = kTileRows, kBlocksAThread = 8, kFewestKeys = kBackwardKeys;
 #else

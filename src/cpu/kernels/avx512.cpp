@@ -1,5 +1,5 @@
 // avx512.cpp: AVX-512 (F, BW, CD, DQ, VL): sixteen lanes, 32 registers.
-#include "cpu/isa/bind.h"
+#include "cpu/kernels/bind.h"
 
 namespace flashtile::cpu {
 

@@ -1,5 +1,5 @@
 // avx512_bf16.cpp: AVX-512 with vdpbf16ps: bf16 problems multiply pairs, the others as avx512 does.
-#include "cpu/isa/bind.h"
+#include "cpu/kernels/bind.h"
 
 namespace flashtile::cpu {
 

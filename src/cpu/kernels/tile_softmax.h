@@ -1,36 +1,12 @@
-// tile_softmax.h: P = e^(S - m) of one block in small parts, for the vector units to work on while the tile unit
-// multiplies: forward.h calls step() after each product of tiles. Sixteen operations of the vector units fit beside
-// one, so what counts is how few a probability takes.
+// tile_softmax.h: P = e^(S - m) of one block, computed in small parts by the vector units while the tile unit
+// multiplies: tile_pipeline.h calls step() after each product of tiles. The vector units have time for sixteen
+// operations during one product, so each operation that a probability takes counts.
 #pragma once
 
-#include "cpu/tile_product.h"
+#include "cpu/kernels/tile_product.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
-
-// A constant that stays in its register: one that the compiler knows it makes anew in every unit of work.
-template <class V>
-[[gnu::always_inline]] inline V kept(V x) {
-    asm("" : "+v"(x));
-    return x;
-}
-
-// vector.h's 2^x with its constants in registers; infinite where it is too large.
-struct TileExponential {
-    [[gnu::always_inline]] Vec operator()(Vec x) const {
-        const Vec f = _mm512_reduce_ps(x, 1);  // x - floor(x), 0 at infinities
-        Vec p = c[kDegree];
-        FLASHTILE_UNROLL
-        for (int n = kDegree; n-- > 0;) p = p * f + c[n];
-        return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), p, x);
-    }
-
-    static constexpr int kDegree = kExponentialDegree;
-    Vec least = kept(broadcast(-126.0f));
-    Vec c[kDegree + 1] = {kept(broadcast(kExponential[0])), kept(broadcast(kExponential[1])),
-                          kept(broadcast(kExponential[2])), kept(broadcast(kExponential[3])),
-                          kept(broadcast(kExponential[4])), kept(broadcast(kExponential[5]))};
-};
 
 template <class Math>
 class TileSoftmax {
@@ -51,7 +27,7 @@ public:
         owed0_ = owed1_ = 0;
     }
 
-    // As much as keeps all steps alike.
+    // Computes this step's part: the work is spread evenly over the steps.
     template <int kHalf>
     [[gnu::always_inline]] void step(Half<kHalf>) {
         int64_t& owed = kHalf == 0 ? owed0_ : owed1_;
@@ -59,14 +35,14 @@ public:
         for (owed += end_; owed >= steps_ && next < end_; owed -= steps_) unit<kHalf>();
     }
 
-    // All rows before `key` have been read: they may be written to.
+    // Makes sure that all rows before `key` have been read, so that they may be written to.
     [[gnu::always_inline]] void pass(int64_t key) {
         if (key > end_) key = end_;
         while (next0_ < key) unit<0>();
         while (next1_ < key) unit<1>();
     }
 
-    // What is left, and rowsum(P).
+    // Computes what is left, and gives rowsum(P).
     [[gnu::always_inline]] void finish(Vec (&sum)[2]) {
         pass(end_);
         sum[0] = total0_;
@@ -104,7 +80,7 @@ private:
         }
     }
 
-    TileExponential exponential_;
+    Exp2InRegisters exponential_;
     typename Math::Words words_{kept(typename Math::Words{}.rounding), kept(typename Math::Words{}.upper_bytes)};
     const float* s_ = nullptr;
     uint32_t* p_ = nullptr;

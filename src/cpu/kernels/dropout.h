@@ -1,27 +1,11 @@
-// dropout.h: shared/philox.h on a vector of queries: the dropout mask of one tile. One draw decides the four columns
-// {j, j^1, j^8, j^9} of each lane's row.
+// dropout.h: the dropout mask of one tile: what shared/philox.h computes for one query, for a vector of queries. One
+// draw decides the four columns {j, j^1, j^8, j^9} of each lane's row.
 #pragma once
 
-#include "cpu/scores.h"
+#include "cpu/kernels/scores.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
-
-using UintVec = uint32_t __attribute__((vector_size(4 * kLanes)));
-using WideVec = uint64_t __attribute__((vector_size(4 * kLanes)));
-
-// The 64-bit products of the even elements with m.
-inline WideVec multiply_even(UintVec x, uint32_t m) {
-#if defined(__AVX512F__)
-    return reinterpret_cast<WideVec>(
-        _mm512_mul_epu32(reinterpret_cast<__m512i>(x), _mm512_set1_epi32(static_cast<int>(m))));
-#elif defined(__AVX2__)
-    return reinterpret_cast<WideVec>(
-        _mm256_mul_epu32(reinterpret_cast<__m256i>(x), _mm256_set1_epi32(static_cast<int>(m))));
-#else
-    return (reinterpret_cast<WideVec>(x) & 0xFFFFFFFFu) * static_cast<uint64_t>(m);
-#endif
-}
 
 struct VectorPhilox {
     UintVec word[4];

@@ -1,5 +1,5 @@
 // avx2.cpp: AVX2 with FMA and F16C: eight lanes, 16 registers.
-#include "cpu/isa/bind.h"
+#include "cpu/kernels/bind.h"
 
 namespace flashtile::cpu {
 

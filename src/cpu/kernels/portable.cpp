@@ -1,5 +1,5 @@
 // portable.cpp: GCC/clang vector extensions at four lanes: any CPU, AArch64 included.
-#include "cpu/isa/bind.h"
+#include "cpu/kernels/bind.h"
 
 namespace flashtile::cpu {
 

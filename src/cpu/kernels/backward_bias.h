@@ -3,7 +3,7 @@
 // same bits at any thread count, for the price of computing S and dP again.
 #pragma once
 
-#include "cpu/backward.h"
+#include "cpu/kernels/gradient_tile.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {

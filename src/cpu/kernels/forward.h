@@ -1,15 +1,16 @@
 // forward.h: FlashAttention-2's forward pass (arXiv 2307.08691, Algorithm 1) for one block of queries of one head.
-// Br queries lie in panels of kPanel; the Bc keys of a block are shared by all panels while they are in cache. All
-// tiles are transposed, S^T[key][query], so that softmax runs along lanes and needs no horizontal reduction. Blocks of
-// keys start at multiples of Bc whatever the mask, and a hidden key adds exactly nothing, so that a row's bits depend
-// on its own problem only.
+// run() is one turn of the outer loop, walk() is the inner loop, and process_block() is lines 8 to 10. The block's Br
+// queries lie in panels of kPanel, and all panels share a block of Bc keys while it is in cache. All tiles are
+// transposed, S^T[key][query], so that softmax runs along lanes and needs no horizontal reduction. Blocks of keys start
+// at multiples of Bc whatever the mask is, and a hidden key adds exactly nothing, so a row's bits depend on its own
+// problem only.
 #pragma once
 
-#include "cpu/dropout.h"
 #include "cpu/kernels.h"
-#include "cpu/key_blocks.h"
-#include "cpu/scores.h"
-#include "cpu/tile_choice.h"
+#include "cpu/kernels/dropout.h"
+#include "cpu/kernels/key_blocks.h"
+#include "cpu/kernels/scores.h"
+#include "cpu/kernels/tile_choice.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
@@ -28,10 +29,10 @@ class Forward {
         int64_t count;
         Scalar* q;    // Q^T [d / kPack][kRow]
         float* o;     // O^T [dv][kPanel], not yet divided by l
-        float* m;     // running maximum; in a pipeline what stands for it, in units of log2
+        float* m;     // the running maximum; in the pipeline another number in its place, in units of log2
         float* l;     // running sum of e^(s - m)
-        float* most;  // of a block's l, where m is not the running maximum; else infinite
-        bool again;   // to be walked a second time
+        float* most;  // pipeline: the largest l that a block may have with this m; infinite if m is the running maximum
+        bool again;   // the panel is to be walked a second time
     };
 
 public:
@@ -63,6 +64,7 @@ public:
         return static_cast<std::size_t>(layout.arena_.used(nullptr));
     }
 
+    // Line 3: one turn of the outer loop, for the block of queries [first, end).
     void run(int64_t first, int64_t end) {
         const int64_t panels = (end - first + kPanel - 1) / kPanel;
         Panel panel[kMaxPanels];
@@ -83,10 +85,8 @@ private:
     static constexpr int64_t kMostElements = (kTiles ? 1024 : 512) * 256;
     static constexpr int64_t kBytesTogether = 1 << 20, kBytesOfAHead = 5 << 18;
 
-    static int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
-    static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
-
-    // These panels of the rows [first, end), over all keys that any of the rows sees.
+    // Lines 6 and 7 for panels of the rows [first, end): all keys that any of these rows sees, in pieces that are
+    // copied together.
     void walk(Panel* panel, int64_t panels, int64_t first, int64_t end) {
         const Head& head = head_;
         const int64_t j_end = head.band.end_key(end - 1, head.seqlen_k);
@@ -118,55 +118,6 @@ private:
         }
     }
 
-    // Keys that are copied before panels walk them. Tiles are multiplied so fast that a panel's O has to stay in the
-    // level-1 cache over many blocks of keys; these then fill about half of a level-2 cache. All keys of a head may
-    // take a little more: they serve its next block too.
-    static int64_t keys_together(const Problem& problem) {
-        if (!kTiles) return Bc;
-        const int64_t bytes = (row_step<Math>(problem.head_dim) + column_step<Math>(problem.head_dim_v) / Math::kStep) *
-                              static_cast<int64_t>(sizeof(Scalar));
-        const int64_t all = greater(round_up(problem.seqlen_k, Bc), Bc);
-        return all * bytes <= kBytesOfAHead ? all : greater(kBytesTogether / bytes / Bc, 1) * Bc;
-    }
-
-    // Tiles come whole.
-    int64_t rows_of_o() const { return kTiles ? round_up(dv_, kLanes) : dv_; }
-
-    void lay_out() {
-        const int64_t widest = greater(greater(d_, dv_), Bc);
-        s_ = arena_.take<float>((Bc + kLanes) * kPanel);
-        if constexpr (Math::kPack > 1) p_ = arena_.take<Scalar>(Bc / Math::kPack * kRow);
-        if constexpr (kTiles) p_before_ = arena_.take<Scalar>(Bc / Math::kPack * kRow);
-        tile_ = arena_.take<float>((widest + kLanes) * kPanel);
-        rows_ = arena_.take<float>(kLanes * round_up(widest, kLanes));
-        visible_ = arena_.take<uint8_t>(Bc);
-    }
-
-    Panel take_panel(int64_t i0, int64_t count) {
-        Panel panel{};
-        panel.i0 = i0;
-        panel.count = count;
-        panel.q = arena_.take<Scalar>(packed_panel_size<Math>(d_));
-        panel.o = arena_.take<float>(rows_of_o() * kPanel);
-        panel.m = arena_.take<float>(kPanel);
-        panel.l = arena_.take<float>(kPanel);
-        if constexpr (kTiles) panel.most = arena_.take<float>(kPanel);
-        return panel;
-    }
-
-    // The pipeline's P = 2^(exponent_factor * s - m), m in units of log2: one fused operation makes an exponent, and
-    // what that leaves of a maximum does not show in 16 bits. Never infinite, which times 0 would be NaN.
-    float exponent_factor() const {
-        const double factor = static_cast<double>(head_.score_unit()) * kLog2eExact;
-        return factor < __FLT_MAX__ ? static_cast<float>(factor) : __FLT_MAX__;
-    }
-    float least_maximum() const { return pipelined_ ? kLeastScore * kLog2e : kLeastScore; }
-    // What m's 1 is as a score: in the pipeline by the factor as it was rounded, else lse and the scores would drift
-    // apart with their size.
-    double unit_of_m() const {
-        return pipelined_ ? static_cast<double>(head_.score_unit()) / static_cast<double>(exponent_factor()) : 1.0;
-    }
-
     // Lines 4 and 5: load Q; O = 0, l = 0, m = "minus infinity".
     void start(Panel& panel) {
         load_packed_panel<Math>(head_.q, panel.i0, panel.count, d_, head_.query_factor(), rows_, panel.q);
@@ -177,7 +128,8 @@ private:
         }
     }
 
-    // The blocks of the keys [from, to), which start at `j0`.
+    // Lines 8 to 10 for one panel and the keys [from, to) of those that were copied together, which start at `j0`. They
+    // are one block, but several with tiles.
     void process_blocks(Panel& panel, int64_t j0, int64_t from, int64_t to) requires(!kTiles) {
         process_block(panel, j0, from, to);
     }
@@ -191,160 +143,7 @@ private:
             process_block(panel, j, greater(j, from), lesser(j + Bc, to));
     }
 
-    // P and l reach as far as fp32: they need not be 1 at a row's maximum, and scores of ordinary data never bring them
-    // near this. Where large V then carry O past fp32's end, overflowed() sees it.
-    static constexpr float kMostSum = 0x1p96f;
-
-    // process_block over all blocks where scores need no more than the band, in a pipeline: while the tile unit
-    // computes O of the block before and S of the block after, the vector units compute P of this block. The first
-    // block that shows a query a key gives its m; where a later block's l is more than `most`, that block is done again
-    // with its own maximum. What becomes of one query does not depend on those beside it.
-    template <bool kSquares>
-    void pipeline(Panel& panel, int64_t j0, int64_t from, int64_t to) requires(kTiles) {
-        from -= (from - j0) % Math::kStep;
-        const auto block_end = [&](int64_t j) { return lesser(j0 + ((j - j0) / Bc + 1) * Bc, to); };
-        const float factor = exponent_factor();
-        const int64_t o_steps = products_of(Math::kSums) * (rows_of_o() / kLanes) * (Bc / Math::kStep);
-        const int64_t s_steps = products_of(Math::kScores) * steps_of<Math>(d_) * (Bc / kLanes);
-        typename Math::Softmax exponentials;
-        scores<kSquares>(panel, from, block_end(from), exponentials);
-        for (int64_t before = from, j = from, next; j < to; before = j, j = next) {
-            next = block_end(j);
-            const int64_t after = next < to ? block_end(next) : next;
-            finish_scores(panel, j, next);
-            Vec alpha[2] = {broadcast(1.0f), broadcast(1.0f)}, sum[2];
-            const IntVec due[2] = {wants_maximum(panel, 0), wants_maximum(panel, 1)};
-            if (any(due[0] | due[1])) raise_maximum(panel, next - j, due, alpha);
-            exponentials.start(s_, p_, round_up(next - j, Math::kStep), factor, panel.m,
-                               (j > from ? o_steps : 0) + (next < to ? s_steps : 0));
-            if (j > from) add_products<kSquares>(panel, before, j, p_before_, exponentials);
-            if (next < to) scores<kSquares>(panel, next, after, exponentials);
-            exponentials.finish(sum);
-            const IntVec above[2] = {sum[0] > load(panel.most), sum[1] > load(panel.most + kLanes)};
-            if (any(above[0] | above[1])) repeat(panel, j, next, after, above, sum, alpha);
-            for (int half = 0; half < 2; ++half) {
-                float* l = panel.l + half * kLanes;
-                store(l, load(l) * alpha[half] + sum[half]);
-            }
-            rescale(panel, alpha);
-            if (next >= to) {
-                exponentials.start(nullptr, nullptr, 0, factor, panel.m, 1);
-                add_products<kSquares>(panel, j, next, p_, exponentials);
-            }
-            Scalar* const done = p_before_;
-            p_before_ = p_;
-            p_ = done;
-        }
-    }
-
-    // Where m has to be known before exponentials are taken: nothing was seen yet, or m is the running maximum.
-    IntVec wants_maximum(const Panel& panel, int half) requires(kTiles) {
-        return (load(panel.m + half * kLanes) == broadcast(least_maximum())) |
-               (load(panel.most + half * kLanes) == broadcast(__builtin_inff()));
-    }
-
-    // The block [from, to) once more, with its maxima for the queries whose l was above theirs; then S of the next one,
-    // which ends at `after`, once more.
-    [[gnu::noinline]] void repeat(Panel& panel, int64_t from, int64_t to, int64_t after, const IntVec (&above)[2],
-                                  Vec (&sum)[2], Vec (&alpha)[2]) requires(kTiles) {
-        for (int half = 0; half < 2; ++half) {
-            float* most = panel.most + half * kLanes;
-            store(most, above[half] ? broadcast(__builtin_inff()) : load(most));
-        }
-        scores(panel, from, to);
-        finish_scores(panel, from, to);
-        raise_maximum(panel, to - from, above, alpha);
-        typename Math::Softmax exponentials;
-        exponentials.start(s_, p_, round_up(to - from, Math::kStep), exponent_factor(), panel.m, 1);
-        exponentials.finish(sum);
-        if (to < after) scores(panel, to, after);
-    }
-
-    // What the band hides of a block of S, and what is missing to whole steps.
-    void finish_scores(Panel& panel, int64_t from, int64_t to) requires(kTiles) {
-        if (!head_.band.covers(panel.i0, panel.i0 + panel.count, from, to))
-            modify_scores(head_, {s_, panel.i0, panel.count, from, to}, nullptr, nullptr, tile_, rows_);
-        for (int64_t n = (to - from) * kPanel; n < round_up(to - from, Math::kStep) * kPanel; n += kLanes)
-            store(s_ + n, broadcast(-__builtin_inff()));
-    }
-
-    // m_new = max(m, rowmax(S)) for the queries that are `due`; alpha is multiplied by e^(m - m_new).
-    void raise_maximum(Panel& panel, int64_t keys, const IntVec (&due)[2], Vec (&alpha)[2]) requires(kTiles) {
-        Vec block_max[2];
-        take_maximum(keys, block_max);
-        for (int half = 0; half < 2; ++half) {
-            const Vec old = load(panel.m + half * kLanes);
-            const Vec m = due[half] ? max(block_max[half] * exponent_factor(), old) : old;
-            alpha[half] *= exp2(old - m);
-            store(panel.m + half * kLanes, m);
-        }
-    }
-
-    // Whether large V times P above 1 left fp32's range in O: such queries, and no others, are to be walked again with
-    // their running maximum.
-    bool overflowed(Panel& panel) requires(kTiles) {
-        Vec zero[2] = {};  // or NaN
-        for (int64_t n = 0; n < dv_ * kPanel; n += kPanel)
-            for (int half = 0; half < 2; ++half) zero[half] += load(panel.o + n + half * kLanes) * 0.0f;
-        IntVec over[2];
-        for (int half = 0; half < 2; ++half) {
-            const Vec infinity = broadcast(__builtin_inff());
-            over[half] = (zero[half] != zero[half]) & (load(panel.l + half * kLanes) < infinity);
-            store(panel.most + half * kLanes, over[half] ? infinity : broadcast(kMostSum));
-        }
-        return any(over[0] | over[1]);
-    }
-
-    // S^T = K Q^T of keys [from, to), written where `other` has read.
-    template <bool kSquares, class Softmax>
-    [[gnu::always_inline]] void scores(const Panel& panel, int64_t from, int64_t to, Softmax& other) requires(kTiles) {
-        const Operand2d<Math> k = blocks_.k(from);
-        const auto along = [&](auto half) __attribute__((always_inline)) {
-            other.step(half);
-        };
-        const auto before_store = [&](int64_t end) __attribute__((always_inline)) {
-            other.pass(end);
-        };
-        const auto after_store = [&](int64_t) __attribute__((always_inline)) {
-            look_ahead();
-        };
-        if constexpr (kSquares) {
-            tile_product_in_squares<false>(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from,
-                                           steps_of<Math>(d_), s_, kPanel, along, before_store, after_store);
-        } else {
-            if constexpr (Math::kParts == 1)
-                if (steps_of<Math>(d_) == 2)
-                    return tile_product_of_two_steps(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from, s_,
-                                                     kPanel, along, before_store, after_store);
-            tile_product<false, Math::kScores>(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from,
-                                               steps_of<Math>(d_), s_, kPanel, along, before_store, after_store);
-        }
-    }
-
-    // O^T += V^T P^T
-    template <bool kSquares, class Softmax>
-    [[gnu::always_inline]] void add_products(Panel& panel, int64_t from, int64_t to, const Scalar* p,
-                                             Softmax& other) requires(kTiles) {
-        if constexpr (kSquares)
-            tile_product_in_squares<true>(
-                blocks_.v(from).data, Math::column_tiles(dv_), p, kPanel, dv_, steps_of<Math>(to - from), panel.o,
-                kPanel, [&](auto half) __attribute__((always_inline)) { other.step(half); });
-        else
-            tile_product<true, Math::kSums>(
-                blocks_.v(from).data, Math::column_tiles(dv_), p, kPanel, dv_, steps_of<Math>(to - from), panel.o,
-                kPanel, [&](auto half) __attribute__((always_inline)) { other.step(half); });
-    }
-
-    void rescale(Panel& panel, const Vec (&alpha)[2]) {
-        if (all_one(alpha[0]) && all_one(alpha[1])) return;
-        for (int64_t n = 0; n < dv_ * kPanel; n += kPanel)
-            for (int half = 0; half < 2; ++half) {
-                float* o = panel.o + n + half * kLanes;
-                store(o, load(o) * alpha[half]);
-            }
-    }
-
-    // Lines 8 to 10 for one panel: S = Q K^T, the online softmax, O = diag(alpha) O + P V.
+    // Lines 8 to 10 for one panel and the keys [from, to) of the block that starts at `j0`.
     void process_block(Panel& panel, int64_t j0, int64_t from, int64_t to) {
         from -= (from - j0) % Math::kStep;  // steps of keys start at the same places in every panel
         const int64_t keys = to - from;
@@ -352,7 +151,7 @@ private:
         const bool plain = !head_.modified() && head_.band.covers(panel.i0, panel.i0 + panel.count, from, to);
         Vec block_max[2];
         bool all_visible = true;
-        scores(panel, from, to, block_max);
+        scores(panel, from, to, block_max);  // line 8: S = Q K^T
         if (!plain) {
             if (head_.modified()) scale_tile(tile, head_.score_factor());
             all_visible = modify_scores(head_, tile, nullptr, late_v_ ? visible_ : nullptr, tile_, rows_);
@@ -360,30 +159,16 @@ private:
         }
 
         Vec alpha[2];
-        softmax(panel, tile, block_max, alpha);
+        softmax(panel, tile, block_max, alpha);  // line 9: m, P and l
 
+        // line 10: O = diag(alpha) O + P V
         if (late_v_) {
-            // a key that the mask or bias hides from the whole panel must read as zero
+            // a key that the mask or bias hides from the whole panel must read as zero in V
             const uint8_t* shown = all_visible ? nullptr : visible_;
             accumulate(panel, keys, columns_operand<Math>(head_.v, from, to, dv_, shown, blocks_.spare_v()), alpha);
         } else {
             accumulate(panel, keys, blocks_.v(from), alpha);
         }
-    }
-
-    void take_maximum(int64_t keys, Vec (&block_max)[2]) {
-        block_max[0] = block_max[1] = broadcast(-__builtin_inff());
-        for (int64_t j = 0; j < keys; ++j)
-            for (int half = 0; half < 2; ++half)
-                block_max[half] = max(load(s_ + j * kPanel + half * kLanes), block_max[half]);
-    }
-
-    // S^T = K Q^T alone.
-    [[gnu::noinline]] void scores(const Panel& panel, int64_t from, int64_t to) requires(kTiles) {
-        const Operand2d<Math> k = blocks_.k(from);
-        tile_product<false, Math::kScores>(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from,
-                                           steps_of<Math>(d_), s_, kPanel, Nothing{}, Nothing{},
-                                           [&](int64_t) { look_ahead(); });
     }
 
     // S^T = K Q^T, with the maximum of each query.
@@ -392,7 +177,7 @@ private:
         take_maximum(to - from, block_max);
     }
 
-    // The same, with the maximum taken on the way out.
+    // The same, with the maximum taken while S is still in registers.
     void scores(const Panel& panel, int64_t from, int64_t to, Vec (&block_max)[2]) requires(!kTiles) {
         const Operand2d<Math> k = blocks_.k(from);
         Vec m0 = broadcast(-__builtin_inff()), m1 = m0;
@@ -407,13 +192,6 @@ private:
             [this] { look_ahead(); });
         block_max[0] = m0;
         block_max[1] = m1;
-    }
-
-    // Work for the memory between the tiles of a product.
-    void look_ahead() {
-        blocks_.step();
-        q_ahead_.step(kLinesAStep);
-        out_ahead_.step(kLinesAStep);
     }
 
     // m_new = max(m, rowmax(S)); P = e^(S - m_new); alpha = e^(m - m_new); l = alpha l + rowsum(P).
@@ -499,7 +277,7 @@ private:
                                         kPanel);
     }
 
-    // The same, with alpha in the loads of O.
+    // The same, with O multiplied by alpha where the product loads it.
     void accumulate(Panel& panel, int64_t keys, const Operand2d<Math>& v, const Vec (&alpha)[2]) requires(!kTiles) {
         const Vec a0 = alpha[0], a1 = alpha[1];
         float* o = panel.o;
@@ -536,6 +314,99 @@ private:
                                                                       __builtin_log(static_cast<double>(panel.l[n])));
             memcpy(head_.lse.at(panel.i0 + n), &lse, sizeof lse);
         }
+    }
+
+    // Prefetches a few lines between the tiles of a product.
+    void look_ahead() {
+        blocks_.step();
+        q_ahead_.step(kLinesAStep);
+        out_ahead_.step(kLinesAStep);
+    }
+
+    // The pipeline's P = 2^(exponent_factor * s - m), m in units of log2: one fused operation makes an exponent, and
+    // what that leaves of a maximum does not show in 16 bits. Never infinite, which times 0 would be NaN.
+    float exponent_factor() const {
+        const double factor = static_cast<double>(head_.score_unit()) * kLog2eExact;
+        return factor < __FLT_MAX__ ? static_cast<float>(factor) : __FLT_MAX__;
+    }
+    float least_maximum() const { return pipelined_ ? kLeastScore * kLog2e : kLeastScore; }
+    // What m's 1 is as a score: in the pipeline by the factor as it was rounded, else lse and the scores would drift
+    // apart with their size.
+    double unit_of_m() const {
+        return pipelined_ ? static_cast<double>(head_.score_unit()) / static_cast<double>(exponent_factor()) : 1.0;
+    }
+
+    // O^T = diag(alpha) O^T
+    void rescale(Panel& panel, const Vec (&alpha)[2]) {
+        if (all_one(alpha[0]) && all_one(alpha[1])) return;
+        for (int64_t n = 0; n < dv_ * kPanel; n += kPanel)
+            for (int half = 0; half < 2; ++half) {
+                float* o = panel.o + n + half * kLanes;
+                store(o, load(o) * alpha[half]);
+            }
+    }
+
+    void take_maximum(int64_t keys, Vec (&block_max)[2]) {
+        block_max[0] = block_max[1] = broadcast(-__builtin_inff());
+        for (int64_t j = 0; j < keys; ++j)
+            for (int half = 0; half < 2; ++half)
+                block_max[half] = max(load(s_ + j * kPanel + half * kLanes), block_max[half]);
+    }
+
+    // The first `most` of every query. P and l may be as large as fp32 holds, since P need not be 1 at a row's maximum;
+    // scores of ordinary data never come near this. Where large V carry O past fp32's range, overflowed() sees it.
+    static constexpr float kMostSum = 0x1p96f;
+
+    // The pipeline of tile_pipeline.h, which is process_block() for all blocks of one panel.
+    template <bool kSquares>
+    void pipeline(Panel& panel, int64_t j0, int64_t from, int64_t to) requires(kTiles);
+    IntVec wants_maximum(const Panel& panel, int half) requires(kTiles);
+    [[gnu::noinline]] void repeat(Panel& panel, int64_t from, int64_t to, int64_t after, const IntVec (&above)[2],
+                                  Vec (&sum)[2], Vec (&alpha)[2]) requires(kTiles);
+    void finish_scores(Panel& panel, int64_t from, int64_t to) requires(kTiles);
+    void raise_maximum(Panel& panel, int64_t keys, const IntVec (&due)[2], Vec (&alpha)[2]) requires(kTiles);
+    bool overflowed(Panel& panel) requires(kTiles);
+    template <bool kSquares, class Softmax>
+    [[gnu::always_inline]] void scores(const Panel& panel, int64_t from, int64_t to, Softmax& other) requires(kTiles);
+    template <bool kSquares, class Softmax>
+    [[gnu::always_inline]] void add_products(Panel& panel, int64_t from, int64_t to, const Scalar* p,
+                                             Softmax& other) requires(kTiles);
+    [[gnu::noinline]] void scores(const Panel& panel, int64_t from, int64_t to) requires(kTiles);
+
+    // Keys that are copied before panels walk them. Tiles are multiplied so fast that a panel's O has to stay in the
+    // level-1 cache over many blocks of keys; these then fill about half of a level-2 cache. All keys of a head may
+    // take a little more: they serve its next block too.
+    static int64_t keys_together(const Problem& problem) {
+        if (!kTiles) return Bc;
+        const int64_t bytes = (row_step<Math>(problem.head_dim) + column_step<Math>(problem.head_dim_v) / Math::kStep) *
+                              static_cast<int64_t>(sizeof(Scalar));
+        const int64_t all = greater(round_up(problem.seqlen_k, Bc), Bc);
+        return all * bytes <= kBytesOfAHead ? all : greater(kBytesTogether / bytes / Bc, 1) * Bc;
+    }
+
+    // Rows of O^T: whole tiles, where tiles multiply.
+    int64_t rows_of_o() const { return kTiles ? round_up(dv_, kLanes) : dv_; }
+
+    void lay_out() {
+        const int64_t widest = greater(greater(d_, dv_), Bc);
+        s_ = arena_.take<float>((Bc + kLanes) * kPanel);
+        if constexpr (Math::kPack > 1) p_ = arena_.take<Scalar>(Bc / Math::kPack * kRow);
+        if constexpr (kTiles) p_before_ = arena_.take<Scalar>(Bc / Math::kPack * kRow);
+        tile_ = arena_.take<float>((widest + kLanes) * kPanel);
+        rows_ = arena_.take<float>(kLanes * round_up(widest, kLanes));
+        visible_ = arena_.take<uint8_t>(Bc);
+    }
+
+    Panel take_panel(int64_t i0, int64_t count) {
+        Panel panel{};
+        panel.i0 = i0;
+        panel.count = count;
+        panel.q = arena_.take<Scalar>(packed_panel_size<Math>(d_));
+        panel.o = arena_.take<float>(rows_of_o() * kPanel);
+        panel.m = arena_.take<float>(kPanel);
+        panel.l = arena_.take<float>(kPanel);
+        if constexpr (kTiles) panel.most = arena_.take<float>(kPanel);
+        return panel;
     }
 
     const Head& head_;

@@ -6,10 +6,11 @@
 // tiles, fp16 in two parts.
 #pragma once
 
-#include "cpu/head.h"
-#include "cpu/product.h"
+#include "cpu/isa/bf16_math.h"
+#include "cpu/kernels/head.h"
+#include "cpu/kernels/product.h"
 #if defined(FLASHTILE_TILES)
-#include "cpu/tile_softmax.h"
+#include "cpu/kernels/tile_softmax.h"
 #endif
 
 namespace flashtile {

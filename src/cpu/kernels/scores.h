@@ -2,7 +2,7 @@
 // that order (docs/semantics.md). Only blocks that need any of it come here.
 #pragma once
 
-#include "cpu/panel.h"
+#include "cpu/kernels/panel.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {

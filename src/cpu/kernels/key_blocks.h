@@ -4,8 +4,8 @@
 #pragma once
 
 #include "cpu/kernels.h"
-#include "cpu/panel.h"
-#include "cpu/prefetch.h"
+#include "cpu/kernels/panel.h"
+#include "cpu/kernels/prefetch.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
@@ -15,8 +15,9 @@ class KeyBlocks {
     using Scalar = typename Math::Scalar;
 
 public:
-    // Blocks of at most `most` keys, a multiple of kStep; `spare` of them fit the spare columns of V. With `ahead` the
-    // next block is copied while the current one is in use; else `held` says which keys the buffer has from before.
+    // Blocks of at most `most` keys, a multiple of kStep. The spare columns of V have room for `spare` keys. With
+    // `ahead` the next block is copied while the current one is in use. Without it, `held` says which keys are still in
+    // the buffer from the call before.
     KeyBlocks(Arena& arena, int64_t most, int64_t spare, bool ahead, int64_t d, int64_t dv, cpu::HeldKeys* held)
         : held_(held), k_step_(row_step<Math>(d)), v_step_(column_step<Math>(dv)), d_(d), dv_(dv), ahead_(ahead) {
         const int64_t keys[2] = {most, ahead ? most : spare};
@@ -31,8 +32,8 @@ public:
         return Math::kPack == 1 && k.dtype == DType::fp32 && lies_close(k, d) && lies_close(v, dv);
     }
 
-    // Makes keys [first, end) current; steps start at `first`. The first `hidden` of them are there only to complete a
-    // step, and their V reads as zero. `with_v`: false where V has to wait for the scores.
+    // Makes keys [first, end) the current block; steps start at `first`. The first `hidden` keys only complete a step,
+    // and their V reads as zero. `with_v` is false where V has to wait for the scores.
     void load(const Head& head, int64_t first, int64_t end, int64_t hidden, bool with_v) {
         with_v_ = with_v;
         if (holds(first, end, hidden)) return;
@@ -54,7 +55,7 @@ public:
         next_ = {};
     }
 
-    // Keys [first, end) come next, in `slices` slices.
+    // Says that keys [first, end) are the next block, which is to be copied in `slices` slices.
     void expect(const Head& head, int64_t first, int64_t end, int64_t slices) {
         if (!ahead_) return;
         prepare(head, first, end);
@@ -62,13 +63,13 @@ public:
         approach(head);
     }
 
-    // Between the tiles of a product: some lines of the slice after this one.
+    // Called between the tiles of a product: prefetches some lines of the next slice.
     void step() {
         next_k_.step(kLinesAStep);
         next_v_.step(kLinesAStep);
     }
 
-    // Between panels: the slice that has come near.
+    // Called between panels: copies the slice that was prefetched, and starts to prefetch the one after it.
     void advance(const Head& head) {
         copy(head, lesser(next_.copied + slice_, next_.end));
         approach(head);
@@ -94,10 +95,8 @@ private:
         Operand2d<Math> k{}, v{};
     };
 
-    static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
-
-    // True if keys [first, end), or more from `first` on, are in the buffer: they then are the current ones. Of what
-    // lies past `end` P is 0, and some other query sees it.
+    // True if keys [first, end), or more keys from `first` on, are in the buffer; they are then the current block. Keys
+    // past `end` meet a P of 0. They need not read as zero, since another query of the head sees them.
     bool holds(int64_t first, int64_t end, int64_t hidden) {
         if (ahead_ || hidden > 0 || held_->first != first || held_->end < end || held_->with_v != with_v_) return false;
         current_ = {first, end, end, {buffers_[0].k, k_step_, 1}, {buffers_[0].v, 1, v_step_}};

@@ -1,0 +1,98 @@
+// avx512.h: vector.h's primitives on AVX-512 (F, BW, CD, DQ, VL): sixteen lanes, 32 registers. On AVX-512
+// stand the arithmetics of bf16_math.h and tile_math.h too.
+#pragma once
+
+#include "cpu/isa/extensions.h"
+#include "cpu/isa/f16c.h"
+
+namespace flashtile {
+inline namespace FLASHTILE_TARGET {
+
+constexpr int kLanes = 16;
+constexpr int kRows = 8;
+
+using Vec = float __attribute__((vector_size(64)));
+using IntVec = int32_t __attribute__((vector_size(64)));
+using UintVec = uint32_t __attribute__((vector_size(64)));
+using WideVec = uint64_t __attribute__((vector_size(64)));
+
+[[gnu::always_inline]] inline Vec rounded(Vec x) {
+    asm("" : "+v"(x));
+    return x;
+}
+
+inline Vec max(Vec a, Vec b) {
+    return _mm512_max_ps(a, b);
+}
+inline bool all_one(Vec x) {
+    return _mm512_cmp_ps_mask(x, 1.0f - Vec{}, _CMP_EQ_OQ) == 0xFFFF;
+}
+inline bool any(IntVec lanes) {
+    return _mm512_test_epi32_mask(reinterpret_cast<__m512i>(lanes), reinterpret_cast<__m512i>(lanes)) != 0;
+}
+
+// 2^f on [0, 1), exactly 1 at 0: a minimax polynomial. vscalefps rounds x down by itself.
+constexpr int kExponentialDegree = 5;
+constexpr float kExponential[kExponentialDegree + 1] = {
+    1.0f, 0.6931510675154104f, 0.24016565110269236f, 0.05579930072801425f, 0.009014884570459408f, 0.00186895633690767f};
+
+inline Vec exp2(Vec x) {
+    const Vec f = _mm512_reduce_ps(x, 1);  // x - floor(x), 0 at -inf
+    Vec p = kExponential[kExponentialDegree] - Vec{};
+    FLASHTILE_UNROLL
+    for (int n = kExponentialDegree; n-- > 0;) p = p * f + kExponential[n];
+    // A result that would be subnormal is 0, as on the other sets: on many CPUs such a number costs as much as a
+    // hundred others, and peaked rows are full of them.
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, -126.0f - Vec{}, _CMP_NLT_UQ), p, x);
+}
+
+// A constant that stays in its register: where the compiler knows a constant's value, it loads the value again in every
+// unit of work.
+template <class V>
+[[gnu::always_inline]] inline V kept(V x) {
+    asm("" : "+v"(x));
+    return x;
+}
+
+// exp2 with its constants in registers; infinite where 2^x is too large.
+struct Exp2InRegisters {
+    [[gnu::always_inline]] Vec operator()(Vec x) const {
+        const Vec f = _mm512_reduce_ps(x, 1);  // x - floor(x), 0 at infinities
+        Vec p = c[kDegree];
+        FLASHTILE_UNROLL
+        for (int n = kDegree; n-- > 0;) p = p * f + c[n];
+        return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), p, x);
+    }
+
+    static constexpr int kDegree = kExponentialDegree;
+    Vec least = kept(-126.0f - Vec{});
+    Vec c[kDegree + 1] = {kept(kExponential[0] - Vec{}), kept(kExponential[1] - Vec{}), kept(kExponential[2] - Vec{}),
+                          kept(kExponential[3] - Vec{}), kept(kExponential[4] - Vec{}), kept(kExponential[5] - Vec{})};
+};
+
+inline Vec interleave_low(Vec a, Vec b) {
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+inline Vec interleave_high(Vec a, Vec b) {
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+
+inline WideVec multiply_even(UintVec x, uint32_t m) {
+    return reinterpret_cast<WideVec>(
+        _mm512_mul_epu32(reinterpret_cast<__m512i>(x), _mm512_set1_epi32(static_cast<int>(m))));
+}
+
+#define FLASHTILE_CONVERTS_VECTORS
+inline Vec widen_fp16(const uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline Vec widen_bf16(const uint16_t* p) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+inline void store_fp16(uint16_t* p, Vec x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+}  // namespace FLASHTILE_TARGET
+}  // namespace flashtile

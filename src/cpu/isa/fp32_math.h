@@ -1,0 +1,30 @@
+// fp32_math.h: the arithmetic of fp32, in which every dtype can be multiplied. An arithmetic says what a scalar of an
+// operand is and how two are multiplied; the products of src/cpu/kernels take it as their parameter `Math`.
+#pragma once
+
+#include "cpu/isa/vector.h"
+
+namespace flashtile {
+inline namespace FLASHTILE_TARGET {
+
+// What a task's use of an arithmetic needs set up, where it needs nothing.
+struct NoSession {
+    NoSession() {}
+};
+
+struct Fp32Math {
+    using Session = NoSession;
+    using Scalar = float;
+    using Operand = Vec;
+    static constexpr bool kTiles = false;
+    static constexpr int kPack = 1;   // elements of the reduction in one Scalar
+    static constexpr int kStep = 1;   // and in one step: operands are padded with zeros to whole steps
+    static constexpr int kParts = 1;  // Scalars that hold one word of operands
+
+    static Operand load_panel(const Scalar* b) { return load(b); }
+    static Operand spread(const Scalar* a) { return broadcast(*a); }
+    static Vec multiply_add(Operand a, Operand b, Vec c) { return a * b + c; }
+};
+
+}  // namespace FLASHTILE_TARGET
+}  // namespace flashtile
