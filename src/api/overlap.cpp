@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 
@@ -13,6 +14,8 @@
 
 namespace flashtile::api {
 namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 47;  // no address space has more
 
 __extension__ using Wide = __int128;
 
@@ -75,8 +78,8 @@ bool empty(const flashtile_tensor& t) {
     return std::any_of(t.shape, t.shape + t.rank, [](std::int64_t n) { return n == 0; });
 }
 
-// Bytes from the first element to past the last one. (Strides are not negative, and validate.cpp has seen that it
-// fits.)
+// Bytes from the first element to past the last one. (Strides are not negative and the extent
+// fits: TensorArgument::check_form has seen to both.)
 std::uintptr_t extent(const flashtile_tensor& t) {
     std::int64_t last = 0;
     for (int n = 0; n < t.rank; ++n)
@@ -123,6 +126,16 @@ bool overlap(const flashtile_tensor& a, const flashtile_tensor& b) {
     const Wide base = static_cast<Wide>(reinterpret_cast<std::uintptr_t>(b.data)) -
                       static_cast<Wide>(reinterpret_cast<std::uintptr_t>(a.data));
     return search.reaches(0, base - run_a.bytes + 1, base + run_b.bytes - 1);
+}
+
+bool overlaps_bytes(const flashtile_tensor& a, const void* start, std::size_t size) {
+    flashtile_tensor bytes{};
+    bytes.data = const_cast<void*>(start);
+    bytes.dtype = FLASHTILE_BOOL;
+    bytes.rank = 1;
+    bytes.shape[0] = static_cast<std::int64_t>(std::min(size, kMostBytes));
+    bytes.stride[0] = 1;
+    return overlap(a, bytes);
 }
 
 bool overlaps_itself(const flashtile_tensor& a) {

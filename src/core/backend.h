@@ -10,6 +10,8 @@
 
 namespace flashtile {
 
+enum class Pass { forward, backward };
+
 class Backend {
 public:
     virtual const char* name() const = 0;
@@ -22,6 +24,9 @@ public:
     // Each returns what ran, for flashtile_last_run().
     virtual std::string forward(const Problem&, const Operands&, const Execution&) const = 0;
     virtual std::string backward(const Problem&, const Operands&, const Execution&) const = 0;
+
+    // What a pass would run on, as forward and backward say it, or the error that they would throw. Runs nothing.
+    virtual std::string would_run(Pass, const Problem&, const Operands&, const Execution&) const = 0;
 
     // Writes the dropout mask of a problem that has nothing but sizes to operands.mask.
     virtual void dropout_mask(const Problem&, const Operands&, const Execution&) const = 0;

@@ -1,12 +1,15 @@
 // backend.cpp: runs a problem on a GPU: plan, workspace, launches on the caller's stream.
 #include "cuda/backend.h"
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 
 #include "core/error.h"
 #include "cuda/choices.h"
 #include "cuda/device.h"
+#include "cuda/jit/images.h"
+#include "cuda/jit/nvrtc.h"
 #include "cuda/launch.h"
 #include "cuda/plan.h"
 #include "cuda/tensor_map.h"
@@ -53,6 +56,17 @@ private:
     bool own_ = false;
 };
 
+std::string ran(const PlannedKernel& kernel) {
+    return std::string("cuda ") + name_of(kernel.config.kernel);
+}
+
+// Throws what the kernels' first run would throw where nothing holds their code and there is no NVRTC to compile it.
+void require_images(std::initializer_list<const PlannedKernel*> kernels, const Device& gpu) {
+    if (why_no_nvrtc().empty()) return;
+    for (const PlannedKernel* kernel : kernels)
+        if (kernel->blocks > 0) image_for(kernel->config, gpu.facts().architecture);
+}
+
 class CudaBackend final : public Backend {
 public:
     const char* name() const override { return "cuda"; }
@@ -83,7 +97,7 @@ public:
                            "clearing a workspace");
         }
         launch(plan.forward, params, gpu, stream_of(execution));
-        return hopper ? "cuda forward_sm90" : "cuda forward_sm80";
+        return ran(plan.forward);
     }
 
     std::string backward(const Problem& p, const Operands& x, const Execution& execution) const override {
@@ -104,7 +118,21 @@ public:
         params.row_flip = hopper ? 1 : 0;
         for (const PlannedKernel* kernel : {&plan.prepare, &plan.backward, &plan.finish, &plan.bias})
             launch(*kernel, params, gpu, stream_of(execution));
-        return hopper ? "cuda backward_sm90" : "cuda backward_sm80";
+        return ran(plan.backward);
+    }
+
+    std::string would_run(Pass pass, const Problem& p, const Operands& x, const Execution& execution) const override {
+        const Device& gpu = device(execution.device_id);
+        Access access = access_of(p, x);
+        access.dbias = static_cast<bool>(x.bias);
+        if (pass == Pass::forward) {
+            const ForwardPlan plan = plan_forward(p, access, gpu.facts(), choices_for(gpu));
+            require_images({&plan.forward}, gpu);
+            return ran(plan.forward);
+        }
+        const BackwardPlan plan = plan_backward(p, access, gpu.facts(), choices_for(gpu));
+        require_images({&plan.prepare, &plan.backward, &plan.finish, &plan.bias}, gpu);
+        return ran(plan.backward);
     }
 
     void dropout_mask(const Problem& p, const Operands& x, const Execution& execution) const override {

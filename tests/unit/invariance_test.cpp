@@ -184,7 +184,7 @@ TEST_P(Invariance, PackedAndPadded) {
             const oracle::Sequence& s = together.reference.sequences[b];
             const std::int64_t padding = 19;  // rows of the next sequences: past seqused
             const std::int64_t padded = std::min(s.k_length + padding, together.reference.rows_k - s.k_begin);
-            GuardedTensor used = fresh(int32, {1});
+            GuardedTensor used = fresh(dtype::int32, {1});
             used.set(0, static_cast<double>(s.k_length));
             used.upload();
             alone.seqused_k = used.view();

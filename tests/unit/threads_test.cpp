@@ -116,6 +116,23 @@ TEST(Threads, WhatAnExecutorThrowsIsAnError) {
     EXPECT_TRUE(run(data, o) == expected) << "the calls after the failures";
 }
 
+// The C++ interface throws a std::bad_alloc that still has the library's message.
+TEST(Threads, OutOfMemoryKeepsItsMessage) {
+    ProblemData data(problem(0));
+    flashtile::options o = data.options(isa::automatic);
+    const flashtile_executor executor{
+        [](void*, std::int64_t, void (*)(void*, std::int64_t), void*) { throw std::bad_alloc(); }, nullptr, 2};
+    o.executor = &executor;
+    o.threads = 2;
+    try {
+        run(data, o);
+        ADD_FAILURE() << "no error where the executor has no memory";
+    } catch (const std::bad_alloc& error) {
+        EXPECT_STREQ(error.what(), "out of memory");
+        EXPECT_NE(dynamic_cast<const flashtile::out_of_memory*>(&error), nullptr);
+    }
+}
+
 // Runs another call on the calling thread before each task, as a task scheduler may, through itself once more.
 struct Nesting {
     ProblemData smaller{problem(2)}, larger{[] {

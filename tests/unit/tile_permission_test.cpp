@@ -35,8 +35,8 @@ void refuse_tiles() {
 
 // Says what went wrong, or nothing.
 std::string run_without_tiles() {
-    if (available(isa::amx)) return "amx is available";
-    if (*why_not(isa::amx) == '\0') return "no reason is given";
+    if (isa_available(isa::amx)) return "amx is available";
+    if (*isa_why_not(isa::amx) == '\0') return "no reason is given";
     conformance::Case c;
     c.type = bf16;
     c.seqlen_q = c.seqlen_k = 100;
