@@ -242,6 +242,9 @@ void add_attend(CLI::App& app, int& exit_code) {
                 throw std::invalid_argument(with_files(problem.what(), inputs));
             }
             exit_code = exit_ok;
+        } catch (const flashtile::out_of_memory& problem) {
+            fmt::print(stderr, "flashtile attend: {}\n", problem.what());
+            exit_code = exit_usage;
         } catch (const std::bad_alloc&) {
             fmt::print(stderr, "flashtile attend: out of memory\n");
             exit_code = exit_usage;

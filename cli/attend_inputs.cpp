@@ -49,9 +49,9 @@ flashtile::dtype to_flashtile(io::DType dtype) {
         case io::DType::uint8:
             return boolean;
         case io::DType::int32:
-            return int32;
+            return dtype::int32;
         case io::DType::int64:
-            return int64;
+            return dtype::int64;
         case io::DType::fp64:
             break;
     }

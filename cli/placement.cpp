@@ -7,8 +7,8 @@ namespace flashtile::cli {
 namespace {
 
 std::size_t bytes_of(dtype type) {
-    if (type == fp32 || type == int32) return 4;
-    if (type == int64) return 8;
+    if (type == fp32 || type == dtype::int32) return 4;
+    if (type == dtype::int64) return 8;
     return type == boolean ? 1 : 2;
 }
 

@@ -1,6 +1,5 @@
 // run.cpp: see run.h.
 #include "bench/run.h"
-#include "bench/cpu_model.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -14,11 +13,13 @@
 #include <span>
 #include <stdexcept>
 
+#include "attention_names.h"
 #include "bench/machine.h"
 #include "bench/python.h"
 #include "bench/report.h"
 #include "bench/torch_method.h"
 #include "commands.h"
+#include "cpu_model.h"
 #include "io/array.h"
 #include "io/output_file.h"
 #include "io/unfinished.h"
@@ -130,7 +131,7 @@ int run(const Options& options) {
         require_matplotlib();
     }
     const auto isa = parse_isa(options.isa);
-    if (!flashtile::available(isa))
+    if (!isa_available(isa))
         throw std::invalid_argument(fmt::format("--isa is {}, which this CPU or this build cannot run", options.isa));
 
     const StatusLine status;

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "bench/tensors.h"
 #include "gpu/gpu.h"
+#include "numbers.h"
 #include "shape_options.h"
 #include "tune/tiles.h"
 
@@ -19,7 +19,7 @@ public:
     GpuProblem(const options& wanted, const ShapeOptions& shape, dtype type, int ordinal, Pass pass);
 
     // Runs once on poisoned outputs.
-    bench::Results results();
+    Results results();
 
     // A graph of so many runs, with the tile that is chosen now.
     std::shared_ptr<const gpu::Graph> graph(int runs);
@@ -29,11 +29,11 @@ public:
 
 private:
     struct OnGpu {
-        bench::Numbers host;
+        Numbers host;
         gpu::Buffer buffer;
         tensor view;
     };
-    OnGpu make(bench::Numbers numbers, std::initializer_list<std::int64_t> shape) const;
+    OnGpu make(Numbers numbers, std::initializer_list<std::int64_t> shape) const;
     OnGpu random(std::initializer_list<std::int64_t> shape, std::uint64_t seed) const;
     OnGpu output(std::initializer_list<std::int64_t> shape) const;
     static std::vector<float> download(OnGpu& from);

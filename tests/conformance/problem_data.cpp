@@ -183,12 +183,12 @@ void ProblemData::make_tensors() {
     if (p.mask.present) mask = make_broadcast(p.mask, boolean);
     if (p.slopes == Slopes::per_head) slopes = make(fp32, {p.heads});
     if (p.slopes == Slopes::per_batch_and_head) slopes = make(fp32, {p.sequences(), p.heads});
-    const dtype length_type = p.wide_lengths ? flashtile::int64 : flashtile::int32;
+    const dtype length_type = p.wide_lengths ? dtype::int64 : dtype::int32;
     if (p.packed()) {
         cu_seqlens_q = make(length_type, {p.sequences() + 1});
         cu_seqlens_k = make(length_type, {p.sequences() + 1});
     }
-    if (!p.used_k.empty()) used_k = make(flashtile::int32, {p.sequences()});
+    if (!p.used_k.empty()) used_k = make(dtype::int32, {p.sequences()});
 }
 
 void ProblemData::fill_tensors() {

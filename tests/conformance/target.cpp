@@ -6,12 +6,12 @@
 namespace flashtile::conformance {
 
 std::string name(const Target& target) {
-    return target.on_gpu() ? "cuda" : flashtile::name(target.which);
+    return target.on_gpu() ? "cuda" : isa_name(target.which);
 }
 
 std::string why_not(const Target& target) {
     const std::string cannot = "this machine cannot run " + name(target);
-    if (!target.on_gpu()) return available(target.which) ? "" : cannot;
+    if (!target.on_gpu()) return isa_available(target.which) ? "" : cannot;
     const std::string reason = gpu::why_not(target.where.id);
     return reason.empty() ? "" : cannot + ": " + reason;
 }

@@ -8,7 +8,7 @@
 
 using int32 = std::int32_t;
 using int64 = std::int64_t;
-const std::string name = "the program's own";  // NOLINT(cert-err58-cpp)
+const std::string name = "the program's own";
 bool available(int32 value) {
     return value != 0;
 }
@@ -16,7 +16,7 @@ const char* why_not() {
     return "the program's own";
 }
 
-using namespace flashtile;  // NOLINT(google-build-using-namespace)
+using namespace flashtile;
 
 TEST(Names, LeaveThoseOfAProgramAlone) {
     const int64 wide = int64{1} << 40;
