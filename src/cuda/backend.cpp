@@ -124,6 +124,7 @@ public:
     std::string would_run(Pass pass, const Problem& p, const Operands& x, const Execution& execution) const override {
         const Device& gpu = device(execution.device_id);
         Access access = access_of(p, x);
+        access.lse = true;
         access.dbias = static_cast<bool>(x.bias);
         if (pass == Pass::forward) {
             const ForwardPlan plan = plan_forward(p, access, gpu.facts(), choices_for(gpu));
