@@ -174,7 +174,7 @@ void attend(const Arguments& arguments, Inputs& inputs) {
     // Checks every argument, before any time goes into conversion.
     const std::size_t workspace = flashtile::forward_workspace(options, q, k, v, out_view, lse_view);
     if (place.on_gpu())
-        refuse_beyond(gpu::free_bytes(), workspace, "workspace on the GPU");
+        refuse_beyond(gpu_resources::free_bytes(), workspace, "workspace on the GPU");
     else
         refuse_beyond(available, needed + workspace);
 

@@ -156,7 +156,7 @@ int measure(TuneArguments a) {
     if (shape.heads == 0) shape.heads = std::max(shape.kv_heads, std::max<std::int64_t>(1, kHidden / shape.head_dim));
     shape.complete();
     if (a.problem.attention.dtype.empty()) a.problem.attention.dtype = "bf16";
-    if (const std::string why = gpu::why_not(a.problem.device); !why.empty()) throw std::runtime_error(why);
+    if (const std::string why = gpu_resources::why_not(a.problem.device); !why.empty()) throw std::runtime_error(why);
     if (const auto nvrtc = nlohmann::json::parse(cuda_info())["nvrtc"]; !nvrtc["found"].get<bool>())
         throw std::runtime_error(nvrtc["why_not"].get<std::string>());
     forget_choices(false);  // the library's own tiles are what all are measured by

@@ -36,7 +36,7 @@ GpuProblem::GpuProblem(const options& wanted, const ShapeOptions& s, dtype type,
 
 GpuProblem::OnGpu GpuProblem::make(Numbers numbers, std::initializer_list<std::int64_t> shape) const {
     OnGpu made{std::move(numbers), {}, {}};
-    made.buffer = gpu::Buffer(made.host.bytes(), ordinal_);
+    made.buffer = gpu_resources::Buffer(made.host.bytes(), ordinal_);
     made.view = flashtile::view(made.buffer.data(), made.host.dtype(), shape, cuda(ordinal_));
     return made;
 }
@@ -99,13 +99,13 @@ Results GpuProblem::results() {
     return results;
 }
 
-std::shared_ptr<const gpu::Graph> GpuProblem::graph(int runs) {
-    return std::make_shared<const gpu::Graph>(stream_, [&] {
+std::shared_ptr<const gpu_resources::Graph> GpuProblem::graph(int runs) {
+    return std::make_shared<const gpu_resources::Graph>(stream_, [&] {
         for (int n = 0; n < runs; ++n) submit();
     });
 }
 
-double GpuProblem::milliseconds(const gpu::Graph& graph) {
+double GpuProblem::milliseconds(const gpu_resources::Graph& graph) {
     graph.launch(stream_);
     before_.record(stream_);
     graph.launch(stream_);

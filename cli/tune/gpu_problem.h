@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "gpu/gpu.h"
+#include "gpu_resources/gpu_resources.h"
 #include "numbers.h"
 #include "shape_options.h"
 #include "tune/tiles.h"
@@ -22,15 +22,15 @@ public:
     Results results();
 
     // A graph of so many runs, with the tile that is chosen now.
-    std::shared_ptr<const gpu::Graph> graph(int runs);
+    std::shared_ptr<const gpu_resources::Graph> graph(int runs);
 
     // Milliseconds of a graph, by the GPU's clock; it has run once before that.
-    double milliseconds(const gpu::Graph& graph);
+    double milliseconds(const gpu_resources::Graph& graph);
 
 private:
     struct OnGpu {
         Numbers host;
-        gpu::Buffer buffer;
+        gpu_resources::Buffer buffer;
         tensor view;
     };
     OnGpu make(Numbers numbers, std::initializer_list<std::int64_t> shape) const;
@@ -46,10 +46,10 @@ private:
     dtype type_;
     int ordinal_;
     Pass pass_;
-    gpu::Stream stream_;
-    gpu::Event before_, after_;
+    gpu_resources::Stream stream_;
+    gpu_resources::Event before_, after_;
     OnGpu q_, k_, v_, out_, lse_, dout_, dq_, dk_, dv_;
-    std::vector<gpu::Buffer> workspaces_;  // the last is the largest; graphs may use the others
+    std::vector<gpu_resources::Buffer> workspaces_;  // the last is the largest; graphs may use the others
 };
 
 }  // namespace flashtile::cli::tune

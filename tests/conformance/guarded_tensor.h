@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "gpu/gpu.h"
+#include "gpu_resources/gpu_resources.h"
 
 namespace flashtile::conformance {
 
@@ -78,7 +78,7 @@ private:
     std::span<std::byte> usable_;  // without the untouchable pages
     std::byte* origin_ = nullptr;
     device where_ = cpu;
-    gpu::Buffer twin_;  // of usable_
+    gpu_resources::Buffer twin_;  // of usable_
     std::vector<std::byte> remembered_;
 };
 

@@ -55,7 +55,7 @@ ProblemData::ProblemData(const Case& the_case, device where)
     for (auto& [name, input] : inputs()) input->remember();
     if (where_.type == FLASHTILE_CUDA) {
         const auto bytes = std::as_bytes(std::span(seed_and_offset_));
-        seed_and_offset_on_gpu_ = gpu::Buffer(bytes.size(), where_.id);
+        seed_and_offset_on_gpu_ = gpu_resources::Buffer(bytes.size(), where_.id);
         seed_and_offset_on_gpu_.upload(bytes);
     }
 }

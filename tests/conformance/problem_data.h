@@ -60,7 +60,7 @@ private:
     std::vector<bool> row_owned_q, row_owned_k;
     device where_;
     std::array<std::uint64_t, 2> seed_and_offset_;
-    gpu::Buffer seed_and_offset_on_gpu_;
+    gpu_resources::Buffer seed_and_offset_on_gpu_;
 };
 
 }  // namespace flashtile::conformance

@@ -198,7 +198,8 @@ TEST_F(Jit, WhetherAProblemCanRunIsAnsweredWithoutACompile) {
     environment["FLASHTILE_NVRTC"] = folder / "none";
     const std::string text = run("can");
     EXPECT_TRUE(text.starts_with("no NVRTC")) << text;
-    EXPECT_EQ("error 2 " + text.substr(0, text.find('\n') + 1), run("forward")) << "the run says something else";
+    const std::string of_the_run = run("tile");  // that problem's plan, and then its forward with lse
+    EXPECT_NE(of_the_run.find("error 2 " + text.substr(0, text.find('\n') + 1)), std::string::npos) << of_the_run;
     environment["FLASHTILE_BUNDLE"] = bundle;
     EXPECT_EQ(run("can"), can);
     environment["FAKE_DRIVER_DEVICES"] = "1";  // the client's problem lies on the second
