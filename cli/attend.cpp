@@ -90,7 +90,7 @@ io::DType choose_types(Inputs& inputs, const std::string& wanted) {
     return compute;
 }
 
-// A result that took the place of an input would be a surprise, and of a .safetensors file it would take all tensors.
+// A result must not replace an input's file. A .safetensors file may hold other tensors too, which would be lost.
 void refuse_shared_files(const Arguments& arguments, Inputs& inputs) {
     const auto refuse_same = [](const char* flag, const std::string& file, const char* other_flag,
                                 const std::string& other_file) {
@@ -202,7 +202,7 @@ void attend(const Arguments& arguments, Inputs& inputs) {
     report(arguments, out_shape, dtype, seconds);
 }
 
-// Not CLI11's own word for it, "1 required FILE missing".
+// CLI11's own message would be "1 required FILE missing".
 std::string check_name(const std::string& name) {
     return name.empty() ? "is '', allowed is the name of a file" : "";
 }

@@ -16,7 +16,7 @@ std::vector<std::string> isa_flag_names() {
     return names;
 }
 
-// CLI11 would take -1, and whatever does not fit, for 2^64 - 1.
+// CLI11 would read -1, and every number that does not fit, as 2^64 - 1.
 std::string check_seed(const std::string& text) {
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

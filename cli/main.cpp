@@ -1,4 +1,4 @@
-// main.cpp: the flashtile command line: its commands, what every failure comes to, and what signals leave behind.
+// main.cpp: the flashtile command line: its commands, the exit code and message of each failure, and signals.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -1,4 +1,4 @@
-// placement.h: tensors of host memory where a command computes: there itself, or in copies on a GPU.
+// placement.h: puts tensors where a command computes: it leaves them in host memory, or copies them to a GPU.
 #pragma once
 
 #include <cstddef>

@@ -38,7 +38,7 @@ Every tile's results are checked before it is timed: against those of the librar
 against dense attention in fp64. What is kept serves later calls with the same head dimensions, type and options on such
 a GPU whose lengths are 3/4 to 3/2 of the nearest power of two. Results then differ from those before by rounding.)";
 
-// Tokens in all and the hidden dimension, of the paper's benchmark, where --batch and --heads are not given.
+// The paper's benchmark has so many tokens in all and this hidden dimension. --batch and --heads replace them.
 constexpr std::int64_t kTokens = 16384, kHidden = 2048;
 constexpr double kSampleMilliseconds = 4.0;
 constexpr double kMostRuns = 50.0;  // of a sample
@@ -159,7 +159,7 @@ int measure(TuneArguments a) {
     if (const std::string why = gpu_resources::why_not(a.problem.device); !why.empty()) throw std::runtime_error(why);
     if (const auto nvrtc = nlohmann::json::parse(cuda_info())["nvrtc"]; !nvrtc["found"].get<bool>())
         throw std::runtime_error(nvrtc["why_not"].get<std::string>());
-    forget_choices(false);  // the library's own tiles are what all are measured by
+    forget_choices(false);  // the others are compared with the library's own tiles
     std::vector<PassReport> reports;
     for (const Pass pass : {Pass::forward, Pass::backward})
         if (a.pass == "both" || a.pass == tune::name(pass)) reports.push_back(tune_pass(a.problem, pass, a.seconds));

@@ -1,4 +1,4 @@
-// options.h: what the user asked the benchmark for, and the grid of points that this comes to.
+// options.h: the options of the benchmark, and the grid of points that they give.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// A line on a terminal that the next one takes the place of; nothing in a pipe.
+// A line on a terminal that the next one replaces. In a pipe nothing is printed.
 class StatusLine {
 public:
     void say(const std::string& text) const {
@@ -96,7 +96,7 @@ std::set<int> thread_counts(const std::vector<Point>& points) {
     return counts;
 }
 
-// Shares out the time that is left by the FLOPs that are left; 0 where there is no limit.
+// A point's share of the time that is left, in proportion to the FLOPs that are left; 0 where there is no limit.
 class Budget {
 public:
     Budget(double minutes, const std::vector<Point>& points) : seconds_(60.0 * minutes) {
@@ -145,7 +145,7 @@ int run(const Options& options) {
     int exit_code = exit_ok;
 
     fmt::print("flashtile {} on {}\n", flashtile::version(), cpu_model());
-    if (wants_memory(options)) {  // first, while this process has no threads that its children would lack
+    if (wants_memory(options)) {  // first: a child made by fork() would lack threads that this process had started
         const auto rows = memory_rows(options, status);
         print_memory(rows);
         for (const MemoryRow& row : rows) result["memory"].push_back(to_json(row));

@@ -1,5 +1,5 @@
 // invariance_test.cpp: what results may not depend on, bit for bit: the number of threads and, with batch_invariant,
-// the company that a sequence, a head or a row is in.
+// the other sequences, heads and rows of the call.
 #include <gtest/gtest.h>
 
 #include <cmath>

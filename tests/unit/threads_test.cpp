@@ -59,14 +59,14 @@ struct Counts {
     std::atomic<std::int64_t> tasks{0};
 };
 
-// One after the other, the last first.
+// Runs the tasks one after the other, the last one first.
 void reversed(void* context, std::int64_t count, void (*task)(void*, std::int64_t), void* arg) {
     auto& counts = *static_cast<Counts*>(context);
     ++counts.calls;
     for (std::int64_t n = count; n-- > 0; ++counts.tasks) task(arg, n);
 }
 
-// Each task on a thread of its own.
+// Runs each task on a thread of its own.
 void spread(void* context, std::int64_t count, void (*task)(void*, std::int64_t), void* arg) {
     auto& counts = *static_cast<Counts*>(context);
     ++counts.calls;
@@ -185,7 +185,7 @@ TEST(Threads, AnExecutorMayNestCalls) {
     }
 }
 
-// What one thread's calls need as they are, many threads must not need many times over by waiting for each other.
+// Many threads must not spend many times the CPU time of one thread because they wait for each other.
 TEST(Threads, MoreThreadsThanCpusCostLittleMore) {
     Case c = problem(0);
     c.batch = 1;
