@@ -8,7 +8,7 @@
 namespace flashtile::cli {
 namespace {
 
-constexpr std::pair<const char*, dtype> kDtypes[] = {{"fp32", fp32}, {"fp16", fp16}, {"bf16", bf16}};
+constexpr std::pair<const char*, dtype> kDtypes[] = {{"bf16", bf16}, {"fp16", fp16}, {"fp32", fp32}};
 
 }  // namespace
 
