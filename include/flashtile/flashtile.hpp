@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <new>
 #include <optional>
 #include <span>
@@ -48,11 +49,11 @@ private:
 // Memory ran out: a std::bad_alloc whose what() is the library's message.
 class out_of_memory : public std::bad_alloc {
 public:
-    explicit out_of_memory(const std::string& message) : message_(message) {}
-    const char* what() const noexcept override { return message_.what(); }
+    explicit out_of_memory(const std::string& message) : message_(std::make_shared<const std::string>(message)) {}
+    const char* what() const noexcept override { return message_->c_str(); }
 
 private:
-    std::runtime_error message_;  // copies without allocating
+    std::shared_ptr<const std::string> message_;  // shared, so that a copy of the exception allocates nothing
 };
 
 enum class dtype : std::int32_t {
