@@ -90,7 +90,7 @@ io::DType choose_types(Inputs& inputs, const std::string& wanted) {
     return compute;
 }
 
-// A result that took the place of an input would be a surprise, and of a .safetensors file it would take all tensors.
+// A result must not replace an input's file. A .safetensors file may hold other tensors too, which would be lost.
 void refuse_shared_files(const Arguments& arguments, Inputs& inputs) {
     const auto refuse_same = [](const char* flag, const std::string& file, const char* other_flag,
                                 const std::string& other_file) {
@@ -174,7 +174,7 @@ void attend(const Arguments& arguments, Inputs& inputs) {
     // Checks every argument, before any time goes into conversion.
     const std::size_t workspace = flashtile::forward_workspace(options, q, k, v, out_view, lse_view);
     if (place.on_gpu())
-        refuse_beyond(gpu::free_bytes(), workspace, "workspace on the GPU");
+        refuse_beyond(gpu_resources::free_bytes(), workspace, "workspace on the GPU");
     else
         refuse_beyond(available, needed + workspace);
 
@@ -202,7 +202,7 @@ void attend(const Arguments& arguments, Inputs& inputs) {
     report(arguments, out_shape, dtype, seconds);
 }
 
-// Not CLI11's own word for it, "1 required FILE missing".
+// CLI11's own message would be "1 required FILE missing".
 std::string check_name(const std::string& name) {
     return name.empty() ? "is '', allowed is the name of a file" : "";
 }
@@ -242,6 +242,9 @@ void add_attend(CLI::App& app, int& exit_code) {
                 throw std::invalid_argument(with_files(problem.what(), inputs));
             }
             exit_code = exit_ok;
+        } catch (const flashtile::out_of_memory& problem) {
+            fmt::print(stderr, "flashtile attend: {}\n", problem.what());
+            exit_code = exit_usage;
         } catch (const std::bad_alloc&) {
             fmt::print(stderr, "flashtile attend: out of memory\n");
             exit_code = exit_usage;

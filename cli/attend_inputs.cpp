@@ -49,9 +49,9 @@ flashtile::dtype to_flashtile(io::DType dtype) {
         case io::DType::uint8:
             return boolean;
         case io::DType::int32:
-            return int32;
+            return dtype::int32;
         case io::DType::int64:
-            return int64;
+            return dtype::int64;
         case io::DType::fp64:
             break;
     }
@@ -71,7 +71,7 @@ void AttendInput::want(io::DType dtype) {
 }
 
 bool AttendInput::copied() const {
-    // .safetensors headers of odd length leave values where no pointer of their type may point.
+    // After a .safetensors header of odd length the values are not aligned to their type's size.
     return wanted_ != dtype() || reinterpret_cast<std::uintptr_t>(file_.array().data) % io::size_of(wanted_) != 0;
 }
 

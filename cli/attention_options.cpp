@@ -1,35 +1,22 @@
 // attention_options.cpp: see attention_options.h.
 #include "attention_options.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <charconv>
 #include <cstdlib>
-#include <map>
-
-#include "instruction_sets.h"
 
 namespace flashtile::cli {
 namespace {
 
-const std::map<std::string, flashtile::dtype> dtypes = {
-    {"fp32", flashtile::fp32}, {"fp16", flashtile::fp16}, {"bf16", flashtile::bf16}};
-
-const std::map<std::string, flashtile::isa>& isas() {
-    static const auto table = [] {
-        std::map<std::string, flashtile::isa> sets = {{"auto", flashtile::isa::automatic}};
-        for (const auto set : kInstructionSets) sets.emplace(flashtile::name(set), set);
-        return sets;
-    }();
-    return table;
+std::vector<std::string> isa_flag_names() {
+    std::vector<std::string> names = instruction_set_names();
+    names.insert(names.begin(), "auto");
+    return names;
 }
 
-std::vector<std::string> names(const auto& table) {
-    std::vector<std::string> result;
-    result.reserve(table.size());
-    for (const auto& [name, value] : table) result.push_back(name);
-    return result;
-}
-
-// CLI11 would take -1, and whatever does not fit, for 2^64 - 1.
+// CLI11 would read -1, and every number that does not fit, as 2^64 - 1.
 std::string check_seed(const std::string& text) {
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -37,11 +24,11 @@ std::string check_seed(const std::string& text) {
     return "is " + text + ", allowed is a whole number from 0 to 2^64 - 1";
 }
 
-// In fp32 such a number is 0, which is off. What else is not allowed the library says.
+// A number that is 0 in fp32 would turn the cap off. The library itself refuses other wrong numbers.
 std::string check_softcap(const std::string& text) {
     const double value = std::strtod(text.c_str(), nullptr);
     if (value == 0.0 || static_cast<float>(value) != 0.0f) return "";
-    return "is " + text + ", allowed is 0 (off) or a number from 1e-30";
+    return fmt::format("is {}, allowed is 0 (off) or a number from {}", text, FLASHTILE_MIN_SOFTCAP);
 }
 
 }  // namespace
@@ -70,26 +57,33 @@ void AttentionOptions::add_dropout_to(CLI::App& app) {
 
 void AttentionOptions::add_dtype_to(CLI::App& app) {
     app.add_option("--dtype", dtype, "Compute in this type (default: the inputs'; fp64 inputs in fp32)")
-        ->check(CLI::IsMember(names(dtypes)))
+        ->check(CLI::IsMember(dtype_names()))
         ->type_name("TYPE");
 }
 
 void AttentionOptions::add_execution_to(CLI::App& app) {
     app.add_option("--threads", threads, "Threads to run on (default: FLASHTILE_THREADS, or all CPUs)")
-        ->check(CLI::Range(0, 4096))
+        ->check(CLI::Range(0, FLASHTILE_MAX_THREADS))
         ->type_name("N");
-    app.add_option("--isa", isa, "Instruction set: auto, portable, avx2, avx512, avx512_bf16, amx")
-        ->check(CLI::IsMember(names(isas())))
+    const std::vector<std::string> sets = isa_flag_names();
+    app.add_option("--isa", isa, fmt::format("Instruction set: {}", fmt::join(sets, ", ")))
+        ->check(CLI::IsMember(sets))
         ->type_name("SET");
     app.add_option("--device", device, "Where to compute: cpu, cuda")
         ->check(CLI::IsMember({"cpu", "cuda"}))
         ->type_name("DEVICE");
 }
 
+void AttentionOptions::add_bits_to(CLI::App& app) {
+    app.add_flag("--batch-invariant", batch_invariant, "A row's bits do not depend on the rest of the batch");
+    app.add_flag("--exact-max", exact_max, "On CUDA the accuracy of exact row maxima; no change on the CPU");
+}
+
 void AttentionOptions::add_to(CLI::App& app) {
     add_scores_to(app);
     add_dropout_to(app);
     add_dtype_to(app);
+    add_bits_to(app);
     add_execution_to(app);
 }
 
@@ -103,17 +97,11 @@ flashtile::options AttentionOptions::to_options() const {
     o.softcap = static_cast<float>(softcap);
     o.dropout = dropout;
     o.seed = seed;
+    o.batch_invariant = batch_invariant;
+    o.exact_max = exact_max;
     o.threads = threads;
     o.isa = parse_isa(isa);
     return o;
-}
-
-flashtile::dtype parse_dtype(const std::string& name) {
-    return dtypes.at(name);
-}
-
-flashtile::isa parse_isa(const std::string& name) {
-    return isas().at(name);
 }
 
 }  // namespace flashtile::cli

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "attention_names.h"
+
 namespace flashtile::cli {
 
 struct AttentionOptions {
@@ -19,6 +21,8 @@ struct AttentionOptions {
     double dropout = 0.0;
     std::uint64_t seed = 0;
     std::string dtype;  // "": the inputs'
+    bool batch_invariant = false;
+    bool exact_max = false;
     int threads = 0;
     std::string isa = "auto";
     std::string device = "cpu";
@@ -28,13 +32,11 @@ struct AttentionOptions {
     void add_scores_to(CLI::App& app);     // --causal --window --align --softcap --scale
     void add_dropout_to(CLI::App& app);    // --dropout --seed
     void add_dtype_to(CLI::App& app);      // --dtype
+    void add_bits_to(CLI::App& app);       // --batch-invariant --exact-max
     void add_execution_to(CLI::App& app);  // --threads --isa --device
 
     // All but dtype, which belongs to the tensors. Values are checked by the library, which knows what is allowed.
     flashtile::options to_options() const;
 };
-
-flashtile::dtype parse_dtype(const std::string& name);  // "fp32", "fp16", "bf16"
-flashtile::isa parse_isa(const std::string& name);      // "auto", "portable", ...
 
 }  // namespace flashtile::cli

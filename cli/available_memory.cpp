@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
 
-// The number of a file that holds nothing else; cgroup files may also say "max".
+// The number in a file that holds one number. A cgroup file may hold "max" instead.
 std::optional<std::uint64_t> read_number(const fs::path& path) {
     std::ifstream file(path);
     std::uint64_t value = 0;
@@ -71,7 +71,7 @@ std::uint64_t left_in_groups() {
         if (!controllers.empty() && controllers != "memory") continue;
         const Names& names = controllers.empty() ? version_2 : version_1;
         fs::path group = fs::path(line.substr(second + 1)).relative_path();
-        // Up to the root: every group around this one has its say. In a container the inner path may be missing.
+        // Every group from this one up to the root may set a limit. In a container the inner path may be missing.
         for (;; group = group.parent_path()) {
             least = std::min(least, left_in(fs::path(names.root) / group, names));
             if (group.empty()) break;

@@ -1,11 +1,11 @@
 // bench.cpp: the `bench` subcommand: its options and its help. The work is in cli/bench.
 #include <memory>
 
+#include "attention_names.h"
 #include "bench/on_gpu.h"
 #include "bench/options.h"
 #include "bench/run.h"
 #include "commands.h"
-#include "instruction_sets.h"
 #include "number_checks.h"
 
 namespace flashtile::cli {
@@ -37,7 +37,7 @@ void add_bench(CLI::App& app, int& exit_code) {
         ->check(CLI::IsMember({"forward", "backward", "both", "memory"}));
     command->add_option("--head-dim", options->head_dims, "head dimensions")
         ->delimiter(',')
-        ->check(CLI::Range(1, 512))
+        ->check(CLI::Range(1, FLASHTILE_MAX_HEAD_DIM))
         ->capture_default_str();
     command->add_option("--seqlen", options->seqlens, "sequence lengths; default 512, 1024 .. up to --tokens")
         ->delimiter(',')

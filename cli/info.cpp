@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "attention_names.h"
 #include "available_memory.h"
-#include "bench/cpu_model.h"
 #include "commands.h"
-#include "instruction_sets.h"
+#include "cpu_model.h"
 #include "plan.h"
 
 namespace flashtile::cli {
@@ -51,14 +51,14 @@ nlohmann::ordered_json gather() {
     nlohmann::ordered_json info;
     info["version"] = flashtile::version();
     info["devices"] = {{{"device", "cpu"},
-                        {"name", bench::cpu_model()},
+                        {"name", cpu_model()},
                         {"threads", flashtile::get_threads()},
                         {"memory_available", available_memory()},
                         {"features", cpu_features()}}};
     info["isas"] = nlohmann::ordered_json::array();
     for (const isa set : kInstructionSets) {
-        info["isas"].push_back({{"name", flashtile::name(set)}, {"available", flashtile::available(set)}});
-        if (!flashtile::available(set)) info["isas"].back()["why_not"] = flashtile::why_not(set);
+        info["isas"].push_back({{"name", isa_name(set)}, {"available", isa_available(set)}});
+        if (!isa_available(set)) info["isas"].back()["why_not"] = isa_why_not(set);
     }
     for (const auto& [name, type] :
          {std::pair("fp32", FLASHTILE_FP32), std::pair("fp16", FLASHTILE_FP16), std::pair("bf16", FLASHTILE_BF16)})

@@ -1,4 +1,4 @@
-// main.cpp: the flashtile command line: its commands, what every failure comes to, and what signals leave behind.
+// main.cpp: the flashtile command line: its commands, the exit code and message of each failure, and signals.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -59,6 +59,9 @@ int run(int argc, char** argv) {
         } catch (const CLI::ParseError& error) {
             return app.exit(error) == 0 ? exit_ok : exit_usage;  // --help comes this way too
         }
+    } catch (const flashtile::out_of_memory& error) {
+        fmt::print(stderr, "flashtile: {}\n", error.what());
+        return exit_usage;
     } catch (const std::bad_alloc&) {
         fmt::print(stderr, "flashtile: out of memory\n");
         return exit_usage;

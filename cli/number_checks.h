@@ -1,5 +1,5 @@
-// number_checks.h: checks that a flag's number is not too small. CLI11's own would name the largest double as the other
-// end of the range, in 300 digits.
+// number_checks.h: checks that a flag's number is not too small. CLI11's own checks would print the largest double as
+// the upper end of the range, in 300 digits.
 #pragma once
 
 #include <string>

@@ -7,8 +7,8 @@ namespace flashtile::cli {
 namespace {
 
 std::size_t bytes_of(dtype type) {
-    if (type == fp32 || type == int32) return 4;
-    if (type == int64) return 8;
+    if (type == fp32 || type == dtype::int32) return 4;
+    if (type == dtype::int64) return 8;
     return type == boolean ? 1 : 2;
 }
 
@@ -37,7 +37,7 @@ tensor Placement::output(const tensor& host) {
 
 tensor Placement::place(const tensor& host, std::vector<Copy>& among) {
     if (!on_gpu_) return host;
-    among.push_back({host, gpu::Buffer(memory_of(host).size())});
+    among.push_back({host, gpu_resources::Buffer(memory_of(host).size())});
     const Copy& copy = among.back();
     flashtile_tensor on_gpu = host.raw();
     on_gpu.data = copy.buffer.data();
@@ -50,7 +50,7 @@ void Placement::upload() {
 }
 
 void Placement::wait() {
-    if (on_gpu_) gpu::synchronize();
+    if (on_gpu_) gpu_resources::synchronize();
 }
 
 void Placement::download() {

@@ -1,4 +1,4 @@
-// placement.h: tensors of host memory where a command computes: there itself, or in copies on a GPU.
+// placement.h: puts tensors where a command computes: it leaves them in host memory, or copies them to a GPU.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/gpu.h"
+#include "gpu_resources/gpu_resources.h"
 
 namespace flashtile::cli {
 
@@ -27,7 +27,7 @@ public:
 private:
     struct Copy {
         tensor host;
-        gpu::Buffer buffer;
+        gpu_resources::Buffer buffer;
     };
     tensor place(const tensor& host, std::vector<Copy>& among);
 

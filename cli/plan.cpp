@@ -87,11 +87,11 @@ std::string plan_report_of(const PlanArguments& a) {
     o.batch_invariant = a.batch_invariant;
     o.exact_max = a.exact_max;
     if (a.packed) {
-        o.cu_seqlens_q = o.cu_seqlens_k = somewhere(int32, {s.batch + 1});
+        o.cu_seqlens_q = o.cu_seqlens_k = somewhere(dtype::int32, {s.batch + 1});
         o.max_seqlen_q = s.seqlen_q;
         o.max_seqlen_k = s.seqlen_k;
     }
-    if (a.seqused) o.seqused_k = somewhere(int32, {s.batch});
+    if (a.seqused) o.seqused_k = somewhere(dtype::int32, {s.batch});
     if (a.alibi) o.alibi_slopes = somewhere(fp32, {s.heads});
     if (a.bias) o.bias = somewhere(type, {s.seqlen_q, s.seqlen_k});
     if (a.mask) o.mask = somewhere(boolean, {s.seqlen_q, s.seqlen_k});

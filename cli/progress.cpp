@@ -9,36 +9,52 @@
 #include <cstdio>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace flashtile::cli {
 
-// Work that ends within the first interval shows nothing.
+// Shows the line twice a second, from half a second on: short work shows nothing unless it says so.
 class Progress::Line {
 public:
-    explicit Line(const std::string& what) : thread_([what](const std::stop_token& stop) { show(what, stop); }) {}
+    explicit Line(std::string what)
+        : what_(std::move(what)), thread_([this](const std::stop_token& stop) { keep_showing(stop); }) {}
 
-private:
-    static void show(const std::string& what, const std::stop_token& stop) {
-        constexpr auto interval = std::chrono::milliseconds(500);
-        const auto start = std::chrono::steady_clock::now();
-        std::mutex mutex;
-        std::condition_variable_any stopped;
-        std::unique_lock lock(mutex);
-        bool shown = false;
-        while (!stopped.wait_for(lock, stop, interval, [&] { return stop.stop_requested(); })) {
-            const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-            fmt::print(stderr, "\r{}: {:.1f} s\x1b[K", what, time.count());
-            std::fflush(stderr);
-            shown = true;
-        }
-        if (shown) fmt::print(stderr, "\r\x1b[K");
+    void say(const std::string& what) {
+        const std::lock_guard lock(mutex_);
+        what_ = what;
+        show();
     }
 
+private:
+    void keep_showing(const std::stop_token& stop) {
+        constexpr auto interval = std::chrono::milliseconds(500);
+        std::unique_lock lock(mutex_);
+        while (!stopped_.wait_for(lock, stop, interval, [&] { return stop.stop_requested(); })) show();
+        if (shown_) fmt::print(stderr, "\r\x1b[K");
+    }
+
+    // With the mutex held.
+    void show() {
+        const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start_;
+        fmt::print(stderr, "\r{}: {:.1f} s\x1b[K", what_, time.count());
+        std::fflush(stderr);
+        shown_ = true;
+    }
+
+    const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+    std::mutex mutex_;  // of what follows
+    std::string what_;
+    bool shown_ = false;
+    std::condition_variable_any stopped_;
     std::jthread thread_;
 };
 
 Progress::Progress(const std::string& what) {
     if (::isatty(STDERR_FILENO) != 0) line_ = std::make_unique<Line>(what);
+}
+
+void Progress::say(const std::string& what) {
+    if (line_) line_->say(what);
 }
 
 Progress::~Progress() = default;

@@ -10,6 +10,7 @@ namespace flashtile::cli {
 class Progress {
 public:
     explicit Progress(const std::string& what);  // "attending to 4096 queries"
+    void say(const std::string& what);           // "12 of 700 problems", from now on and at once
     Progress(const Progress&) = delete;
     Progress& operator=(const Progress&) = delete;
     ~Progress();  // clears the line

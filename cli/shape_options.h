@@ -17,7 +17,7 @@ struct ShapeOptions {
     std::int64_t head_dim_v = 0;  // 0: as head_dim
 
     void add_to(CLI::App& app, const std::string& group);
-    // Once the flags are read: puts what is not given in place.
+    // Call it once the flags are read. It sets the sizes that were not given.
     void complete();
 };
 

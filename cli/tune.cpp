@@ -8,11 +8,11 @@
 #include <flashtile/flashtile.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "commands.h"
+#include "flags_beside.h"
 #include "number_checks.h"
 #include "plan.h"
 #include "progress.h"
@@ -38,7 +38,7 @@ Every tile's results are checked before it is timed: against those of the librar
 against dense attention in fp64. What is kept serves later calls with the same head dimensions, type and options on such
 a GPU whose lengths are 3/4 to 3/2 of the nearest power of two. Results then differ from those before by rounding.)";
 
-// Tokens in all and the hidden dimension, of the paper's benchmark, where --batch and --heads are not given.
+// The paper's benchmark has so many tokens in all and this hidden dimension. --batch and --heads replace them.
 constexpr std::int64_t kTokens = 16384, kHidden = 2048;
 constexpr double kSampleMilliseconds = 4.0;
 constexpr double kMostRuns = 50.0;  // of a sample
@@ -63,10 +63,10 @@ struct PassReport {
 };
 
 // Why a tile is out, its results being in `problem`; "" where they are right.
-std::string wrong_results(const PlanArguments& problem, Pass pass, const std::string& tile,
-                          const bench::Results& results, const bench::Results& table) {
-    const double allowed = bench::tolerance(parse_dtype(problem.attention.dtype));
-    const double off = bench::difference(results, table);
+std::string wrong_results(const PlanArguments& problem, Pass pass, const std::string& tile, const Results& results,
+                          const Results& table) {
+    const double allowed = tolerance(parse_dtype(problem.attention.dtype));
+    const double off = difference(results, table);
     if (!(off <= allowed))
         return fmt::format("differs from the table's tile by {:.2g} of the largest value, allowed is {:.2g}", off,
                            allowed);
@@ -80,7 +80,7 @@ PassReport tune_pass(const PlanArguments& problem, Pass pass, double seconds) {
     options o = problem.attention.to_options();
     o.deterministic = problem.deterministic;
     tune::GpuProblem on_gpu(o, problem.shape, parse_dtype(problem.attention.dtype), problem.device, pass);
-    bench::Results table;
+    Results table;
     for (const tune::NamedTile& tile : tiles.tiles) {
         const bool first = report.contestants.empty();
         Contestant& contestant = report.contestants.emplace_back();
@@ -89,7 +89,7 @@ PassReport tune_pass(const PlanArguments& problem, Pass pass, double seconds) {
         try {
             const Progress progress(fmt::format("{}: checking the {}", tune::name(pass), tile.tile));
             tune::choose(problem, pass, tile);
-            const bench::Results results = on_gpu.results();
+            const Results results = on_gpu.results();
             if (first) table = results;
             contestant.out_because = wrong_results(problem, pass, tile.tile, results, table);
             contestant.wrong = !contestant.out_because.empty();
@@ -156,10 +156,10 @@ int measure(TuneArguments a) {
     if (shape.heads == 0) shape.heads = std::max(shape.kv_heads, std::max<std::int64_t>(1, kHidden / shape.head_dim));
     shape.complete();
     if (a.problem.attention.dtype.empty()) a.problem.attention.dtype = "bf16";
-    if (const std::string why = gpu::why_not(a.problem.device); !why.empty()) throw std::runtime_error(why);
+    if (const std::string why = gpu_resources::why_not(a.problem.device); !why.empty()) throw std::runtime_error(why);
     if (const auto nvrtc = nlohmann::json::parse(cuda_info())["nvrtc"]; !nvrtc["found"].get<bool>())
         throw std::runtime_error(nvrtc["why_not"].get<std::string>());
-    forget_choices(false);  // the library's own tiles are what all are measured by
+    forget_choices(false);  // the others are compared with the library's own tiles
     std::vector<PassReport> reports;
     for (const Pass pass : {Pass::forward, Pass::backward})
         if (a.pass == "both" || a.pass == tune::name(pass)) reports.push_back(tune_pass(a.problem, pass, a.seconds));
@@ -201,15 +201,6 @@ int forget() {
     return exit_ok;
 }
 
-// --list and --forget measure nothing: what would say how has no part in them.
-void refuse_flags_beside(const CLI::App& command, const std::string& flag) {
-    const std::set<std::string> heard = {flag, "--json"};
-    for (const CLI::Option* option : command.get_options())
-        if (option->count() != 0 && !heard.contains(option->get_name()))
-            throw CLI::ValidationError(option->get_name(), "is given beside " + flag +
-                                                               ", which measures nothing; allowed is one or the other");
-}
-
 }  // namespace
 
 void add_tune(CLI::App& app, int& exit_code) {
@@ -238,8 +229,8 @@ void add_tune(CLI::App& app, int& exit_code) {
         for (const char* flag : {"--batch", "--seqlen-q"})
             if (command->count(flag) != 0 && command->get_option(flag)->as<std::int64_t>() == 0)
                 throw CLI::ValidationError(flag, "is 0, allowed is a whole number of at least 1");
-        if (a->list) refuse_flags_beside(*command, "--list");
-        if (a->forget) refuse_flags_beside(*command, "--forget");
+        if (a->list) refuse_flags_beside(*command, "--list", {"--json"}, "which measures nothing");
+        if (a->forget) refuse_flags_beside(*command, "--forget", {"--json"}, "which measures nothing");
         exit_code = a->list ? list(a->json) : a->forget ? forget() : measure(*a);
     });
 }

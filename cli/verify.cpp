@@ -1,7 +1,5 @@
 // verify.cpp: `flashtile verify`: forward and backward against the fp64 oracle, on a given problem, on cases of the
 // conformance list, or on random problems; a failure comes with the line that reproduces it.
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
@@ -9,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -17,7 +14,9 @@
 #include "commands.h"
 #include "conformance/case_list.h"
 #include "conformance/judge.h"
+#include "flags_beside.h"
 #include "number_checks.h"
+#include "progress.h"
 #include "shape_options.h"
 
 namespace flashtile::cli {
@@ -113,20 +112,11 @@ std::string given_flags(const CLI::App& command) {
     return line;
 }
 
-// Random and named problems have sizes and options of their own; flags that would say others may not pass unheard.
-void refuse_flags_beside(const CLI::App& command, const std::string& source) {
-    std::set<std::string> heard = {source, "--json", "--isa", "--device"};
-    if (source == "--random") heard.insert("--seed");
-    for (const CLI::Option* option : command.get_options())
-        if (option->count() != 0 && !heard.contains(option->get_name()))
-            throw CLI::ValidationError(
-                option->get_name(),
-                "is given beside " + source + ", whose problems are made; allowed is one or the other");
-}
-
 std::vector<Job> jobs_of(const VerifyArguments& a, const CLI::App& command) {
-    if (a.random != 0) refuse_flags_beside(command, "--random");
-    if (!a.case_prefix.empty()) refuse_flags_beside(command, "--case");
+    // Random and named problems have sizes and options of their own.
+    constexpr const char* because = "whose problems are made";
+    if (a.random != 0) refuse_flags_beside(command, "--random", {"--seed", "--json", "--isa", "--device"}, because);
+    if (!a.case_prefix.empty()) refuse_flags_beside(command, "--case", {"--json", "--isa", "--device"}, because);
     std::vector<Job> jobs;
     std::string where = a.attention.isa == "auto" ? "" : " --isa=" + a.attention.isa;
     if (a.attention.device != "cpu") where += " --device=" + a.attention.device;
@@ -182,23 +172,6 @@ nlohmann::json to_json(const Result& r) {
             {"reproduce", r.job.reproduce}};
 }
 
-class Progress {
-public:
-    explicit Progress(std::size_t total) : total_(total), shown_(total > 1 && isatty(STDERR_FILENO) != 0) {}
-    ~Progress() {
-        if (shown_) std::fprintf(stderr, "\r\033[K");
-    }
-    Progress(const Progress&) = delete;
-    Progress& operator=(const Progress&) = delete;
-    void step(std::size_t done) const {
-        if (shown_) std::fprintf(stderr, "\r%zu of %zu problems", done, total_);
-    }
-
-private:
-    std::size_t total_;
-    bool shown_;
-};
-
 int verify(const VerifyArguments& arguments, const CLI::App& command) {
     const conformance::Target target =
         arguments.attention.device == "cuda" ? conformance::cuda_target() : parse_isa(arguments.attention.isa);
@@ -207,7 +180,7 @@ int verify(const VerifyArguments& arguments, const CLI::App& command) {
     std::vector<Result> results;
     std::size_t failed = 0;
     {
-        const Progress progress(jobs.size());
+        Progress progress("verifying");
         for (const Job& job : jobs) {
             Verdict verdict;
             try {
@@ -218,7 +191,8 @@ int verify(const VerifyArguments& arguments, const CLI::App& command) {
             }
             if (!verdict.ok()) ++failed;
             results.push_back({job, std::move(verdict)});
-            progress.step(results.size());
+            if (jobs.size() > 1)
+                progress.say(std::to_string(results.size()) + " of " + std::to_string(jobs.size()) + " problems");
         }
     }
     if (arguments.json) {

@@ -14,7 +14,7 @@
 
 #include "bench/peak_kernels.h"
 #include "bench/pinned.h"
-#include "bench/tensors.h"
+#include "numbers.h"
 
 namespace flashtile::cli::bench {
 namespace {

@@ -1,4 +1,4 @@
-// ceilings.h: what this machine can do at most, measured: multiply-add peaks, copy bandwidth, a good GEMM.
+// ceilings.h: the measured limits of this machine: multiply-add peaks, memcpy bandwidth, a good GEMM.
 #pragma once
 
 #include <map>
@@ -17,8 +17,8 @@ struct Ceilings {
 
     // What a point's speed is a share of: the FMA peak, and for bf16 the better of that and dpbf16's.
     double for_point(const Point& point) const;
-    // A look of a few ms at what for_point() is just now, in GFLOP/s, when others may be using this machine. A look
-    // that sees more than was ever seen raises the ceiling.
+    // Measures for a few ms what for_point() is at this moment, in GFLOP/s, since others may be using this machine. If
+    // the result is above all results so far, it becomes the ceiling.
     double look(const Point& point);
 
 private:

@@ -13,7 +13,7 @@ public:
     std::string name() const override { return "flashtile"; }
 
     std::string isa(const Point& point) const override {
-        if (isa_ != flashtile::isa::automatic) return flashtile::name(isa_);
+        if (isa_ != flashtile::isa::automatic) return isa_name(isa_);
         return flashtile_isa_name(flashtile_isa_chosen(static_cast<flashtile_dtype>(point.dtype)));
     }
 

@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "bench/cpu_model.h"
-#include "instruction_sets.h"
+#include "attention_names.h"
+#include "cpu_model.h"
 
 namespace flashtile::cli::bench {
 namespace {
@@ -21,7 +21,7 @@ namespace {
 std::vector<std::string> instruction_sets() {
     std::vector<std::string> names;
     for (const auto isa : kInstructionSets)
-        if (flashtile::available(isa)) names.emplace_back(flashtile::name(isa));
+        if (isa_available(isa)) names.emplace_back(isa_name(isa));
     return names;
 }
 

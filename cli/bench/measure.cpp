@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "bench/median.h"
+#include "median.h"
 
 namespace flashtile::cli::bench {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "bench/inputs.h"
 #include "bench/point.h"
-#include "bench/tensors.h"
 
 namespace flashtile::cli::bench {
 

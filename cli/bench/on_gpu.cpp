@@ -34,7 +34,7 @@ void refuse(bool given, const char* option) {
 
 std::vector<std::string> gpu_arguments(const Options& options) {
     refuse(!options.threads.empty(), "--threads");
-    refuse(!options.isa.empty(), "--isa");
+    refuse(options.isa != "auto", "--isa");
     refuse(options.kv_heads != 0, "--kv-heads");
     if (options.dtypes.size() != 1)
         throw std::invalid_argument(

@@ -9,8 +9,8 @@
 
 namespace flashtile::cli::bench {
 
-// The arguments that say to gpu_bench.py what the options say. Throws std::invalid_argument for those that it has no
-// counterpart of.
+// The options as arguments of gpu_bench.py. Throws std::invalid_argument for an option that it has no argument
+// for.
 std::vector<std::string> gpu_arguments(const Options& options);
 
 // Returns the exit code.

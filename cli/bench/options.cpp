@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "instruction_sets.h"
+#include "attention_names.h"
 
 namespace flashtile::cli::bench {
 namespace {
@@ -17,11 +17,6 @@ std::vector<std::int64_t> powers_of_two(std::int64_t first, std::int64_t last) {
     std::vector<std::int64_t> result;
     for (std::int64_t n = first; n <= last; n *= 2) result.push_back(n);
     return result;
-}
-
-flashtile::dtype parse_dtype(const std::string& name) {
-    if (name == "fp16") return flashtile::fp16;
-    return name == "bf16" ? flashtile::bf16 : flashtile::fp32;
 }
 
 std::vector<bool> causal_values(const std::string& causal) {
@@ -74,12 +69,6 @@ std::vector<Point> grid(const Options& options) {
 
 std::vector<std::int64_t> memory_seqlens(const Options& options) {
     return options.seqlens.empty() ? powers_of_two(1024, 65536) : options.seqlens;
-}
-
-flashtile::isa parse_isa(const std::string& name) {
-    for (const auto isa : kInstructionSets)
-        if (name == flashtile::name(isa)) return isa;
-    return flashtile::isa::automatic;
 }
 
 }  // namespace flashtile::cli::bench

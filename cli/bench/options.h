@@ -1,4 +1,4 @@
-// options.h: what the user asked the benchmark for, and the grid of points that this comes to.
+// options.h: the options of the benchmark, and the grid of points that they give.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Options {
     std::int64_t batch = 0;     // 0: tokens / seqlen
     std::int64_t tokens = 16384;
     std::vector<int> threads;  // empty: flashtile's setting
-    std::string isa;
+    std::string isa = "auto";
     std::string device = "cpu";
     std::string against;
     std::string json;
@@ -38,8 +38,5 @@ std::vector<Point> grid(const Options& options);
 
 // The sequence lengths that `memory` goes through.
 std::vector<std::int64_t> memory_seqlens(const Options& options);
-
-// The instruction set that --isa names; empty is automatic.
-flashtile::isa parse_isa(const std::string& name);
 
 }  // namespace flashtile::cli::bench

@@ -1,4 +1,4 @@
-// peak_kernels.h: the fastest multiply-add loops that this CPU has, to measure the ceilings that speeds are shares of.
+// peak_kernels.h: the fastest multiply-add loops that this CPU can run. They give the ceiling for the speeds measured.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ struct PeakKernel {
     const char* name;  // "fma_fp32" or "dpbf16"
     bool (*runs_here)();
     double flops_per_iteration;
-    float (*run)(std::int64_t iterations);  // returns something made of every product, so that none is removed
+    float (*run)(std::int64_t iterations);  // the result depends on every product, so that the compiler removes none
 };
 
 // For each name the widest kernel that runs here.

@@ -8,7 +8,7 @@ namespace flashtile::cli::bench {
 
 class Pinned {
 public:
-    // The n-th of the CPUs, counted round.
+    // The n-th of the CPUs, modulo their number.
     explicit Pinned(int n) {
         if (sched_getaffinity(0, sizeof before_, &before_) != 0 || CPU_COUNT(&before_) == 0) return;
         n %= CPU_COUNT(&before_);

@@ -21,7 +21,7 @@ int exit_code_of(const std::vector<std::string>& command);
 // Whether it exits with 0, with its output discarded where `quiet`.
 bool succeeds(const std::vector<std::string>& command, bool quiet);
 
-// A child process that is spoken to in lines.
+// A child process that takes and gives lines of text.
 class LineProcess {
 public:
     explicit LineProcess(const std::vector<std::string>& command);

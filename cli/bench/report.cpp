@@ -38,7 +38,7 @@ nlohmann::json or_null(const std::optional<double>& value) {
     return value ? nlohmann::json(*value) : nlohmann::json();
 }
 
-// What both kinds of row say of the point.
+// The fields of the point, which both kinds of row have.
 nlohmann::json point_json(const Point& p) {
     return {{"pass", name_of(p.pass)}, {"dtype", name_of(p.dtype)}, {"head_dim", p.head_dim},
             {"causal", p.causal},      {"seqlen", p.seqlen},        {"batch", p.batch},

@@ -1,4 +1,4 @@
-// report.h: what the benchmark tells: tables on the terminal, JSON for programs.
+// report.h: the benchmark's output: tables on the terminal, JSON for programs.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,6 +1,5 @@
 // run.cpp: see run.h.
 #include "bench/run.h"
-#include "bench/cpu_model.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -14,11 +13,13 @@
 #include <span>
 #include <stdexcept>
 
+#include "attention_names.h"
 #include "bench/machine.h"
 #include "bench/python.h"
 #include "bench/report.h"
 #include "bench/torch_method.h"
 #include "commands.h"
+#include "cpu_model.h"
 #include "io/array.h"
 #include "io/output_file.h"
 #include "io/unfinished.h"
@@ -29,7 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// A line on a terminal that the next one takes the place of; nothing in a pipe.
+// A line on a terminal that the next one replaces. In a pipe nothing is printed.
 class StatusLine {
 public:
     void say(const std::string& text) const {
@@ -95,7 +96,7 @@ std::set<int> thread_counts(const std::vector<Point>& points) {
     return counts;
 }
 
-// Shares out the time that is left by the FLOPs that are left; 0 where there is no limit.
+// A point's share of the time that is left, in proportion to the FLOPs that are left; 0 where there is no limit.
 class Budget {
 public:
     Budget(double minutes, const std::vector<Point>& points) : seconds_(60.0 * minutes) {
@@ -130,7 +131,7 @@ int run(const Options& options) {
         require_matplotlib();
     }
     const auto isa = parse_isa(options.isa);
-    if (!flashtile::available(isa))
+    if (!isa_available(isa))
         throw std::invalid_argument(fmt::format("--isa is {}, which this CPU or this build cannot run", options.isa));
 
     const StatusLine status;
@@ -144,7 +145,7 @@ int run(const Options& options) {
     int exit_code = exit_ok;
 
     fmt::print("flashtile {} on {}\n", flashtile::version(), cpu_model());
-    if (wants_memory(options)) {  // first, while this process has no threads that its children would lack
+    if (wants_memory(options)) {  // first: a child made by fork() would lack threads that this process had started
         const auto rows = memory_rows(options, status);
         print_memory(rows);
         for (const MemoryRow& row : rows) result["memory"].push_back(to_json(row));

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "bench/median.h"
+#include "median.h"
 
 namespace flashtile::cli::tune {
 namespace {
@@ -35,7 +35,7 @@ void time_in_turns(std::vector<Contestant>& contestants, double seconds) {
             const std::size_t who = (n + round) % running.size();
             samples[who].push_back(running[who]->sample());
         }
-    for (std::size_t n = 0; n < running.size(); ++n) running[n]->milliseconds = bench::median(samples[n]);
+    for (std::size_t n = 0; n < running.size(); ++n) running[n]->milliseconds = median(samples[n]);
 }
 
 std::size_t best_of(const std::vector<Contestant>& contestants) {

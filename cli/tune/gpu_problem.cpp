@@ -23,7 +23,7 @@ GpuProblem::GpuProblem(const options& wanted, const ShapeOptions& s, dtype type,
       k_(random({s.batch, s.seqlen_k, s.kv_heads, s.head_dim}, 2)),
       v_(random({s.batch, s.seqlen_k, s.kv_heads, s.head_dim_v}, 3)),
       out_(output({s.batch, s.seqlen_q, s.heads, s.head_dim_v})),
-      lse_(make(bench::Numbers(fp32, s.batch * s.heads * s.seqlen_q), {s.batch, s.heads, s.seqlen_q})) {
+      lse_(make(Numbers(fp32, s.batch * s.heads * s.seqlen_q), {s.batch, s.heads, s.seqlen_q})) {
     options_.stream = stream_.handle();
     if (pass == Pass::forward) return;
     dout_ = random({s.batch, s.seqlen_q, s.heads, s.head_dim_v}, 4);
@@ -34,16 +34,16 @@ GpuProblem::GpuProblem(const options& wanted, const ShapeOptions& s, dtype type,
     stream_.synchronize();
 }
 
-GpuProblem::OnGpu GpuProblem::make(bench::Numbers numbers, std::initializer_list<std::int64_t> shape) const {
+GpuProblem::OnGpu GpuProblem::make(Numbers numbers, std::initializer_list<std::int64_t> shape) const {
     OnGpu made{std::move(numbers), {}, {}};
-    made.buffer = gpu::Buffer(made.host.bytes(), ordinal_);
+    made.buffer = gpu_resources::Buffer(made.host.bytes(), ordinal_);
     made.view = flashtile::view(made.buffer.data(), made.host.dtype(), shape, cuda(ordinal_));
     return made;
 }
 
 GpuProblem::OnGpu GpuProblem::random(std::initializer_list<std::int64_t> shape, std::uint64_t seed) const {
     const std::int64_t count = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-    OnGpu made = make(bench::random_numbers(type_, count, seed), shape);
+    OnGpu made = make(random_numbers(type_, count, seed), shape);
     made.buffer.upload({static_cast<const std::byte*>(made.host.data()), made.host.bytes()});
     made.host = {};
     return made;
@@ -51,7 +51,7 @@ GpuProblem::OnGpu GpuProblem::random(std::initializer_list<std::int64_t> shape, 
 
 GpuProblem::OnGpu GpuProblem::output(std::initializer_list<std::int64_t> shape) const {
     const std::int64_t count = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-    return make(bench::Numbers(type_, count), shape);
+    return make(Numbers(type_, count), shape);
 }
 
 std::vector<float> GpuProblem::download(OnGpu& from) {
@@ -81,8 +81,8 @@ void GpuProblem::submit() {
         submit_backward();
 }
 
-bench::Results GpuProblem::results() {
-    bench::Results results;
+Results GpuProblem::results() {
+    Results results;
     if (pass_ == Pass::forward) {
         out_.buffer.fill(kPoison);
         submit();
@@ -99,13 +99,13 @@ bench::Results GpuProblem::results() {
     return results;
 }
 
-std::shared_ptr<const gpu::Graph> GpuProblem::graph(int runs) {
-    return std::make_shared<const gpu::Graph>(stream_, [&] {
+std::shared_ptr<const gpu_resources::Graph> GpuProblem::graph(int runs) {
+    return std::make_shared<const gpu_resources::Graph>(stream_, [&] {
         for (int n = 0; n < runs; ++n) submit();
     });
 }
 
-double GpuProblem::milliseconds(const gpu::Graph& graph) {
+double GpuProblem::milliseconds(const gpu_resources::Graph& graph) {
     graph.launch(stream_);
     before_.record(stream_);
     graph.launch(stream_);

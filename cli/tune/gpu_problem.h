@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "bench/tensors.h"
-#include "gpu/gpu.h"
+#include "gpu_resources/gpu_resources.h"
+#include "numbers.h"
 #include "shape_options.h"
 #include "tune/tiles.h"
 
@@ -19,21 +19,21 @@ public:
     GpuProblem(const options& wanted, const ShapeOptions& shape, dtype type, int ordinal, Pass pass);
 
     // Runs once on poisoned outputs.
-    bench::Results results();
+    Results results();
 
     // A graph of so many runs, with the tile that is chosen now.
-    std::shared_ptr<const gpu::Graph> graph(int runs);
+    std::shared_ptr<const gpu_resources::Graph> graph(int runs);
 
     // Milliseconds of a graph, by the GPU's clock; it has run once before that.
-    double milliseconds(const gpu::Graph& graph);
+    double milliseconds(const gpu_resources::Graph& graph);
 
 private:
     struct OnGpu {
-        bench::Numbers host;
-        gpu::Buffer buffer;
+        Numbers host;
+        gpu_resources::Buffer buffer;
         tensor view;
     };
-    OnGpu make(bench::Numbers numbers, std::initializer_list<std::int64_t> shape) const;
+    OnGpu make(Numbers numbers, std::initializer_list<std::int64_t> shape) const;
     OnGpu random(std::initializer_list<std::int64_t> shape, std::uint64_t seed) const;
     OnGpu output(std::initializer_list<std::int64_t> shape) const;
     static std::vector<float> download(OnGpu& from);
@@ -46,10 +46,10 @@ private:
     dtype type_;
     int ordinal_;
     Pass pass_;
-    gpu::Stream stream_;
-    gpu::Event before_, after_;
+    gpu_resources::Stream stream_;
+    gpu_resources::Event before_, after_;
     OnGpu q_, k_, v_, out_, lse_, dout_, dq_, dk_, dv_;
-    std::vector<gpu::Buffer> workspaces_;  // the last is the largest; graphs may use the others
+    std::vector<gpu_resources::Buffer> workspaces_;  // the last is the largest; graphs may use the others
 };
 
 }  // namespace flashtile::cli::tune

@@ -14,7 +14,7 @@ nlohmann::json pass_of(const PlanArguments& problem, Pass pass) {
     return report;
 }
 
-// The one kernel of a pass whose tile can be chosen; others follow it.
+// The kernel of a pass whose tile can be chosen. The tiles of its other kernels follow from that one.
 nlohmann::json main_kernel(const nlohmann::json& report, Pass pass) {
     for (const auto& kernel : report["kernels"])
         if (pass == Pass::forward || kernel["kernel"].get<std::string>().starts_with("backward_sm")) return kernel;

@@ -64,7 +64,11 @@ typedef enum flashtile_isa {
     FLASHTILE_ISA_AMX = 5
 } flashtile_isa;
 
+/* Limits. */
 #define FLASHTILE_MAX_RANK 6
+#define FLASHTILE_MAX_HEAD_DIM 512
+#define FLASHTILE_MAX_THREADS 4096
+#define FLASHTILE_MIN_SOFTCAP 1e-30f /* far below any score that matters; s / softcap stays finite on every device */
 
 /* A view of memory that the caller owns. Strides are in elements; the innermost dimension must be contiguous, and the
  * stride of a dimension of size 1 is never read. */
@@ -93,26 +97,27 @@ typedef struct flashtile_options {
     size_t size;
     int32_t causal;    /* flashtile_causal */
     int32_t alignment; /* flashtile_alignment */
-    int32_t has_scale; /* 0: scale is 1/sqrt(head_dim) */
+    int32_t has_scale; /* 0: `scale` is not read, and the scale is 1/sqrt(head_dim) */
     float scale;
-    float softcap;        /* c * tanh(s / c), c from 1e-30; 0 is off */
-    int64_t window_left;  /* keys from i + off - left .. */
-    int64_t window_right; /* .. to i + off + right, inclusive; -1 is open */
-    double dropout;       /* probability in [0, 1), honoured to 1/65536 */
-    uint64_t seed;        /* of the dropout mask (Philox4x32-7) */
-    uint64_t offset;
-    const uint64_t* seed_ptr;           /* where not NULL, read instead of `seed` (on CUDA: device memory) */
-    const uint64_t* offset_ptr;         /* likewise */
-    int32_t deterministic;              /* gradients bit for bit the same at any thread count */
-    int32_t batch_invariant;            /* a row's bits depend on nothing but its own problem */
-    int32_t check_values;               /* CUDA: synchronise to check values that lie in device memory */
-    int32_t threads;                    /* 0: the process's setting */
-    int32_t isa;                        /* flashtile_isa; CPU only */
+    float softcap;              /* c from FLASHTILE_MIN_SOFTCAP: a score s becomes c * tanh(s / c); 0 is off */
+    int64_t window_left;        /* query i sees no key before i + off - window_left; -1 is open */
+    int64_t window_right;       /* nor any key after i + off + window_right; -1 is open. off: docs/semantics.md */
+    double dropout;             /* probability in [0, 1), rounded to a multiple of 1/65536 */
+    uint64_t seed;              /* of the dropout mask (Philox4x32-7) */
+    uint64_t offset;            /* likewise: the same seed with another offset gives another mask */
+    const uint64_t* seed_ptr;   /* where not NULL, read instead of `seed` (on CUDA: device memory) */
+    const uint64_t* offset_ptr; /* likewise */
+    int32_t deterministic;      /* gradients bit for bit the same at any thread count */
+    int32_t batch_invariant;    /* a row's bits depend on nothing but its own problem */
+    int32_t check_values;       /* CUDA: synchronise to check values that lie in device memory */
+    int32_t threads;            /* CPU, to FLASHTILE_MAX_THREADS; 0: the process's setting */
+    int32_t isa;                /* flashtile_isa; CPU only */
     const flashtile_executor* executor; /* NULL: the process's */
     void* stream;                       /* CUDA: a CUstream */
     void* workspace;                    /* NULL: allocated by the call */
-    size_t workspace_size;
-    int32_t exact_max; /* CUDA: no shortcut costs accuracy (docs/semantics.md); batch_invariant implies it */
+    size_t workspace_size;              /* bytes of it; 0 where it is NULL */
+    int32_t exact_max; /* CUDA: no shortcut costs accuracy (docs/semantics.md); batch_invariant implies it. The CPU
+                          takes no such shortcut, so it changes nothing there */
 } flashtile_options;
 
 #define FLASHTILE_OPTIONS_INIT                                                                                    \
@@ -121,53 +126,52 @@ typedef struct flashtile_options {
             NULL, 0, 0                                                                                            \
     }
 
-/* The inputs that forward and backward share. A NULL pointer means absent.
- * q (batch, seqlen_q, heads, d), k (batch, seqlen_k, kv_heads, d), v (batch, seqlen_k, kv_heads, dv); heads is a
- * multiple of kv_heads. Packed: q (total_q, heads, d), k, v (total_k, kv_heads, ..) with cu_seqlens_q and
- * cu_seqlens_k (int32 or int64, batch + 1) and the longest lengths. alibi_slopes fp32 (heads) or (batch, heads). bias
- * and mask broadcast to (batch, heads, seqlen_q, seqlen_k); bias has q's dtype or fp32, mask is BOOL and true keeps.
- * seqused_k int32 (batch) shortens the keys. max_seqlen_q and max_seqlen_k: packed only, else -1. */
+/* The inputs that forward and backward share. The call reads them and never writes them. All tensors lie on q's device.
+ * heads is a multiple of kv_heads.
+ *
+ * A batch is packed where cu_seqlens_q and cu_seqlens_k are given: its sequences lie one after the other, and sequence
+ * b has the queries from cu_seqlens_q[b] to before cu_seqlens_q[b + 1], and its keys likewise. */
 typedef struct flashtile_inputs {
-    size_t size;
-    const flashtile_tensor* q;
-    const flashtile_tensor* k;
-    const flashtile_tensor* v;
-    const flashtile_tensor* alibi_slopes;
-    const flashtile_tensor* bias;
-    const flashtile_tensor* mask;
-    const flashtile_tensor* cu_seqlens_q;
-    const flashtile_tensor* cu_seqlens_k;
-    const flashtile_tensor* seqused_k;
-    int64_t max_seqlen_q;
-    int64_t max_seqlen_k;
+    size_t size;               /* sizeof(flashtile_inputs) */
+    const flashtile_tensor* q; /* (batch, seqlen_q, heads, d), packed (total_q, heads, d); FP32, FP16 or BF16 */
+    const flashtile_tensor* k; /* (batch, seqlen_k, kv_heads, d), packed (total_k, kv_heads, d); q's dtype */
+    const flashtile_tensor* v; /* (batch, seqlen_k, kv_heads, dv), packed (total_k, kv_heads, dv); q's dtype */
+    const flashtile_tensor* alibi_slopes; /* (heads) or (batch, heads); FP32; may be NULL: no ALiBi */
+    const flashtile_tensor* bias; /* broadcasts to (batch, heads, seqlen_q, seqlen_k); q's dtype or FP32; may be NULL */
+    const flashtile_tensor* mask; /* broadcasts likewise; BOOL, true keeps; may be NULL: every key is kept */
+    const flashtile_tensor* cu_seqlens_q; /* (batch + 1), from 0, ascending; INT32 or INT64; NULL unless packed */
+    const flashtile_tensor* cu_seqlens_k; /* likewise, of the keys */
+    const flashtile_tensor* seqused_k; /* (batch), how many keys of each sequence are used; INT32; may be NULL: all */
+    int64_t max_seqlen_q;              /* packed: the most queries of a sequence; else -1 */
+    int64_t max_seqlen_k;              /* packed: the most keys of a sequence; else -1 */
 } flashtile_inputs;
 
 #define FLASHTILE_INPUTS_INIT \
     { sizeof(flashtile_inputs), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, -1, -1 }
 
-/* out (batch, seqlen_q, heads, dv) in q's dtype; lse fp32 (batch, heads, seqlen_q), or (heads, total_q) when packed:
- * the natural logarithm of the sum of exponentials of the scaled and masked scores. lse may be NULL. */
+/* What forward writes. No output may lie in memory that another tensor of the call uses. */
 typedef struct flashtile_forward_outputs {
-    size_t size;
-    const flashtile_tensor* out;
-    const flashtile_tensor* lse;
+    size_t size;                 /* sizeof(flashtile_forward_outputs) */
+    const flashtile_tensor* out; /* (batch, seqlen_q, heads, dv), packed (total_q, heads, dv); q's dtype */
+    const flashtile_tensor* lse; /* (batch, heads, seqlen_q), packed (heads, total_q): the natural logarithm of the sum
+                                    of the exponentials of a query's scores; FP32; may be NULL: not written */
 } flashtile_forward_outputs;
 
 #define FLASHTILE_FORWARD_OUTPUTS_INIT \
     { sizeof(flashtile_forward_outputs), NULL, NULL }
 
-/* What backward reads beside the inputs (out, lse: what forward wrote; dout like out; dlse like lse, may be NULL) and
- * what it writes (dq, dk, dv like q, k, v, each overwritten; dbias like bias, may be NULL). */
+/* What backward reads beside the inputs (out, lse, dout, dlse) and what it writes (dq, dk, dv, dbias). It overwrites
+ * gradients and never adds to what is there. */
 typedef struct flashtile_gradients {
-    size_t size;
-    const flashtile_tensor* out;
-    const flashtile_tensor* lse;
-    const flashtile_tensor* dout;
-    const flashtile_tensor* dlse;
-    const flashtile_tensor* dq;
-    const flashtile_tensor* dk;
-    const flashtile_tensor* dv;
-    const flashtile_tensor* dbias;
+    size_t size;                   /* sizeof(flashtile_gradients) */
+    const flashtile_tensor* out;   /* read: what forward wrote */
+    const flashtile_tensor* lse;   /* read: what forward wrote */
+    const flashtile_tensor* dout;  /* read: the gradient of out, with out's shape and dtype */
+    const flashtile_tensor* dlse;  /* read: the gradient of lse, with lse's shape and dtype; may be NULL: zero */
+    const flashtile_tensor* dq;    /* written: q's shape and dtype */
+    const flashtile_tensor* dk;    /* written: k's shape and dtype */
+    const flashtile_tensor* dv;    /* written: v's shape and dtype */
+    const flashtile_tensor* dbias; /* written: bias's shape and dtype; NULL without a bias, and may be NULL with one */
 } flashtile_gradients;
 
 #define FLASHTILE_GRADIENTS_INIT \
@@ -242,7 +246,7 @@ FLASHTILE_API flashtile_status flashtile_plan_report(const flashtile_options* op
  * measured in its last two fields. keep: where not 0, later processes use it too. The workspace that a backward pass
  * needs may change. */
 FLASHTILE_API flashtile_status flashtile_use_choice(const char* choice, int32_t keep);
-/* From here on this process picks by itself; kept: where not 0, and so do later ones. */
+/* From now on this process uses the library's own tiles. kept: where not 0, later processes do so too. */
 FLASHTILE_API flashtile_status flashtile_forget_choices(int32_t kept);
 
 /* Kernels compiled ahead of time, by flashtile_compile_bundle: they are looked up there first. The environment variable
@@ -285,6 +289,17 @@ FLASHTILE_API flashtile_status flashtile_compile_bundle(const char* path, const 
                                                         size_t count,
                                                         void (*progress)(void* context, size_t done, size_t total),
                                                         void* context);
+
+/* Whether forward (backward != 0: backward) can run this problem here, and on what, on any device: a call that runs
+ * nothing, reads no tensor's memory and looks at no workspace. The addresses count for their alignment only; for the
+ * outputs contiguous ones are assumed, lse among them, and dbias where there is a bias.
+ *
+ * OK: it can, and *on (`on` may be NULL) says on what, as flashtile_last_run() would, e.g. "cpu avx512 forward, 2
+ * threads"; valid until this thread's next call of it. Otherwise the status is that of the run itself, and so is the
+ * message of flashtile_last_error(): an argument is wrong (INVALID_ARGUMENT), or the GPU, its driver, a kernel for the
+ * problem or the compiler for that kernel is missing (UNSUPPORTED). No kernel is compiled. */
+FLASHTILE_API flashtile_status flashtile_can_run(const flashtile_options* options, const flashtile_inputs* inputs,
+                                                 int32_t backward, const char** on);
 
 #ifdef __cplusplus
 }

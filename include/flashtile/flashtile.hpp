@@ -5,7 +5,11 @@
 //     ft::forward({.causal = true}, q, k, v, out, lse);
 //
 // Views do not own memory. A call that cannot be done throws flashtile::error, with the status and a message that names
-// the argument, its value and what is allowed, or std::bad_alloc; nothing has been written then. Shapes: flashtile.h.
+// the argument, its value and what is allowed, or flashtile::out_of_memory; nothing has been written then. Shapes:
+// flashtile.h.
+//
+// FLASHTILE_OLD_NAMES, if defined before this is included, brings back names that were too short for a program with
+// `using namespace flashtile`: int32, int64, name, available and why_not.
 #pragma once
 
 #include <flashtile/flashtile.h>
@@ -13,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <new>
 #include <optional>
 #include <span>
@@ -41,6 +46,16 @@ private:
     status code_;
 };
 
+// Memory ran out: a std::bad_alloc whose what() is the library's message.
+class out_of_memory : public std::bad_alloc {
+public:
+    explicit out_of_memory(const std::string& message) : message_(std::make_shared<const std::string>(message)) {}
+    const char* what() const noexcept override { return message_->c_str(); }
+
+private:
+    std::shared_ptr<const std::string> message_;  // shared, so that a copy of the exception allocates nothing
+};
+
 enum class dtype : std::int32_t {
     fp32 = FLASHTILE_FP32,
     fp16 = FLASHTILE_FP16,
@@ -54,8 +69,10 @@ inline constexpr dtype fp32 = dtype::fp32;
 inline constexpr dtype fp16 = dtype::fp16;
 inline constexpr dtype bf16 = dtype::bf16;
 inline constexpr dtype boolean = dtype::boolean;
+#if defined(FLASHTILE_OLD_NAMES)
 inline constexpr dtype int32 = dtype::int32;
 inline constexpr dtype int64 = dtype::int64;
+#endif
 
 struct device {
     std::int32_t type = FLASHTILE_CPU;
@@ -93,7 +110,7 @@ private:
 namespace detail {
 
 inline void check(flashtile_status code) {
-    if (code == FLASHTILE_OUT_OF_MEMORY) throw std::bad_alloc();
+    if (code == FLASHTILE_OUT_OF_MEMORY) throw out_of_memory(flashtile_last_error());
     if (code != FLASHTILE_OK) throw error(code, flashtile_last_error());
 }
 
@@ -339,20 +356,61 @@ inline const char* version() {
 inline const char* last_run() {
     return flashtile_last_run();
 }
-inline bool available(isa which) {
+inline bool isa_available(isa which) {
     return flashtile_isa_available(static_cast<flashtile_isa>(which)) != 0;
 }
-inline const char* why_not(isa which) {
+inline const char* isa_why_not(isa which) {
     return flashtile_isa_why_not(static_cast<flashtile_isa>(which));
 }
-inline const char* name(isa which) {
+inline const char* isa_name(isa which) {
     return flashtile_isa_name(static_cast<flashtile_isa>(which));
 }
+#if defined(FLASHTILE_OLD_NAMES)
+inline bool available(isa which) {
+    return isa_available(which);
+}
+inline const char* why_not(isa which) {
+    return isa_why_not(which);
+}
+inline const char* name(isa which) {
+    return isa_name(which);
+}
+#endif
 inline void set_threads(int threads) {
     detail::check(flashtile_set_threads(threads));
 }
 inline int get_threads() {
     return flashtile_get_threads();
+}
+
+// Whether a problem can run here, and on what or why not. Converts to true where it can.
+struct runnable {
+    std::string on;       // as last_run() would say; "" where it cannot
+    std::string why_not;  // the message of the exception that the run would throw; "" where it can
+
+    explicit operator bool() const noexcept { return why_not.empty(); }
+};
+
+namespace detail {
+
+inline runnable can_run(const options& o, const tensor& q, const tensor& k, const tensor& v, bool backward) {
+    const auto c_opts = c_options(o);
+    const auto inputs = c_inputs(o, q, k, v);
+    const char* on = nullptr;
+    const flashtile_status code = flashtile_can_run(&c_opts, &inputs, backward ? 1 : 0, &on);
+    if (code == FLASHTILE_OUT_OF_MEMORY) check(code);
+    if (code != FLASHTILE_OK) return {"", flashtile_last_error()};
+    return {on, ""};
+}
+
+}  // namespace detail
+
+// On any device. They run nothing and read no tensor's memory: flashtile.h.
+inline runnable can_run_forward(const options& o, const tensor& q, const tensor& k, const tensor& v) {
+    return detail::can_run(o, q, k, v, false);
+}
+inline runnable can_run_backward(const options& o, const tensor& q, const tensor& k, const tensor& v) {
+    return detail::can_run(o, q, k, v, true);
 }
 
 // What this process has of CUDA, as JSON.

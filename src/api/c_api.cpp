@@ -3,6 +3,7 @@
 #include <new>
 #include <string>
 
+#include "api/checks/options.h"
 #include "api/dlpack.h"
 #include "api/validate.h"
 #include "core/backend.h"
@@ -24,7 +25,7 @@ using namespace flashtile;
 
 // What a thread's last call has to say.
 struct Said {
-    std::string error, run, cuda_info, plan_report;
+    std::string error, run, would_run, cuda_info, plan_report;
 };
 
 Said& said() {
@@ -167,9 +168,7 @@ flashtile_isa flashtile_isa_chosen(flashtile_dtype dtype) {
 
 flashtile_status flashtile_set_threads(int32_t threads) {
     return guarded([&] {
-        if (threads < 0 || threads > 4096)
-            throw Error(FLASHTILE_INVALID_ARGUMENT,
-                        "threads is " + std::to_string(threads) + ", allowed is 0 (the default) to 4096");
+        api::check_threads(threads, "the default");
         cpu::set_threads(threads);
     });
 }
@@ -182,10 +181,7 @@ int32_t flashtile_get_threads(void) {
 
 flashtile_status flashtile_set_executor(const flashtile_executor* executor) {
     return guarded([&] {
-        if (executor != nullptr && (executor->parallel_for == nullptr || executor->concurrency < 1))
-            throw Error(FLASHTILE_INVALID_ARGUMENT, "executor has no parallel_for or concurrency " +
-                                                        std::to_string(executor->concurrency) +
-                                                        ", allowed is a parallel_for and a concurrency of at least 1");
+        if (executor != nullptr) api::check_executor(*executor);
         cpu::set_executor(executor);
     });
 }
@@ -233,6 +229,17 @@ flashtile_status flashtile_compile_bundle(const char* path, const flashtile_bund
         gpu::compile_bundle(path, {items, count}, [&](std::size_t done, std::size_t total) {
             if (progress != nullptr) progress(context, done, total);
         });
+    });
+}
+
+flashtile_status flashtile_can_run(const flashtile_options* options, const flashtile_inputs* inputs, int32_t backward,
+                                   const char** on) {
+    return guarded([&] {
+        const api::Call call = api::validate_inputs(options, inputs);
+        said().would_run =
+            backend_for(call.execution.device_type)
+                .would_run(backward != 0 ? Pass::backward : Pass::forward, call.problem, call.operands, call.execution);
+        if (on != nullptr) *on = said().would_run.c_str();
     });
 }
 

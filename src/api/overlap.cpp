@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 
@@ -13,6 +14,8 @@
 
 namespace flashtile::api {
 namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 47;  // no address space has more
 
 __extension__ using Wide = __int128;
 
@@ -27,7 +30,7 @@ struct Search {
     int count = 0;
     int budget = 100000;
 
-    // A sum of the terms within [low, high]?
+    // Whether some sum of the terms from `level` on lies within [low, high].
     bool reaches(int level, Wide low, Wide high) {
         if (--budget < 0) return true;
         if (level == count) return low <= 0 && 0 <= high;
@@ -75,8 +78,8 @@ bool empty(const flashtile_tensor& t) {
     return std::any_of(t.shape, t.shape + t.rank, [](std::int64_t n) { return n == 0; });
 }
 
-// Bytes from the first element to past the last one. (Strides are not negative, and validate.cpp has seen that it
-// fits.)
+// Bytes from the first element to past the last one. Strides are not negative and the sum does not overflow:
+// TensorArgument::check_form has checked both.
 std::uintptr_t extent(const flashtile_tensor& t) {
     std::int64_t last = 0;
     for (int n = 0; n < t.rank; ++n)
@@ -84,7 +87,7 @@ std::uintptr_t extent(const flashtile_tensor& t) {
     return static_cast<std::uintptr_t>((last + 1) * size_of(static_cast<DType>(t.dtype)));
 }
 
-// What almost all views are: each stride reaches past all that the smaller ones do.
+// True for almost all views: each stride reaches past everything that the smaller strides span.
 bool nested(const flashtile_tensor& t) {
     struct Dimension {
         std::int64_t stride, shape;
@@ -112,7 +115,7 @@ bool nested(const flashtile_tensor& t) {
 bool overlap(const flashtile_tensor& a, const flashtile_tensor& b) {
     if (empty(a) || empty(b)) return false;
     const auto at_a = reinterpret_cast<std::uintptr_t>(a.data), at_b = reinterpret_cast<std::uintptr_t>(b.data);
-    if (at_a < at_b ? at_b - at_a >= extent(a) : at_a - at_b >= extent(b)) return false;  // as almost always
+    if (at_a < at_b ? at_b - at_a >= extent(a) : at_a - at_b >= extent(b)) return false;  // the usual case
     const Runs run_a = runs(a), run_b = runs(b);
     const Wide size_a = size_of(static_cast<DType>(a.dtype)), size_b = size_of(static_cast<DType>(b.dtype));
     Search search;
@@ -125,11 +128,21 @@ bool overlap(const flashtile_tensor& a, const flashtile_tensor& b) {
     return search.reaches(0, base - run_a.bytes + 1, base + run_b.bytes - 1);
 }
 
+bool overlaps_bytes(const flashtile_tensor& a, const void* start, std::size_t size) {
+    flashtile_tensor bytes{};
+    bytes.data = const_cast<void*>(start);
+    bytes.dtype = FLASHTILE_BOOL;
+    bytes.rank = 1;
+    bytes.shape[0] = static_cast<std::int64_t>(std::min(size, kMostBytes));
+    bytes.stride[0] = 1;
+    return overlap(a, bytes);
+}
+
 bool overlaps_itself(const flashtile_tensor& a) {
     if (empty(a) || nested(a)) return false;
     const Runs run = runs(a);
     const Wide size = size_of(static_cast<DType>(a.dtype));
-    // Two indices differ first in some dimension: fix it to differ by at least 1, those before it to be equal.
+    // Two different indices are equal in all dimensions before some `first`, and differ there by at least 1.
     for (int first = 0; first < run.outer; ++first) {
         if (a.shape[first] == 1) continue;
         if (a.stride[first] == 0) return true;

@@ -1,5 +1,6 @@
 // validate.h: from the arguments of the C interface to a validated Problem. The only place that checks shapes and
-// types; everything below it may trust what it is given. Throws Error before anything is written.
+// types; everything below it may trust what it is given. Throws Error before anything is written. The checks
+// themselves are in checks/, a file for each group of arguments.
 #pragma once
 
 #include "core/problem.h"
@@ -17,7 +18,10 @@ Call validate_forward(const flashtile_options* options, const flashtile_inputs* 
 Call validate_backward(const flashtile_options* options, const flashtile_inputs* inputs,
                        const flashtile_gradients* gradients);
 
-// For flashtile_plan_report, which runs nothing: the inputs alone, on CUDA.
+// For calls that run nothing: the inputs alone, whose memory is not read.
+Call validate_inputs(const flashtile_options* options, const flashtile_inputs* inputs);
+
+// The same for flashtile_plan_report, which is about CUDA.
 Call validate_plan(const flashtile_options* options, const flashtile_inputs* inputs);
 
 // For flashtile_dropout_mask: the problem's sizes come from the mask itself, which is left in operands.mask.

@@ -10,6 +10,8 @@
 
 namespace flashtile {
 
+enum class Pass { forward, backward };
+
 class Backend {
 public:
     virtual const char* name() const = 0;
@@ -23,7 +25,10 @@ public:
     virtual std::string forward(const Problem&, const Operands&, const Execution&) const = 0;
     virtual std::string backward(const Problem&, const Operands&, const Execution&) const = 0;
 
-    // Writes the dropout mask of a problem that has nothing but sizes to operands.mask.
+    // What a pass would run on, as forward and backward say it, or the error that they would throw. Runs nothing.
+    virtual std::string would_run(Pass, const Problem&, const Operands&, const Execution&) const = 0;
+
+    // Writes a dropout mask to operands.mask. Of the problem only the sizes and the dropout count.
     virtual void dropout_mask(const Problem&, const Operands&, const Execution&) const = 0;
 
     // Copies from where operands lie to host memory, once the work before is done; for values that must be checked.

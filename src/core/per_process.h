@@ -1,7 +1,7 @@
-// per_process.h: an object of which a process has one: made when it is first wanted, and never destroyed, since a call
-// may come as late as a static destructor. A child made by fork() gets one of its own, because what another thread did
-// to its parent's at that moment, a lock held or a file half read, nobody would ever finish there. For the same reason
-// no lock is taken to make one: of threads that make it at the same time one wins, and the others use what it made.
+// per_process.h: an object of which a process has one. It is made when it is first wanted, and never destroyed, since a
+// call may come as late as a static destructor. A child made by fork() makes its own: at the fork another thread may
+// have held a lock of the parent's object, and in the child nobody would release it. Making an object takes no lock for
+// the same reason: where several threads make it at the same time, one of them wins and the others use its object.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ public:
     static void forget_all();
 
 protected:
-    // Once a slot: from here on forget_all() knows it.
+    // Called once for each slot. From then on forget_all() resets it.
     void remember();
 
     std::atomic<void*> object_{nullptr};

@@ -1,5 +1,5 @@
-// signals_blocked.h: while an object of this type lives, the calling thread takes no signals, and nor does any thread
-// that it starts, for good: the process's signals belong to threads that know of them.
+// signals_blocked.h: while an object of this type lives, the calling thread takes no signals. Threads that it starts
+// meanwhile never take any: the process's signals are for threads that expect them.
 #pragma once
 
 #include <signal.h>

@@ -204,6 +204,11 @@ public:
         return ran(kernels, "backward", plan.threads);
     }
 
+    std::string would_run(Pass pass, const Problem& p, const Operands&, const Execution& execution) const override {
+        return ran(kernels_for(p.dtype, execution.isa), pass == Pass::forward ? "forward" : "backward",
+                   threads_for(execution));
+    }
+
     void dropout_mask(const Problem& p, const Operands& x, const Execution&) const override {
         if (p.seqlen_q == 0 || p.seqlen_k == 0) return;  // the other sizes need not be what memory could hold
         const std::uint64_t seed = x.seed_ptr != nullptr ? *x.seed_ptr : x.seed;

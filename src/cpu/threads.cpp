@@ -205,9 +205,9 @@ std::int32_t default_threads() {
     std::int32_t threads = 0;
     const char* end = wish.data() + wish.size();
     const auto parsed = std::from_chars(wish.data(), end, threads);
-    if (parsed.ec != std::errc() || parsed.ptr != end || threads < 1 || threads > 4096)
-        throw Error(FLASHTILE_INVALID_ARGUMENT,
-                    "FLASHTILE_THREADS is '" + wish + "', allowed is a number from 1 to 4096");
+    if (parsed.ec != std::errc() || parsed.ptr != end || threads < 1 || threads > FLASHTILE_MAX_THREADS)
+        throw Error(FLASHTILE_INVALID_ARGUMENT, "FLASHTILE_THREADS is '" + wish + "', allowed is a number from 1 to " +
+                                                    std::to_string(FLASHTILE_MAX_THREADS));
     return threads;
 }
 

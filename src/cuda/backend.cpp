@@ -1,5 +1,6 @@
-// backend.cpp: runs a problem on a GPU: plan, workspace, launches on the caller's stream. It runs whatever a plan
-// holds; what differs between kernels is in the plan.
+// backend.cpp: runs a problem on a GPU: plan, workspace, launches on the
+// caller's stream. It runs whatever a plan holds; what differs between kernels
+// is in the plan.
 #include "cuda/backend.h"
 
 #include <optional>
@@ -7,6 +8,8 @@
 
 #include "core/error.h"
 #include "cuda/device.h"
+#include "cuda/jit/images.h"
+#include "cuda/jit/nvrtc.h"
 #include "cuda/launch.h"
 #include "cuda/plan/plan.h"
 #include "cuda/tensor_map.h"
@@ -19,7 +22,8 @@ CUstream stream_of(const Execution& execution) {
     return static_cast<CUstream>(execution.stream);
 }
 
-// A call's device memory: what the caller brought, or some of the stream's pool until the work is done.
+// A call's device memory: what the caller brought, or some of the stream's pool
+// until the work is done.
 class Workspace {
 public:
     Workspace(const Execution& execution, std::size_t bytes) : stream_(stream_of(execution)) {
@@ -49,7 +53,20 @@ private:
     bool own_ = false;
 };
 
-// Returns what ran, for flashtile_last_run().
+// As flashtile_last_run() has it.
+std::string name_of(const Plan& plan) {
+    return std::string("cuda ") + plan.name;
+}
+
+// Throws what the first run would throw where nothing holds the kernels' code
+// and there is no NVRTC to compile it.
+void require_images(const Plan& plan, const Device& gpu) {
+    if (why_no_nvrtc().empty()) return;
+    for (const Launch& each : plan.launches)
+        if (each.blocks > 0) image_for(each.config, gpu.facts().architecture);
+}
+
+// Returns what ran.
 std::string run(const Plan& plan, const Problem& p, const Operands& x, const Execution& execution, const Device& gpu) {
     const ContextScope scope(gpu);
     const CUstream stream = stream_of(execution);
@@ -68,7 +85,7 @@ std::string run(const Plan& plan, const Problem& p, const Operands& x, const Exe
         set_maps(params, each, p, x);
         launch(each, params, gpu, stream);
     }
-    return std::string("cuda ") + plan.name;
+    return name_of(plan);
 }
 
 template <class PlanPass>
@@ -95,6 +112,16 @@ public:
     std::string backward(const Problem& p, const Operands& x, const Execution& execution) const override {
         return run(planned(plan_backward, p, x, execution), p, x, execution, device(execution.device_id));
     }
+    std::string would_run(Pass pass, const Problem& p, const Operands& x, const Execution& execution) const override {
+        const Device& gpu = device(execution.device_id);
+        Access access = access_of(p, x);
+        access.lse = true;
+        access.dbias = static_cast<bool>(x.bias);
+        const auto plan_pass = pass == Pass::forward ? plan_forward : plan_backward;
+        const Plan plan = plan_pass(p, access, gpu.facts(), tuned_tiles_for(gpu));
+        require_images(plan, gpu);
+        return name_of(plan);
+    }
     void dropout_mask(const Problem& p, const Operands& x, const Execution& execution) const override {
         const Device& gpu = device(execution.device_id);
         run(plan_dropout_mask(p, gpu.facts()), p, x, execution, gpu);
@@ -107,7 +134,8 @@ public:
         driver().check(driver().cuStreamIsCapturing(stream, &capturing), "asking whether a stream is captured");
         if (capturing != CU_STREAM_CAPTURE_STATUS_NONE)
             throw Error(FLASHTILE_INVALID_ARGUMENT,
-                        "check_values is 1 while the stream is captured, allowed is 0: a capture cannot wait");
+                        "check_values is 1 while the stream is captured, allowed is "
+                        "0: a capture cannot wait");
         constexpr const char* kWhat = "reading lengths for check_values";
         driver().check(driver().cuMemcpyDtoHAsync(to, reinterpret_cast<CUdeviceptr>(from), bytes, stream), kWhat);
         driver().check(driver().cuStreamSynchronize(stream), kWhat);

@@ -51,10 +51,12 @@ std::vector<DeviceFacts> devices_of(int architecture) {
 void check(const flashtile_bundle_item& item) {
     if (item.dtype != FLASHTILE_FP32 && item.dtype != FLASHTILE_FP16 && item.dtype != FLASHTILE_BF16)
         refuse("dtype is " + std::to_string(item.dtype) + ", allowed is FP32, FP16 or BF16");
-    if (item.head_dim < 1 || item.head_dim > 512)
-        refuse("head_dim is " + std::to_string(item.head_dim) + ", allowed is 1 to 512");
-    if (item.head_dim_v < 0 || item.head_dim_v > 512)
-        refuse("head_dim_v is " + std::to_string(item.head_dim_v) + ", allowed is 0 (as head_dim) to 512");
+    if (item.head_dim < 1 || item.head_dim > FLASHTILE_MAX_HEAD_DIM)
+        refuse("head_dim is " + std::to_string(item.head_dim) + ", allowed is 1 to " +
+               std::to_string(FLASHTILE_MAX_HEAD_DIM));
+    if (item.head_dim_v < 0 || item.head_dim_v > FLASHTILE_MAX_HEAD_DIM)
+        refuse("head_dim_v is " + std::to_string(item.head_dim_v) + ", allowed is 0 (as head_dim) to " +
+               std::to_string(FLASHTILE_MAX_HEAD_DIM));
     const bool bias = (item.options & (FLASHTILE_WITH_BIAS | FLASHTILE_WITH_BIAS_FP32)) != 0;
     if (!bias && (item.options & FLASHTILE_WITH_BIAS_GRADIENT) != 0)
         refuse("options hold BIAS_GRADIENT, allowed is that with BIAS or BIAS_FP32");

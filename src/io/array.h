@@ -1,4 +1,4 @@
-// array.h: what a tensor file holds: a type, a shape, and row-major little-endian values that stay where they are.
+// array.h: what a tensor file holds: a type, a shape, and row-major little-endian values, which are not copied.
 #pragma once
 
 #include <cstddef>

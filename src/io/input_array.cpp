@@ -15,7 +15,7 @@ struct Name {
     std::string file, tensor;
 };
 
-// File names may hold colons: a name that ends as a file does is one.
+// A file's name may hold a colon, so a name that ends in .npy or .safetensors is a file's as a whole.
 Name split(const std::string& name) {
     if (name.ends_with(npy) || name.ends_with(safetensors)) return {name, ""};
     for (const std::string_view suffix : {npy, safetensors})

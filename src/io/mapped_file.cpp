@@ -23,7 +23,7 @@ namespace {
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-    // O_NONBLOCK: a pipe that nobody writes to would otherwise block here.
+    // O_NONBLOCK: without it, opening a pipe that nobody writes to would block.
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) fail(path, "cannot be opened", errno);
     struct stat status {};

@@ -41,7 +41,7 @@ fs::path resolve(const fs::path& path) {
 
 OutputFile::OutputFile(const fs::path& path, std::size_t bytes)
     : path_(resolve(path)), temporary_(path_.parent_path()) {
-    // Who may read the file that this one replaces, may read this one.
+    // Give it the permissions of the file that it replaces.
     struct stat replaced {};
     const bool replaces = ::stat(path_.c_str(), &replaced) == 0;
     const mode_t mode = replaces ? replaced.st_mode & 0777 : 0666;

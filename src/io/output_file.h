@@ -21,8 +21,8 @@ public:
 
     std::span<std::byte> bytes() { return bytes_; }
 
-    // Brings all bytes to the disk; commit() then gives the file its name, replacing what had it. Of several files,
-    // flush all first: then little can go wrong between the first and the last name.
+    // Writes all bytes to the disk. commit() then gives the file its name, replacing a file that had it. With several
+    // files, flush all of them first, so that little can go wrong between the commits.
     void flush();
     void commit();
 

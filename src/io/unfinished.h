@@ -7,7 +7,7 @@
 
 namespace flashtile::io {
 
-// The name of a temporary file in `folder`, that nobody else uses. The file is removed when this goes, unless it was
+// The name of a temporary file in `folder`, that nobody else uses. The destructor removes the file, unless it was
 // renamed before.
 class Unfinished {
 public:
@@ -23,7 +23,7 @@ private:
     std::size_t slot_ = 0;
 };
 
-// From here on SIGINT, SIGTERM and SIGHUP remove unfinished files before they end the process, and so does SIGBUS,
+// From this call on SIGINT, SIGTERM and SIGHUP remove unfinished files before they end the process, and so does SIGBUS,
 // which comes when a mapped input is cut short while it is read. SIGXFSZ becomes an ordinary error. For main().
 void remove_unfinished_on_signals();
 

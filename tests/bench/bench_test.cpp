@@ -11,12 +11,12 @@
 
 #include "bench/ceilings.h"
 #include "bench/measure.h"
-#include "bench/median.h"
 #include "bench/on_gpu.h"
 #include "bench/options.h"
 #include "bench/point.h"
 #include "bench/run.h"
-#include "bench/tensors.h"
+#include "median.h"
+#include "numbers.h"
 
 namespace flashtile::cli::bench {
 namespace {

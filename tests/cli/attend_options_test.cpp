@@ -171,8 +171,11 @@ const std::vector<OptionCase> option_cases = {
          p.dropout = 0.5;
          p.seed = ~std::uint64_t{0};
      }},
+    {"exact_max", {"--exact-max"}, [](Problem&) {}},
+    {"batch_invariant", {"--batch-invariant"}, [](Problem&) {}},
     {"all_together",
-     {"--causal=top-left", "--window=20,-1", "--softcap=3", "--scale=0.5", "--dropout=0.125", "--seed=3"},
+     {"--causal=top-left", "--window=20,-1", "--softcap=3", "--scale=0.5", "--dropout=0.125", "--seed=3",
+      "--batch-invariant", "--exact-max"},
      [](Problem& p) {
          p.causal = p.top_left = true;
          p.window_left = 20;

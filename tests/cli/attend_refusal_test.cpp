@@ -1,5 +1,5 @@
-// attend_refusal_test.cpp: what `flashtile attend` refuses: exit code 2, one message that names the argument, and not a
-// file more than there was.
+// attend_refusal_test.cpp: what `flashtile attend` refuses: the exit code is 2, one message names the argument, and no
+// file is left behind.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -127,7 +127,7 @@ TEST_F(Refused, OutputsThatAreInputsOrEachOther) {
     EXPECT_EQ(read_npy(folder_.file("q.npy")).values, before.values);
 }
 
-// 1 TiB of input: as much as the file says, and as little as it takes on the disk.
+// 1 TiB of input in a sparse file, which takes little room on the disk.
 TEST_F(Refused, WhatWouldNotFitInMemory) {
     write_sparse_npy(folder_.file("huge.npy"), {std::int64_t{1} << 31, 128});
     expect_refused({"--q", "huge.npy", "--k", "huge.npy", "--v", "huge.npy"},

@@ -67,7 +67,7 @@ TEST_P(Interrupted, LeavesAnOlderResultAsItWas) {
 INSTANTIATE_TEST_SUITE_P(By, Interrupted, testing::Values(SIGINT, SIGTERM, SIGHUP),
                          [](const auto& test) { return std::string("SIG") + ::sigabbrev_np(test.param); });
 
-// Refused at once, though the problem takes long: the room is reserved before the work.
+// A full disk is reported at once, though the problem takes long: the room is reserved before the work starts.
 TEST_F(Unfinished, OverTheFileSizeLimit) {
     Command command = long_attend();
     command.insert(command.begin(), {"prlimit", "--fsize=1000"});

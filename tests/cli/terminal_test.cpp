@@ -1,4 +1,4 @@
-// terminal_test.cpp: progress is for people: shown on a terminal, and not a byte of it in a pipe.
+// terminal_test.cpp: progress is shown on a terminal, and not a byte of it is written to a pipe.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// tune_contest_test.cpp: how tiles are timed and which is kept, with samples that are known.
+// tune_contest_test.cpp: the order in which tiles are timed, and which one is kept, with samples made up by the test.
 #include <gtest/gtest.h>
 
 #include "tune/contest.h"

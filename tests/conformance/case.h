@@ -68,7 +68,7 @@ struct Case {
     Guard guard = Guard::nan_bands;
     double magnitude_qk = 1.0;
     double magnitude_v = 1.0;
-    double early_key = 1.0;  // what each sequence's key 5 is multiplied by: blocks of keys may be walked from the last
+    double early_key = 1.0;  // a factor of each sequence's key 5, since key blocks may be walked from the last one on
     bool poison_unseen = true;  // keys that no query sees hold NaN and infinities
     std::uint64_t data_seed = 1;
 

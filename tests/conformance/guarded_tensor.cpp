@@ -99,7 +99,7 @@ GuardedTensor::GuardedTensor(dtype type, std::vector<std::int64_t> shape, Layout
             origin_ = usable_.data() + margin;
             break;
     }
-    if (on_gpu) twin_ = gpu::Buffer(usable, where.id);
+    if (on_gpu) twin_ = gpu_resources::Buffer(usable, where.id);
     poison();
 }
 

@@ -1,7 +1,7 @@
 // guarded_tensor.h: memory for one tensor in a layout of any kind, poisoned with NaN bits before, after and between its
 // elements, so that a stray write shows and a stray read spoils a result. It can also end flush with a page that may
-// not be touched, or start right after one. A tensor of a GPU has a twin there, bands and all, which is what its view
-// shows; it is filled and read here and copied there and back.
+// not be touched, or start right after one. A tensor on a GPU has a copy of all this there, which is what its view is
+// of: values are set and read in host memory, and copied to the GPU and back.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "gpu/gpu.h"
+#include "gpu_resources/gpu_resources.h"
 
 namespace flashtile::conformance {
 
@@ -39,7 +39,7 @@ public:
     bool present() const { return memory_ != nullptr; }
     tensor view() const;  // absent where this is
 
-    // Every byte to the GPU and back, after all work there; nothing for a tensor of the CPU.
+    // Copies every byte to the GPU, or back once all work there is done. They do nothing for a tensor on the CPU.
     void upload();
     void download();
 
@@ -78,7 +78,7 @@ private:
     std::span<std::byte> usable_;  // without the untouchable pages
     std::byte* origin_ = nullptr;
     device where_ = cpu;
-    gpu::Buffer twin_;  // of usable_
+    gpu_resources::Buffer twin_;  // of usable_
     std::vector<std::byte> remembered_;
 };
 

@@ -191,7 +191,7 @@ private:
         verdict_.ran = last_run();
         if (!target_.on_gpu() && target_.which == isa::automatic) return;
         const std::string wanted =
-            target_.on_gpu() ? "cuda " : std::string("cpu ") + flashtile::name(target_.which) + ' ' + pass;
+            target_.on_gpu() ? "cuda " : std::string("cpu ") + isa_name(target_.which) + ' ' + pass;
         if (verdict_.ran.rfind(wanted, 0) != 0) fault("asked for '" + wanted + "', ran '" + verdict_.ran + "'");
     }
 

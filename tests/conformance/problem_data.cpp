@@ -55,7 +55,7 @@ ProblemData::ProblemData(const Case& the_case, device where)
     for (auto& [name, input] : inputs()) input->remember();
     if (where_.type == FLASHTILE_CUDA) {
         const auto bytes = std::as_bytes(std::span(seed_and_offset_));
-        seed_and_offset_on_gpu_ = gpu::Buffer(bytes.size(), where_.id);
+        seed_and_offset_on_gpu_ = gpu_resources::Buffer(bytes.size(), where_.id);
         seed_and_offset_on_gpu_.upload(bytes);
     }
 }
@@ -183,12 +183,12 @@ void ProblemData::make_tensors() {
     if (p.mask.present) mask = make_broadcast(p.mask, boolean);
     if (p.slopes == Slopes::per_head) slopes = make(fp32, {p.heads});
     if (p.slopes == Slopes::per_batch_and_head) slopes = make(fp32, {p.sequences(), p.heads});
-    const dtype length_type = p.wide_lengths ? flashtile::int64 : flashtile::int32;
+    const dtype length_type = p.wide_lengths ? dtype::int64 : dtype::int32;
     if (p.packed()) {
         cu_seqlens_q = make(length_type, {p.sequences() + 1});
         cu_seqlens_k = make(length_type, {p.sequences() + 1});
     }
-    if (!p.used_k.empty()) used_k = make(flashtile::int32, {p.sequences()});
+    if (!p.used_k.empty()) used_k = make(dtype::int32, {p.sequences()});
 }
 
 void ProblemData::fill_tensors() {

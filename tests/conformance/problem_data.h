@@ -1,5 +1,5 @@
-// problem_data.h: a case made real: the tensors that the library is given, and the same numbers as the oracle takes
-// them.
+// problem_data.h: the data of a case: the tensors that the library gets, and the same numbers in the form that the
+// oracle takes.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ struct ProblemData {
     // Calls the library on these tensors, where they lie, and waits for what it wrote.
     void forward(const flashtile::options& options);
     void backward(const flashtile::options& options);
-    // Every tensor to the GPU and back; nothing on the CPU.
+    // Copy every tensor to the GPU, and back. They do nothing on the CPU.
     void upload();
     void download();
 
@@ -60,7 +60,7 @@ private:
     std::vector<bool> row_owned_q, row_owned_k;
     device where_;
     std::array<std::uint64_t, 2> seed_and_offset_;
-    gpu::Buffer seed_and_offset_on_gpu_;
+    gpu_resources::Buffer seed_and_offset_on_gpu_;
 };
 
 }  // namespace flashtile::conformance

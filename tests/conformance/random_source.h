@@ -10,7 +10,7 @@ namespace flashtile::conformance {
 
 class RandomSource {
 public:
-    // Mixed, since states a multiple of the step apart would give the same numbers, shifted.
+    // The seed is mixed: two states that differ by a multiple of the step would give the same numbers, shifted.
     explicit RandomSource(std::uint64_t seed) : state_(mix(seed + 1)) {}
 
     std::uint64_t bits() {  // splitmix64

@@ -5,6 +5,9 @@
 //
 //   cuda_client forward                                  flashtile_forward twice, causal, bf16, head dimension 64
 //
+//   cuda_client can                                      what flashtile_can_run says of forward's problem, a line a
+//   pass
+//
 //   cuda_client lengths FIRST SECOND END USED            forward of two packed sequences with check_values
 //
 //   cuda_client bundle PATH ARCHITECTURE OPTIONS BACKWARD  compiles a bundle for bf16, head dimension 64
@@ -83,6 +86,14 @@ void forward_twice() {
                 ask_fake("fake_launches"));
 }
 
+void ask_whether_it_can_run() {
+    const tensor x = view(reinterpret_cast<void*>(std::uintptr_t{1} << 32), bf16, {2, 100, 3, 64}, cuda(1));
+    for (const runnable& answer :
+         {can_run_forward({.causal = true}, x, x, x), can_run_backward({.causal = true}, x, x, x)})
+        std::printf("%s\n", answer ? answer.on.c_str() : answer.why_not.c_str());
+    std::printf("loads %d launches %d\n", ask_fake("fake_loads"), ask_fake("fake_launches"));
+}
+
 void plan_and_run(int arguments, char** argument) {
     const tensor x = view(reinterpret_cast<void*>(std::uintptr_t{1} << 32), bf16, {2, 100, 3, 64}, cuda(1));
     if (arguments == 1) forget_choices(true);
@@ -103,9 +114,9 @@ void check_lengths(std::int64_t first, std::int64_t second, std::int64_t end, st
         return view(reinterpret_cast<void*>(address << 32), bf16, {100, 3, 64}, where);
     };
     options o;
-    o.cu_seqlens_q = o.cu_seqlens_k = view(cu, int64, {3}, where);
+    o.cu_seqlens_q = o.cu_seqlens_k = view(cu, dtype::int64, {3}, where);
     o.max_seqlen_q = o.max_seqlen_k = 100;
-    o.seqused_k = view(seqused, int32, {2}, where);
+    o.seqused_k = view(seqused, dtype::int32, {2}, where);
     o.check_values = true;
     try {
         forward(o, tensor(1), tensor(2), tensor(3), tensor(4));
@@ -140,6 +151,7 @@ int main(int argc, char** argv) {
             make_bundle(argv[2], std::atoi(argv[3]), static_cast<unsigned>(std::atoi(argv[4])), std::atoi(argv[5]));
         if (what == "load") load_bundle(argv[2]);
         if (what == "load" || what == "forward") forward_twice();
+        if (what == "can") ask_whether_it_can_run();
         if (what == "lengths")
             check_lengths(std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]), std::atoi(argv[5]));
         if (what == "tile") plan_and_run(argc - 2, argv + 2);

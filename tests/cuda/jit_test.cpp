@@ -190,6 +190,23 @@ TEST_F(Jit, WithoutACompilerTheErrorSaysWhatToInstallAndWhereItLooked) {
     EXPECT_NE(run(1).find("is NVRTC 11.8; the kernels are C++20, which NVRTC knows since 12.0"), std::string::npos);
 }
 
+TEST_F(Jit, WhetherAProblemCanRunIsAnsweredWithoutACompile) {
+    const std::string can = "cuda forward_sm80\ncuda backward_sm80\nloads 0 launches 0\n";
+    EXPECT_EQ(run("can"), can);
+    EXPECT_EQ(compiles(), 0);
+    const std::string bundle = folder / "kernels.ftb";
+    run("bundle " + bundle + " 80 1 1");  // 1: causal; and backward
+    environment["FLASHTILE_NVRTC"] = folder / "none";
+    const std::string text = run("can");
+    EXPECT_TRUE(text.starts_with("no NVRTC")) << text;
+    const std::string of_the_run = run("tile");  // that problem's plan, and then its forward with lse
+    EXPECT_NE(of_the_run.find("error 2 " + text.substr(0, text.find('\n') + 1)), std::string::npos) << of_the_run;
+    environment["FLASHTILE_BUNDLE"] = bundle;
+    EXPECT_EQ(run("can"), can);
+    environment["FAKE_DRIVER_DEVICES"] = "1";  // the client's problem lies on the second
+    EXPECT_TRUE(run("can").starts_with("device_id is 1, allowed is an ordinal of one of the 1 CUDA devices"));
+}
+
 TEST_F(Jit, ALongCompileIsMentionedOnATerminalOnly) {
     environment["FAKE_NVRTC_MILLISECONDS"] = "1100";
     EXPECT_EQ(run(1), "loads 1 contexts 1 shared 50000 mode 0 functions 1\n");

@@ -5,7 +5,7 @@
 #include <flashtile/flashtile.hpp>
 #include <vector>
 
-#include "gpu/gpu.h"
+#include "gpu_resources/gpu_resources.h"
 
 namespace flashtile::device_tests {
 
@@ -28,7 +28,7 @@ private:
     dtype type_;
     std::vector<std::int64_t> shape_;
     std::int64_t size_;
-    gpu::Buffer memory_;
+    gpu_resources::Buffer memory_;
 };
 
 }  // namespace flashtile::device_tests

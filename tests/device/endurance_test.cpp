@@ -112,7 +112,7 @@ public:
             parts_.push_back({title, result, type, slot_bytes_, result->size() * width, width});
             slot_bytes_ += (result->size() * width + 255) / 256 * 256;
         }
-        results_ = gpu::Buffer(slot_bytes_ * kSlots);
+        results_ = gpu_resources::Buffer(slot_bytes_ * kSlots);
         data_.upload();
     }
 
@@ -176,7 +176,7 @@ private:
     ProblemData data_;
     std::vector<Part> parts_;
     std::size_t slot_bytes_ = 0;
-    gpu::Buffer results_;
+    gpu_resources::Buffer results_;
     std::vector<std::byte> expected_;
 };
 

@@ -42,7 +42,7 @@ public:
     const std::uint64_t* offset() const { return seed() + 1; }
 
 private:
-    gpu::Buffer memory_{2 * sizeof(std::uint64_t)};
+    gpu_resources::Buffer memory_{2 * sizeof(std::uint64_t)};
 };
 
 void submit(const ProblemData& data, const flashtile::options& o, GuardedTensor* workspace) {
@@ -68,7 +68,7 @@ TEST_F(Graphs, ReplaysDrawAfresh) {
             ProblemData data(small(type), kGpu);
             Seeds seeds;
             seeds.set(0, 0);
-            const gpu::Stream stream;
+            const gpu_resources::Stream stream;
             flashtile::options direct = data.options(isa::automatic);
             flashtile::options captured = direct;
             captured.stream = stream.handle();
@@ -79,7 +79,8 @@ TEST_F(Graphs, ReplaysDrawAfresh) {
             data.upload();
             submit(data, captured, own_workspace ? &workspace : nullptr);  // loads the kernels
             stream.synchronize();
-            const gpu::Graph graph(stream, [&] { submit(data, captured, own_workspace ? &workspace : nullptr); });
+            const gpu_resources::Graph graph(stream,
+                                             [&] { submit(data, captured, own_workspace ? &workspace : nullptr); });
 
             Outputs previous;
             for (std::uint64_t replay = 1; replay <= 4; ++replay) {
@@ -112,12 +113,12 @@ TEST_F(Graphs, AFirstCallMayBeCapturedOrSaysWhatToDo) {
     c.head_dim = c.head_dim_v = 88;
     c.softcap = 3.0f;
     ProblemData data(c, kGpu);
-    const gpu::Stream stream;
+    const gpu_resources::Stream stream;
     flashtile::options o = data.options(isa::automatic);
     o.stream = stream.handle();
     data.upload();
     try {
-        const gpu::Graph graph(stream, [&] { submit(data, o, nullptr); });
+        const gpu_resources::Graph graph(stream, [&] { submit(data, o, nullptr); });
         graph.launch(stream);
         data.download();
         const Outputs got = unit::outputs_of(data);

@@ -16,14 +16,14 @@
 #include <string>
 #include <vector>
 
-#include "gpu/gpu.h"
+#include "gpu_resources/gpu_resources.h"
 #include "shared/kernel_params.h"
 
 namespace flashtile {
 namespace {
 
-using gpu::Buffer;
-using gpu::Stream;
+using gpu_resources::Buffer;
+using gpu_resources::Stream;
 
 constexpr std::int64_t kSeqlen = 64, kHeads = 1, kHeadDim = 64;
 
@@ -135,7 +135,7 @@ void first(const Stream& stream, const SmallCall& problem) {
 
 int main(int argc, char** argv) {
     try {
-        const flashtile::gpu::Stream stream;
+        const flashtile::gpu_resources::Stream stream;
         const flashtile::SmallCall problem(stream);
         if (argc == 2 && std::strcmp(argv[1], "first") == 0)
             flashtile::first(stream, problem);

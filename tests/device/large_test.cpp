@@ -20,7 +20,7 @@ constexpr std::int64_t kHeadDim = 128;
 
 class Large : public OnGpu {
 protected:
-    static bool fits(double gigabytes) { return static_cast<double>(gpu::free_bytes()) > 1.05e9 * gigabytes; }
+    static bool fits(double gigabytes) { return static_cast<double>(gpu_resources::free_bytes()) > 1.05e9 * gigabytes; }
 };
 
 struct Tensors {
@@ -32,7 +32,7 @@ struct Tensors {
     void run(const flashtile::options& o) const {
         forward(o, q.view(), k.view(), v.view(), out.view(), lse.view());
         backward(o, q.view(), k.view(), v.view(), out.view(), lse.view(), dout.view(), dq.view(), dk.view(), dv.view());
-        gpu::synchronize();
+        gpu_resources::synchronize();
     }
     std::vector<std::int64_t> shape;
     DeviceTensor q{bf16, shape}, k{bf16, shape}, v{bf16, shape}, dout{bf16, shape};
@@ -173,7 +173,7 @@ TEST_F(Large, ABias) {
               .dk = t.dk.view(),
               .dv = t.dv.view(),
               .dbias = dbias.view()});
-    gpu::synchronize();
+    gpu_resources::synchronize();
 
     const std::vector<std::int64_t> sample{0, 1, n / 2, kLimit / n - 1, kLimit / n, kLimit / n + 1, n - 2, n - 1};
     const auto count = static_cast<std::int64_t>(sample.size());
@@ -211,7 +211,7 @@ TEST_F(Large, RowsFarApart) {
     enum : std::int64_t { q, k, v, dout, out, dq, dk, dv };
     forward({}, place(q), place(k), place(v), place(out), lse.view());
     backward({}, place(q), place(k), place(v), place(out), lse.view(), place(dout), place(dq), place(dk), place(dv));
-    gpu::synchronize();
+    gpu_resources::synchronize();
 
     const auto values = [&](std::int64_t which) {
         std::vector<double> result;

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "conformance/target.h"
-#include "gpu/gpu.h"
+#include "gpu_resources/gpu_resources.h"
 
 namespace flashtile::device_tests {
 

@@ -39,7 +39,7 @@ struct Busy {
     Busy() {
         for (DeviceTensor* t : {&q, &k, &v}) t->fill_normal(1);
     }
-    void submit(const gpu::Stream& stream) const {
+    void submit(const gpu_resources::Stream& stream) const {
         flashtile::options o;
         o.stream = stream.handle();
         forward(o, q.view(), k.view(), v.view(), out.view());
@@ -50,8 +50,8 @@ struct Busy {
 
 TEST_F(Streams, ACallReturnsBeforeItsWorkIsDone) {
     const Busy busy;
-    const gpu::Stream stream;
-    const gpu::Event start, stop;
+    const gpu_resources::Stream stream;
+    const gpu_resources::Event start, stop;
     busy.submit(stream);  // loads the kernel
     stream.synchronize();
     const auto before = std::chrono::steady_clock::now();
@@ -72,7 +72,7 @@ TEST_F(Streams, CallsOfAStreamRunInOrder) {
         const Outputs expected = unit::run(data, o);
         for (auto* t : data.outputs()) t->poison();
         data.upload();
-        const gpu::Stream stream;
+        const gpu_resources::Stream stream;
         o.stream = stream.handle();
         busy.submit(stream);
         forward(o, data.q.view(), data.k.view(), data.v.view(), data.out.view(), data.lse.view());
@@ -85,14 +85,14 @@ TEST_F(Streams, CallsOfAStreamRunInOrder) {
 TEST_F(Streams, SeveralAtOnce) {
     constexpr int count = 4;
     std::vector<std::unique_ptr<ProblemData>> data;
-    std::vector<std::unique_ptr<gpu::Stream>> streams;
+    std::vector<std::unique_ptr<gpu_resources::Stream>> streams;
     std::vector<Outputs> expected;
     for (int n = 0; n < count; ++n) {
         data.push_back(std::make_unique<ProblemData>(medium(n), kGpu));
         expected.push_back(unit::run(*data.back(), data.back()->options(isa::automatic)));
         for (auto* t : data.back()->outputs()) t->poison();
         data.back()->upload();
-        streams.push_back(std::make_unique<gpu::Stream>());
+        streams.push_back(std::make_unique<gpu_resources::Stream>());
     }
     for (int round = 0; round < 20; ++round)
         for (std::size_t n = 0; n < count; ++n) {
@@ -113,7 +113,7 @@ TEST_F(Streams, AThreadForEach) {
     for (int n = 0; n < 4; ++n)
         threads.emplace_back([n] {
             ProblemData data(medium(n), kGpu);
-            const gpu::Stream stream;
+            const gpu_resources::Stream stream;
             flashtile::options o = data.options(isa::automatic);
             o.stream = stream.handle();
             const Outputs first = unit::run(data, o);

@@ -19,6 +19,7 @@ TEST(Fork, ChildrenBesideBusyThreads) {
     const Job expected = Job(1, 8).run(o);
     std::atomic<bool> over{false};
     std::vector<std::thread> busy;
+    busy.reserve(kThreads);
     for (int n = 0; n < kThreads; ++n)
         busy.emplace_back([&] {
             for (Job job(2, 8); !over;) job.run(o);

@@ -29,6 +29,7 @@ void on_tbb(void*, std::int64_t count, void (*task)(void*, std::int64_t), void* 
 TEST(OneTbb, TasksThatCall) {
     constexpr int kJobs = 900, kThreads = 8, kKinds = 5;
     std::vector<Job> expected;
+    expected.reserve(kKinds);
     for (unsigned kind = 0; kind < kKinds; ++kind) {
         expected.emplace_back(kind + 1, 100 + 60 * kind);
         expected.back().run({.causal = true, .threads = 1});

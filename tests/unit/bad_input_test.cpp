@@ -292,7 +292,7 @@ TEST_P(BadInput, IsRefusedBeforeAnythingIsWritten) {
 INSTANTIATE_TEST_SUITE_P(Arguments, BadInput, testing::ValuesIn(wrong_calls()),
                          [](const testing::TestParamInfo<Wrong>& tested) { return std::string(tested.param.name); });
 
-// The calls that the table spoils are themselves right.
+// Before the table spoils them, the calls are right.
 TEST(BadInput, TheUnspoiltCallsAreAccepted) {
     for (Case (*base)() : {dense, packed}) {
         Call call(base());
@@ -328,7 +328,7 @@ TEST(BadInput, ExceptionsOfTheCppInterfaceCarryCodeAndMessage) {
     }
 }
 
-// The gradients of a packed qkv tensor lie between each other without a common element.
+// The gradients of a packed qkv tensor interleave and share no element.
 TEST(BadInput, InterleavedGradientsAreNoOverlap) {
     Case c = dense();
     c.kv_heads = 4;

@@ -1,4 +1,4 @@
-// call.h: a small problem with every optional tensor, as the C interface takes it, each part free to be spoilt.
+// call.h: a small problem with every optional tensor, as the C interface takes it. A test may spoil any part of it.
 #pragma once
 
 #include <flashtile/flashtile.hpp>

@@ -1,5 +1,5 @@
-// hostile_scores_test.cpp: scores that an online softmax could lose: a late one far above all before it, many that grow
-// slowly from block to block, and rows of minus infinity. Expected values are closed forms.
+// hostile_scores_test.cpp: scores that an online softmax could get wrong: a late score far above all before it, scores
+// that grow slowly from block to block, and rows of minus infinity. Expected values are closed forms.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ using conformance::ProblemData;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kQueries = 40;
 
-// One head whose q and k are zero but for what a test sets: columns 0 and 1 alone make scores.
+// One head whose q and k are zero until a test sets values. Only columns 0 and 1 make scores.
 struct Scores {
     Scores(dtype type, device where, std::int64_t keys, std::int64_t head_dim)
         : data(problem(type, keys, head_dim), where), d(head_dim) {
@@ -41,7 +41,7 @@ struct Scores {
     std::int64_t d;
 };
 
-// Of a result rounded once to its type; in fp32 what rounding scores of thousands there leaves.
+// The error of a result that is rounded once to its type; in fp32 that of scores in the thousands, as rounded there.
 double rounding(dtype type) {
     return type == fp32 ? 2e-4 : (type == fp16 ? 1e-3 : 8e-3);
 }

@@ -30,31 +30,31 @@ TEST(Interface, Names) {
     EXPECT_STREQ(flashtile_status_name(FLASHTILE_OK), "ok");
     EXPECT_STREQ(flashtile_status_name(FLASHTILE_INVALID_ARGUMENT), "invalid argument");
     EXPECT_STREQ(flashtile_status_name(77), "unknown status");
-    EXPECT_STREQ(name(isa::portable), "portable");
-    EXPECT_STREQ(name(isa::avx2), "avx2");
-    EXPECT_STREQ(name(isa::avx512), "avx512");
-    EXPECT_STREQ(name(isa::avx512_bf16), "avx512_bf16");
-    EXPECT_STREQ(name(isa::amx), "amx");
-    EXPECT_TRUE(available(isa::portable));
+    EXPECT_STREQ(isa_name(isa::portable), "portable");
+    EXPECT_STREQ(isa_name(isa::avx2), "avx2");
+    EXPECT_STREQ(isa_name(isa::avx512), "avx512");
+    EXPECT_STREQ(isa_name(isa::avx512_bf16), "avx512_bf16");
+    EXPECT_STREQ(isa_name(isa::amx), "amx");
+    EXPECT_TRUE(isa_available(isa::portable));
 }
 
 // A machine with the AVX-512 sets has what they build on.
 TEST(Interface, IsasComeInOrder) {
-    if (available(isa::amx)) {
-        EXPECT_TRUE(available(isa::avx512));
+    if (isa_available(isa::amx)) {
+        EXPECT_TRUE(isa_available(isa::avx512));
     }
-    if (available(isa::avx512_bf16)) {
-        EXPECT_TRUE(available(isa::avx512));
+    if (isa_available(isa::avx512_bf16)) {
+        EXPECT_TRUE(isa_available(isa::avx512));
     }
-    if (available(isa::avx512)) {
-        EXPECT_TRUE(available(isa::avx2));
+    if (isa_available(isa::avx512)) {
+        EXPECT_TRUE(isa_available(isa::avx2));
     }
     for (const auto type : {FLASHTILE_FP32, FLASHTILE_FP16, FLASHTILE_BF16})
         EXPECT_TRUE(flashtile_isa_available(flashtile_isa_chosen(type)));
 }
 
 TEST(Interface, TilesServeTheSixteenBitTypes) {
-    if (!available(isa::amx)) GTEST_SKIP() << "this machine cannot run amx";
+    if (!isa_available(isa::amx)) GTEST_SKIP() << "this machine cannot run amx";
     if (std::getenv("FLASHTILE_ISA") != nullptr) GTEST_SKIP() << "FLASHTILE_ISA leaves no choice";
     EXPECT_EQ(flashtile_isa_chosen(FLASHTILE_BF16), FLASHTILE_ISA_AMX);
     EXPECT_EQ(flashtile_isa_chosen(FLASHTILE_FP16), FLASHTILE_ISA_AMX);
@@ -111,11 +111,11 @@ TEST(Interface, AnIsaThatTheMachineLacksIsRefused) {
         Call call(small());
         call.options.isa = static_cast<std::int32_t>(which);
         const flashtile_status status = call.forward();
-        if (available(which)) {
+        if (isa_available(which)) {
             EXPECT_EQ(status, FLASHTILE_OK);
         } else {
             EXPECT_EQ(status, FLASHTILE_UNSUPPORTED);
-            EXPECT_NE(std::strstr(flashtile_last_error(), name(which)), nullptr) << flashtile_last_error();
+            EXPECT_NE(std::strstr(flashtile_last_error(), isa_name(which)), nullptr) << flashtile_last_error();
             EXPECT_TRUE(call.outputs_untouched());
         }
     }

@@ -1,5 +1,5 @@
 // invariance_test.cpp: what results may not depend on, bit for bit: the number of threads and, with batch_invariant,
-// the company that a sequence, a head or a row is in.
+// the other sequences, heads and rows of the call.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -184,7 +184,7 @@ TEST_P(Invariance, PackedAndPadded) {
             const oracle::Sequence& s = together.reference.sequences[b];
             const std::int64_t padding = 19;  // rows of the next sequences: past seqused
             const std::int64_t padded = std::min(s.k_length + padding, together.reference.rows_k - s.k_begin);
-            GuardedTensor used = fresh(int32, {1});
+            GuardedTensor used = fresh(dtype::int32, {1});
             used.set(0, static_cast<double>(s.k_length));
             used.upload();
             alone.seqused_k = used.view();

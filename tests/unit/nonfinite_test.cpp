@@ -112,8 +112,8 @@ TEST_P(NonFinite, UnseenKeysHaveNoEffect) {
     });
 }
 
-// A mask hides a key whatever its bits; a bias is added, and hides what has a score. The values of a key that either
-// hides from all are never read.
+// A mask hides a key whatever the key holds. A bias of minus infinity hides a key whose score is finite. The values of
+// a key that either of them hides from every query are never read.
 TEST_P(NonFinite, ABiasHidesWhatHasAScore) {
     each_type([](dtype type) {
         for (const double bias : {-kInfinity, static_cast<double>(std::numeric_limits<float>::lowest())})

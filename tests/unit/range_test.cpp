@@ -33,8 +33,8 @@ void fill(conformance::GuardedTensor& t, double value) {
 
 class Range : public OnTarget {};
 
-// As large as values may be, under scores that are all alike, and under scores that grow from key to key, which lets a
-// lagging maximum lag as far as it may.
+// The largest values allowed, with scores that are all equal, and with scores that grow from key to key, where a
+// lagging maximum lags as far as it may.
 TEST_P(Range, LargestValues) {
     for (const dtype type : {fp32, bf16})
         for (const double growth : {0.0, 0.01, 1.0})
@@ -59,7 +59,7 @@ TEST_P(Range, LargestValues) {
             }
 }
 
-// Times log2(e) such a scale is infinite, and that times a score of 0 is NaN.
+// Such a scale times log2(e) is infinite, and infinity times a score of 0 is NaN.
 TEST_P(Range, LargestScale) {
     if (GetParam().on_gpu()) GTEST_SKIP() << "stated for the CPU alone";
     each_type([](dtype type) {

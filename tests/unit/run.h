@@ -15,8 +15,8 @@ namespace flashtile::unit {
 inline constexpr isa kIsas[] = {isa::portable, isa::avx2, isa::avx512, isa::avx512_bf16, isa::amx};
 inline constexpr dtype kTypes[] = {fp32, fp16, bf16};
 
-// Results in row-major order of their tensors. Comparing doubles is comparing bits: each came from its own format, and
-// NaN, which compares with nothing, appears in no test that compares.
+// Results in row-major order of their tensors. Equal doubles mean equal bits, since each double comes from a number of
+// the tensor's type. NaN equals nothing, and no test that compares has any.
 struct Outputs {
     std::vector<double> out, lse, dq, dk, dv, dbias;
     bool operator==(const Outputs&) const = default;

@@ -1,5 +1,5 @@
-// shares_test.cpp: every ticket is handed out once, a share's own first and in order, whoever comes and whoever does
-// not.
+// shares_test.cpp: every ticket is handed out once, whichever threads take part. A thread gets its own share's tickets
+// first, in order.
 #include "cpu/shares.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // single_key_scores_test.cpp: a query that sees one key gets its value bit for bit whatever the score, on the CPU: its
-// P is 1 and nothing else is in the sum. Queries reach the one key by a window, a mask, a bias of minus infinity, or
-// because there is but one.
+// P is 1 and nothing else is in the sum. A window, a mask or a bias of minus infinity leaves one key to the query, or
+// there is only one.
 #include <gtest/gtest.h>
 
 #include <cmath>

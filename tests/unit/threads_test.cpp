@@ -60,14 +60,14 @@ struct Counts {
     std::atomic<std::int64_t> tasks{0};
 };
 
-// One after the other, the last first.
+// Runs the tasks one after the other, the last one first.
 void reversed(void* context, std::int64_t count, void (*task)(void*, std::int64_t), void* arg) {
     auto& counts = *static_cast<Counts*>(context);
     ++counts.calls;
     for (std::int64_t n = count; n-- > 0; ++counts.tasks) task(arg, n);
 }
 
-// Each task on a thread of its own.
+// Runs each task on a thread of its own.
 void spread(void* context, std::int64_t count, void (*task)(void*, std::int64_t), void* arg) {
     auto& counts = *static_cast<Counts*>(context);
     ++counts.calls;
@@ -115,6 +115,23 @@ TEST(Threads, WhatAnExecutorThrowsIsAnError) {
     }
     o.executor = nullptr;
     EXPECT_TRUE(run(data, o) == expected) << "the calls after the failures";
+}
+
+// The C++ interface throws a std::bad_alloc that still has the library's message.
+TEST(Threads, OutOfMemoryKeepsItsMessage) {
+    ProblemData data(problem(0));
+    flashtile::options o = data.options(isa::automatic);
+    const flashtile_executor executor{
+        [](void*, std::int64_t, void (*)(void*, std::int64_t), void*) { throw std::bad_alloc(); }, nullptr, 2};
+    o.executor = &executor;
+    o.threads = 2;
+    try {
+        run(data, o);
+        ADD_FAILURE() << "no error where the executor has no memory";
+    } catch (const std::bad_alloc& error) {
+        EXPECT_STREQ(error.what(), "out of memory");
+        EXPECT_NE(dynamic_cast<const flashtile::out_of_memory*>(&error), nullptr);
+    }
 }
 
 // Runs another call on the calling thread before each task, as a task scheduler may, through itself once more.
@@ -169,7 +186,7 @@ TEST(Threads, AnExecutorMayNestCalls) {
     }
 }
 
-// What one thread's calls need as they are, many threads must not need many times over by waiting for each other.
+// Many threads must not spend many times the CPU time of one thread because they wait for each other.
 TEST(Threads, MoreThreadsThanCpusCostLittleMore) {
     Case c = problem(0);
     c.batch = 1;

@@ -1,6 +1,6 @@
-// tile_permission_test.cpp: a process that is refused AMX's tiles computes without them. The kernel's refusal is
-// brought about by a filter of system calls, that of tests/tile_model by a variable; both in a process of their own,
-// since a process asks once.
+// tile_permission_test.cpp: a process that may not use AMX's tiles computes without them. A filter of system calls
+// makes Linux refuse them, and a variable makes tests/tile_model refuse them. Each runs in a process of its own, since
+// a process asks once.
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -35,8 +35,8 @@ void refuse_tiles() {
 
 // Says what went wrong, or nothing.
 std::string run_without_tiles() {
-    if (available(isa::amx)) return "amx is available";
-    if (*why_not(isa::amx) == '\0') return "no reason is given";
+    if (isa_available(isa::amx)) return "amx is available";
+    if (*isa_why_not(isa::amx) == '\0') return "no reason is given";
     conformance::Case c;
     c.type = bf16;
     c.seqlen_q = c.seqlen_k = 100;

@@ -1,11 +1,13 @@
-// gpu.cpp: see gpu.h.
-#include "gpu/gpu.h"
+// gpu_resources.cpp: see gpu_resources.h.
+#include "gpu_resources/gpu_resources.h"
 
 #include <algorithm>
 #include <exception>
 #include <stdexcept>
 
-namespace flashtile::gpu {
+namespace flashtile::gpu_resources {
+
+using namespace gpu;  // the driver, as src/cuda calls it
 
 std::string why_not(int ordinal) try {
     static_cast<void>(device(ordinal));
@@ -156,4 +158,4 @@ void Graph::launch(const Stream& stream) const {
     driver().check(driver().cuGraphLaunch(handle_, stream.handle()), "launching a graph");
 }
 
-}  // namespace flashtile::gpu
+}  // namespace flashtile::gpu_resources

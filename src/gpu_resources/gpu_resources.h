@@ -1,5 +1,5 @@
-// gpu.h: owners of a GPU's memory, streams, events and captured graphs, for the command line and the tests. The library
-// never owns any: it is given its caller's. Every failure is a flashtile::Error with the driver's reason.
+// gpu_resources.h: owners of a GPU's memory, streams, events and captured graphs, for the command line and the tests.
+// The library never owns any: it is given its caller's. Every failure is a flashtile::Error with the driver's reason.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 #include "cuda/device.h"
 
-namespace flashtile::gpu {
+namespace flashtile::gpu_resources {
 
 // Why this process can use no such GPU, or "".
 std::string why_not(int ordinal = 0);
@@ -40,7 +40,7 @@ public:
     void repeat(std::size_t period);
 
 private:
-    CUdeviceptr address_ = 0;
+    gpu::CUdeviceptr address_ = 0;
     std::size_t size_ = 0;
     int ordinal_ = 0;
 };
@@ -53,14 +53,14 @@ public:
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
 
-    CUstream handle() const { return handle_; }
+    gpu::CUstream handle() const { return handle_; }
     int ordinal() const { return ordinal_; }
     void synchronize() const;
     // Submits a copy from memory that must stay until the stream has come that far.
     void upload(const Buffer& to, std::span<const std::byte> from) const;
 
 private:
-    CUstream handle_ = nullptr;
+    gpu::CUstream handle_ = nullptr;
     int ordinal_;
 };
 
@@ -77,7 +77,7 @@ public:
     float milliseconds_since(const Event& earlier) const;  // both have happened
 
 private:
-    CUevent handle_ = nullptr;
+    gpu::CUevent handle_ = nullptr;
     int ordinal_;
 };
 
@@ -92,8 +92,8 @@ public:
     void launch(const Stream& stream) const;
 
 private:
-    CUgraphExec handle_ = nullptr;
+    gpu::CUgraphExec handle_ = nullptr;
     int ordinal_;
 };
 
-}  // namespace flashtile::gpu
+}  // namespace flashtile::gpu_resources

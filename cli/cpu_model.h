@@ -3,11 +3,11 @@
 
 #include <string>
 
-namespace flashtile::cli::bench {
+namespace flashtile::cli {
 
 std::string cpu_model();
 
 // The value of the first line of /proc/cpuinfo with this name; "" where there is none.
 std::string cpuinfo(const std::string& name);
 
-}  // namespace flashtile::cli::bench
+}  // namespace flashtile::cli

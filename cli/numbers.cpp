@@ -1,5 +1,5 @@
-// tensors.cpp: see tensors.h.
-#include "bench/tensors.h"
+// numbers.cpp: see numbers.h.
+#include "numbers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 
 #include "oracle/precision.h"
 
-namespace flashtile::cli::bench {
+namespace flashtile::cli {
 namespace {
 
 constexpr std::int64_t period = 1048573;  // a prime
@@ -82,15 +82,6 @@ Numbers random_numbers(flashtile::dtype dtype, std::int64_t count, std::uint64_t
     return numbers;
 }
 
-Inputs random_inputs(const Point& point) {
-    Inputs inputs;
-    inputs.q = random_numbers(point.dtype, point.q_size(), 1);
-    inputs.k = random_numbers(point.dtype, point.kv_size(), 2);
-    inputs.v = random_numbers(point.dtype, point.kv_size(), 3);
-    if (point.pass != Pass::forward) inputs.dout = random_numbers(point.dtype, point.q_size(), 4);
-    return inputs;
-}
-
 double difference(const Results& results, const Results& reference) {
     return std::max({difference(results.out, reference.out), difference(results.dq, reference.dq),
                      difference(results.dk, reference.dk), difference(results.dv, reference.dv)});
@@ -107,4 +98,4 @@ double tolerance(flashtile::dtype dtype) {
     }
 }
 
-}  // namespace flashtile::cli::bench
+}  // namespace flashtile::cli

@@ -1,10 +1,10 @@
-// median.h: of samples, of which there is at least one.
+// median.h: the median of samples. There must be at least one.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
-namespace flashtile::cli::bench {
+namespace flashtile::cli {
 
 inline double median(std::vector<double> values) {
     std::ranges::sort(values);
@@ -12,4 +12,4 @@ inline double median(std::vector<double> values) {
     return values.size() % 2 != 0 ? values[half] : 0.5 * (values[half - 1] + values[half]);
 }
 
-}  // namespace flashtile::cli::bench
+}  // namespace flashtile::cli

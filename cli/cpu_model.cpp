@@ -1,11 +1,11 @@
 // cpu_model.cpp: see cpu_model.h.
-#include "bench/cpu_model.h"
+#include "cpu_model.h"
 
 #include <sys/utsname.h>
 
 #include <fstream>
 
-namespace flashtile::cli::bench {
+namespace flashtile::cli {
 
 std::string cpuinfo(const std::string& name) {
     std::ifstream file("/proc/cpuinfo");
@@ -23,4 +23,4 @@ std::string cpu_model() {
     return system.machine;
 }
 
-}  // namespace flashtile::cli::bench
+}  // namespace flashtile::cli

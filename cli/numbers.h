@@ -1,14 +1,13 @@
-// tensors.h: the benchmark's data: random inputs of a point, and results as fp32 for comparison.
+// numbers.h: what `bench` and `tune` compute with: random numbers of a dtype, and results as fp32 for comparison.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <flashtile/flashtile.hpp>
 #include <memory>
 #include <vector>
 
-#include "bench/point.h"
-
-namespace flashtile::cli::bench {
+namespace flashtile::cli {
 
 // Numbers of one dtype in memory that this owns, aligned to a cache line and not initialised.
 class Numbers {
@@ -34,12 +33,7 @@ private:
 // Standard normal numbers, repeated with a period that no tensor dimension divides. The same on every run.
 Numbers random_numbers(flashtile::dtype dtype, std::int64_t count, std::uint64_t seed);
 
-struct Inputs {
-    Numbers q, k, v, dout;
-};
-Inputs random_inputs(const Point& point);
-
-// What a method computed, as fp32 (batch, seqlen, heads, head_dim); empty where the pass has no such result.
+// What was computed, as fp32 (batch, seqlen, heads, head_dim); empty where the pass has no such result.
 struct Results {
     std::vector<float> out, dq, dk, dv;
 };
@@ -48,7 +42,7 @@ struct Results {
 // either side lacks are passed over. Infinite where a value is not finite.
 double difference(const Results& results, const Results& reference);
 
-// The difference that is still taken for rounding: `difference` of a wrong mask, scale or head is far above it.
+// Differences up to this are taken for rounding. That of a wrong mask, scale or head is far above it.
 double tolerance(flashtile::dtype dtype);
 
-}  // namespace flashtile::cli::bench
+}  // namespace flashtile::cli

@@ -1,0 +1,108 @@
+// options.cpp: see options.h.
+#include "api/checks/options.h"
+
+#include <cmath>
+#include <cstdint>
+
+#include "api/checks/read_struct.h"
+#include "api/checks/refuse.h"
+
+namespace flashtile::api {
+namespace {
+
+constexpr std::uintptr_t kWorkspaceAlignment = 64;
+constexpr std::int64_t kMaxDropoutLength = std::int64_t{1} << 32;
+constexpr std::int64_t kMaxDropoutBatch = std::int64_t{1} << 20;
+constexpr std::int64_t kMaxDropoutHeads = std::int64_t{1} << 12;
+
+void check_band(const flashtile_options& o, Problem& p) {
+    if (o.causal < FLASHTILE_CAUSAL_NONE || o.causal > FLASHTILE_CAUSAL_TOP_LEFT)
+        refuse("causal", o.causal, "0 (none), 1 (bottom-right) or 2 (top-left)");
+    if (o.alignment < FLASHTILE_ALIGN_BOTTOM_RIGHT || o.alignment > FLASHTILE_ALIGN_TOP_LEFT)
+        refuse("alignment", o.alignment, "0 (bottom-right) or 1 (top-left)");
+    if (o.window_left < -1) refuse("window_left", o.window_left, "-1 (open) or more");
+    if (o.window_right < -1) refuse("window_right", o.window_right, "-1 (open) or more");
+    const bool causal = o.causal != FLASHTILE_CAUSAL_NONE;
+    p.window_left = o.window_left;
+    p.window_right = causal ? 0 : o.window_right;
+    p.top_left = causal ? o.causal == FLASHTILE_CAUSAL_TOP_LEFT : o.alignment == FLASHTILE_ALIGN_TOP_LEFT;
+}
+
+void check_scores(const flashtile_options& o, Problem& p) {
+    if (o.has_scale != 0 && !std::isfinite(o.scale)) refuse("scale", o.scale, "a finite number");
+    if (!std::isfinite(o.softcap) || (o.softcap != 0 && o.softcap < FLASHTILE_MIN_SOFTCAP))
+        refuse("softcap", o.softcap, text("0 (off) or a number from ", FLASHTILE_MIN_SOFTCAP));
+    p.softcap = o.softcap;
+}
+
+void check_dropout(const flashtile_options& o, Problem& p) {
+    if (!(o.dropout >= 0.0 && o.dropout < 1.0)) refuse("dropout", o.dropout, "a probability in [0, 1)");
+    p.dropout_threshold = static_cast<std::uint32_t>(std::fmin(std::nearbyint(o.dropout * 65536.0), 65535.0));
+}
+
+void check_workspace(const flashtile_options& o) {
+    if (o.workspace == nullptr && o.workspace_size != 0)
+        refuse("workspace", text("NULL with workspace_size ", o.workspace_size), "a pointer, or size 0");
+    if (reinterpret_cast<std::uintptr_t>(o.workspace) % kWorkspaceAlignment != 0)
+        refuse("workspace", o.workspace, text("a multiple of ", kWorkspaceAlignment, " bytes"));
+}
+
+}  // namespace
+
+flashtile_options read_options(const flashtile_options* given) {
+    const flashtile_options defaults = FLASHTILE_OPTIONS_INIT;
+    return given == nullptr ? defaults : read_struct(*given, defaults, "options");
+}
+
+Problem check_problem_options(const flashtile_options& o) {
+    Problem p;
+    check_band(o, p);
+    check_scores(o, p);
+    check_dropout(o, p);
+    p.deterministic = o.deterministic != 0;
+    p.batch_invariant = o.batch_invariant != 0;
+    p.exact_max = o.exact_max != 0 || p.batch_invariant;
+    return p;
+}
+
+void settle_scale_and_window(const flashtile_options& o, Problem& p) {
+    p.scale = o.has_scale != 0 ? o.scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.head_dim)));
+    const std::int64_t whole = p.seqlen_q + p.seqlen_k;  // no key lies further from the diagonal
+    if (p.window_left >= whole) p.window_left = -1;
+    if (p.window_right >= whole) p.window_right = -1;
+}
+
+Execution check_execution(const flashtile_options& o) {
+    check_threads(o.threads, "the process's setting");
+    if (o.isa < FLASHTILE_ISA_AUTO || o.isa > FLASHTILE_ISA_AMX) refuse("isa", o.isa, "one of flashtile_isa");
+    if (o.executor != nullptr) check_executor(*o.executor);
+    check_workspace(o);
+    Execution execution;
+    execution.threads = o.threads;
+    execution.isa = static_cast<flashtile_isa>(o.isa);
+    execution.executor = o.executor;
+    execution.stream = o.stream;
+    execution.workspace = o.workspace;
+    execution.workspace_size = o.workspace_size;
+    execution.check_values = o.check_values != 0;
+    return execution;
+}
+
+void check_threads(std::int32_t threads, const char* zero) {
+    if (threads < 0 || threads > FLASHTILE_MAX_THREADS)
+        refuse("threads", threads, text("0 (", zero, ") to ", FLASHTILE_MAX_THREADS));
+}
+
+void check_executor(const flashtile_executor& executor) {
+    if (executor.parallel_for == nullptr) refuse("executor's parallel_for", "NULL", "a function");
+    if (executor.concurrency < 1) refuse("executor's concurrency", executor.concurrency, "at least 1");
+}
+
+void check_dropout_sizes(const Problem& p) {
+    if (p.batch > kMaxDropoutBatch) refuse("batch", p.batch, "at most 2^20 with dropout");
+    if (p.heads > kMaxDropoutHeads) refuse("heads", p.heads, "at most 4096 with dropout");
+    if (p.seqlen_q > kMaxDropoutLength) refuse("seqlen_q", p.seqlen_q, "at most 2^32 with dropout");
+    if (p.seqlen_k > kMaxDropoutLength) refuse("seqlen_k", p.seqlen_k, "at most 2^32 with dropout");
+}
+
+}  // namespace flashtile::api

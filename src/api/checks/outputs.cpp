@@ -1,0 +1,122 @@
+// outputs.cpp: see outputs.h.
+#include "api/checks/outputs.h"
+
+#include <array>
+#include <span>
+
+#include "api/checks/options.h"
+#include "api/checks/read_struct.h"
+#include "api/checks/refuse.h"
+
+namespace flashtile::api {
+namespace {
+
+// (batch, rows, heads, d), of which a packed batch lacks the first and has all its rows in the second.
+using Rows = std::array<std::int64_t, 4>;
+
+Rows q_rows(const Problem& p, std::int64_t columns) {
+    return {p.batch, p.rows_q(), p.heads, columns};
+}
+Rows k_rows(const Problem& p, std::int64_t columns) {
+    return {p.batch, p.rows_k(), p.kv_heads, columns};
+}
+
+Operand check_rows(const TensorArgument& t, const Rows& shape, const CallUnderCheck& c) {
+    const Problem& p = c.call.problem;
+    t.require();
+    t.check_form();
+    t.check_device({c.inputs.q, "q"});
+    t.check_dtype(p.dtype, ", that of q");
+    if (p.packed)
+        t.check_shape(std::span(shape).subspan(1), "(total, heads, head_dim)");
+    else
+        t.check_shape(shape, "(batch, seqlen, heads, head_dim)");
+    t.check_innermost();
+    return rows_operand(t);
+}
+
+Operand check_lse(const TensorArgument& t, const CallUnderCheck& c) {
+    const Problem& p = c.call.problem;
+    t.require();
+    t.check_form();
+    t.check_device({c.inputs.q, "q"});
+    t.check_dtype(DType::fp32, "");
+    if (p.packed)
+        t.check_shape({p.heads, p.total_q}, "(heads, total_q)");
+    else
+        t.check_shape({p.batch, p.heads, p.seqlen_q}, "(batch, heads, seqlen_q)");
+    t.check_innermost();
+    return lse_operand(t);
+}
+
+Operand check_dbias(const TensorArgument& dbias, const CallUnderCheck& c) {
+    const TensorArgument bias(c.inputs.bias, "bias");
+    if (!bias.present()) refuse("dbias", "given without bias", "NULL");
+    dbias.check_form();
+    dbias.check_device({c.inputs.q, "q"});
+    dbias.check_dtype(bias.dtype(), ", that of bias");
+    dbias.check_shape(std::span(bias->shape, static_cast<std::size_t>(bias->rank)), "bias's shape");
+    dbias.check_innermost();
+    Operand operand = broadcast_operand(dbias);
+    operand.stride_col = 1;
+    return operand;
+}
+
+}  // namespace
+
+void check_forward_outputs(const flashtile_forward_outputs* given, CallUnderCheck& c) {
+    const flashtile_forward_outputs defaults = FLASHTILE_FORWARD_OUTPUTS_INIT;
+    const flashtile_forward_outputs outputs = read_struct(given, defaults, "outputs");
+    const TensorArgument out(outputs.out, "out"), lse(outputs.lse, "lse");
+    const Problem& p = c.call.problem;
+    Operands& x = c.call.operands;
+    x.out = check_rows(out, q_rows(p, p.head_dim_v), c);
+    c.memory.writes(out);
+    if (lse.present()) {
+        x.lse = check_lse(lse, c);
+        c.memory.writes(lse);
+    }
+    c.memory.check(c.call.execution);
+}
+
+void check_gradients(const flashtile_gradients* given, CallUnderCheck& c) {
+    const flashtile_gradients defaults = FLASHTILE_GRADIENTS_INIT;
+    const flashtile_gradients g = read_struct(given, defaults, "gradients");
+    const TensorArgument out(g.out, "out"), dout(g.dout, "dout"), lse(g.lse, "lse"), dlse(g.dlse, "dlse"),
+        dq(g.dq, "dq"), dk(g.dk, "dk"), dv(g.dv, "dv"), dbias(g.dbias, "dbias");
+    const Problem& p = c.call.problem;
+    Operands& x = c.call.operands;
+    x.out = check_rows(out, q_rows(p, p.head_dim_v), c);
+    x.dout = check_rows(dout, q_rows(p, p.head_dim_v), c);
+    x.lse = check_lse(lse, c);
+    if (dlse.present()) x.dlse = check_lse(dlse, c);
+    for (const TensorArgument* read : {&out, &dout, &lse, &dlse})
+        if (read->present()) c.memory.reads(*read);
+    x.dq = check_rows(dq, q_rows(p, p.head_dim), c);
+    x.dk = check_rows(dk, k_rows(p, p.head_dim), c);
+    x.dv = check_rows(dv, k_rows(p, p.head_dim_v), c);
+    if (dbias.present()) x.dbias = check_dbias(dbias, c);
+    for (const TensorArgument* written : {&dq, &dk, &dv, &dbias})
+        if (written->present()) c.memory.writes(*written);
+    c.memory.check(c.call.execution);
+}
+
+void check_keep(const flashtile_tensor* given, CallUnderCheck& c) {
+    const TensorArgument keep(given, "keep");
+    keep.require();
+    keep.check_form();
+    keep.check_dtype(DType::boolean, "");
+    keep.check_rank(4, "(batch, heads, seqlen_q, seqlen_k)");
+    keep.check_innermost();
+    Problem& p = c.call.problem;
+    p.batch = keep.shape(0), p.heads = keep.shape(1), p.seqlen_q = keep.shape(2), p.seqlen_k = keep.shape(3);
+    p.kv_heads = p.heads;
+    check_dropout_sizes(p);
+    c.call.execution.device_type = keep->device_type;
+    c.call.execution.device_id = keep->device_id;
+    c.call.operands.mask = broadcast_operand(keep);
+    c.memory.writes(keep);
+    c.memory.check(c.call.execution);
+}
+
+}  // namespace flashtile::api

@@ -1,0 +1,68 @@
+// score_tensors.cpp: see score_tensors.h.
+#include "api/checks/score_tensors.h"
+
+#include <array>
+
+#include "api/checks/refuse.h"
+
+namespace flashtile::api {
+namespace {
+
+void check_slopes(const TensorArgument& slopes, CallUnderCheck& c) {
+    Problem& p = c.call.problem;
+    slopes.check_form();
+    slopes.check_device({c.inputs.q, "q"});
+    slopes.check_dtype(DType::fp32, "");
+    const bool per_batch = slopes->rank != 1;
+    if (per_batch)
+        slopes.check_shape({p.batch, p.heads}, "(heads) or (batch, heads)");
+    else
+        slopes.check_shape({p.heads}, "(heads)");
+    Operand& x = c.call.operands.slopes;
+    x.data = slopes->data;
+    x.dtype = DType::fp32;
+    x.stride_batch = per_batch ? slopes.stride(0) : 0;
+    x.stride_head = slopes.stride(slopes->rank - 1);
+    x.stride_col = 0;
+    p.alibi = true;
+    c.memory.reads(slopes);
+}
+
+// An empty tensor has no elements to point at, and nothing will look for any: the problem is without it.
+void check_bias(const TensorArgument& bias, const std::array<std::int64_t, 4>& full, CallUnderCheck& c) {
+    Problem& p = c.call.problem;
+    Operands& x = c.call.operands;
+    bias.check_form();
+    bias.check_device({c.inputs.q, "q"});
+    if (bias.dtype() != p.dtype && bias.dtype() != DType::fp32)
+        refuse("bias.dtype", name(bias.dtype()), p.dtype == DType::fp32 ? "fp32" : text(name(p.dtype), " or fp32"));
+    const auto shape = bias.check_broadcast(full);
+    x.bias = broadcast_operand(bias);
+    x.bias_batch = shape[0], x.bias_heads = shape[1], x.bias_rows = shape[2], x.bias_cols = shape[3];
+    p.bias = x.bias ? bias.dtype() : DType::unset;
+    c.memory.reads(bias);
+}
+
+void check_mask(const TensorArgument& mask, const std::array<std::int64_t, 4>& full, CallUnderCheck& c) {
+    mask.check_form();
+    mask.check_device({c.inputs.q, "q"});
+    mask.check_dtype(DType::boolean, "");
+    mask.check_broadcast(full);
+    c.call.operands.mask = broadcast_operand(mask);
+    c.call.problem.mask = static_cast<bool>(c.call.operands.mask);
+    c.memory.reads(mask);
+}
+
+}  // namespace
+
+void check_score_tensors(CallUnderCheck& c) {
+    const Problem& p = c.call.problem;
+    const std::array<std::int64_t, 4> full = {p.batch, p.heads, p.seqlen_q, p.seqlen_k};
+    const TensorArgument slopes(c.inputs.alibi_slopes, "alibi_slopes"), bias(c.inputs.bias, "bias"),
+        mask(c.inputs.mask, "mask");
+    if (slopes.present()) check_slopes(slopes, c);
+    if (bias.present()) check_bias(bias, full, c);
+    if (mask.present()) check_mask(mask, full, c);
+}
+
+}  // namespace flashtile::api

@@ -1,0 +1,17 @@
+// sequence_lengths.h: the checks of cu_seqlens_q and cu_seqlens_k, max_seqlen_q and max_seqlen_k, and seqused_k.
+#pragma once
+
+#include "api/checks/inputs.h"
+
+namespace flashtile::api {
+
+// Packed batches: the batch size and the longest lengths.
+void check_cumulative_lengths(CallUnderCheck& c);
+
+void check_used_keys(CallUnderCheck& c);
+
+// The entries of these tensors. Where they lie in device memory, only if check_values is set, since reading them
+// synchronises.
+void check_length_values(CallUnderCheck& c);
+
+}  // namespace flashtile::api
