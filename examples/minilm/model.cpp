@@ -130,7 +130,8 @@ Attention Encoder::attend(const Layer& layer, const Batch& batch, std::span<cons
     const auto packed = [&](const std::vector<float>& values) {
         return ft::view(values.data(), ft::fp32, {static_cast<std::int64_t>(batch.tokens.size()), heads, head_dim()});
     };
-    const auto starts = ft::view(batch.starts.data(), ft::int64, {static_cast<std::int64_t>(batch.starts.size())});
+    const auto starts =
+        ft::view(batch.starts.data(), ft::dtype::int64, {static_cast<std::int64_t>(batch.starts.size())});
     ft::forward(
         {.cu_seqlens_q = starts, .cu_seqlens_k = starts, .max_seqlen_q = batch.longest, .max_seqlen_k = batch.longest},
         packed(a.q), packed(a.k), packed(a.v), packed(a.out));

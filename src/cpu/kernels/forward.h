@@ -359,19 +359,18 @@ private:
 
     // The pipeline of tile_pipeline.h, which is process_block() for all blocks of one panel.
     template <bool kSquares>
-    void pipeline(Panel& panel, int64_t j0, int64_t from, int64_t to) requires(kTiles);
-    IntVec wants_maximum(const Panel& panel, int half) requires(kTiles);
+    void pipeline(Panel& panel, int64_t j0, int64_t from, int64_t to);
+    IntVec wants_maximum(const Panel& panel, int half);
     [[gnu::noinline]] void repeat(Panel& panel, int64_t from, int64_t to, int64_t after, const IntVec (&above)[2],
-                                  Vec (&sum)[2], Vec (&alpha)[2]) requires(kTiles);
-    void finish_scores(Panel& panel, int64_t from, int64_t to) requires(kTiles);
-    void raise_maximum(Panel& panel, int64_t keys, const IntVec (&due)[2], Vec (&alpha)[2]) requires(kTiles);
-    bool overflowed(Panel& panel) requires(kTiles);
+                                  Vec (&sum)[2], Vec (&alpha)[2]);
+    void finish_scores(Panel& panel, int64_t from, int64_t to);
+    void raise_maximum(Panel& panel, int64_t keys, const IntVec (&due)[2], Vec (&alpha)[2]);
+    bool overflowed(Panel& panel);
     template <bool kSquares, class Softmax>
-    [[gnu::always_inline]] void scores(const Panel& panel, int64_t from, int64_t to, Softmax& other) requires(kTiles);
+    [[gnu::always_inline]] void scores(const Panel& panel, int64_t from, int64_t to, Softmax& other);
     template <bool kSquares, class Softmax>
-    [[gnu::always_inline]] void add_products(Panel& panel, int64_t from, int64_t to, const Scalar* p,
-                                             Softmax& other) requires(kTiles);
-    [[gnu::noinline]] void scores(const Panel& panel, int64_t from, int64_t to) requires(kTiles);
+    [[gnu::always_inline]] void add_products(Panel& panel, int64_t from, int64_t to, const Scalar* p, Softmax& other);
+    [[gnu::noinline]] void scores(const Panel& panel, int64_t from, int64_t to);
 
     // Keys that are copied before panels walk them. Tiles are multiplied so fast that a panel's O has to stay in the
     // level-1 cache over many blocks of keys; these then fill about half of a level-2 cache. All keys of a head may

@@ -17,7 +17,7 @@ inline namespace FLASHTILE_TARGET {
 // The pipeline for one panel and the keys [from, to), whose blocks start at `j0`.
 template <class Math>
 template <bool kSquares>
-inline void Forward<Math>::pipeline(Panel& panel, int64_t j0, int64_t from, int64_t to) requires(kTiles) {
+inline void Forward<Math>::pipeline(Panel& panel, int64_t j0, int64_t from, int64_t to) {
     from -= (from - j0) % Math::kStep;
     const auto block_end = [&](int64_t j) { return lesser(j0 + ((j - j0) / Bc + 1) * Bc, to); };
     const float factor = exponent_factor();
@@ -57,7 +57,7 @@ inline void Forward<Math>::pipeline(Panel& panel, int64_t j0, int64_t from, int6
 // The queries that need the maximum of this block before its exponentials: those that have seen no key yet, and those
 // whose m is the running maximum.
 template <class Math>
-inline IntVec Forward<Math>::wants_maximum(const Panel& panel, int half) requires(kTiles) {
+inline IntVec Forward<Math>::wants_maximum(const Panel& panel, int half) {
     return (load(panel.m + half * kLanes) == broadcast(least_maximum())) |
            (load(panel.most + half * kLanes) == broadcast(__builtin_inff()));
 }
@@ -66,7 +66,7 @@ inline IntVec Forward<Math>::wants_maximum(const Panel& panel, int half) require
 // next block, which ends at `after`, was in the same buffer, so it is computed again too.
 template <class Math>
 void Forward<Math>::repeat(Panel& panel, int64_t from, int64_t to, int64_t after, const IntVec (&above)[2],
-                           Vec (&sum)[2], Vec (&alpha)[2]) requires(kTiles) {
+                           Vec (&sum)[2], Vec (&alpha)[2]) {
     for (int half = 0; half < 2; ++half) {
         float* most = panel.most + half * kLanes;
         store(most, above[half] ? broadcast(__builtin_inff()) : load(most));
@@ -82,7 +82,7 @@ void Forward<Math>::repeat(Panel& panel, int64_t from, int64_t to, int64_t after
 
 // Writes -inf to the scores that the band hides, and to the rows that are missing to a whole step.
 template <class Math>
-inline void Forward<Math>::finish_scores(Panel& panel, int64_t from, int64_t to) requires(kTiles) {
+inline void Forward<Math>::finish_scores(Panel& panel, int64_t from, int64_t to) {
     if (!head_.band.covers(panel.i0, panel.i0 + panel.count, from, to))
         modify_scores(head_, {s_, panel.i0, panel.count, from, to}, nullptr, nullptr, tile_, rows_);
     for (int64_t n = (to - from) * kPanel; n < round_up(to - from, Math::kStep) * kPanel; n += kLanes)
@@ -91,8 +91,7 @@ inline void Forward<Math>::finish_scores(Panel& panel, int64_t from, int64_t to)
 
 // m_new = max(m, rowmax(S)) for the queries that are `due`; alpha is multiplied by e^(m - m_new).
 template <class Math>
-inline void Forward<Math>::raise_maximum(Panel& panel, int64_t keys, const IntVec (&due)[2],
-                                         Vec (&alpha)[2]) requires(kTiles) {
+inline void Forward<Math>::raise_maximum(Panel& panel, int64_t keys, const IntVec (&due)[2], Vec (&alpha)[2]) {
     Vec block_max[2];
     take_maximum(keys, block_max);
     for (int half = 0; half < 2; ++half) {
@@ -106,7 +105,7 @@ inline void Forward<Math>::raise_maximum(Panel& panel, int64_t keys, const IntVe
 // Whether O of any query left fp32's range, as large V times P above 1 can do. Exactly these queries are then walked
 // again with their running maximum.
 template <class Math>
-inline bool Forward<Math>::overflowed(Panel& panel) requires(kTiles) {
+inline bool Forward<Math>::overflowed(Panel& panel) {
     Vec zero[2] = {};  // 0 where all of O is finite, else NaN
     for (int64_t n = 0; n < dv_ * kPanel; n += kPanel)
         for (int half = 0; half < 2; ++half) zero[half] += load(panel.o + n + half * kLanes) * 0.0f;
@@ -123,7 +122,7 @@ inline bool Forward<Math>::overflowed(Panel& panel) requires(kTiles) {
 // already read the scores of the block before.
 template <class Math>
 template <bool kSquares, class Softmax>
-inline void Forward<Math>::scores(const Panel& panel, int64_t from, int64_t to, Softmax& other) requires(kTiles) {
+inline void Forward<Math>::scores(const Panel& panel, int64_t from, int64_t to, Softmax& other) {
     const Operand2d<Math> k = blocks_.k(from);
     const auto along = [&](auto half) __attribute__((always_inline)) {
         other.step(half);
@@ -150,8 +149,7 @@ inline void Forward<Math>::scores(const Panel& panel, int64_t from, int64_t to, 
 // O^T += V^T P^T of keys [from, to), in steps that alternate with those of `other`.
 template <class Math>
 template <bool kSquares, class Softmax>
-inline void Forward<Math>::add_products(Panel& panel, int64_t from, int64_t to, const Scalar* p,
-                                        Softmax& other) requires(kTiles) {
+inline void Forward<Math>::add_products(Panel& panel, int64_t from, int64_t to, const Scalar* p, Softmax& other) {
     if constexpr (kSquares)
         tile_product_in_squares<true>(
             blocks_.v(from).data, Math::column_tiles(dv_), p, kPanel, dv_, steps_of<Math>(to - from), panel.o,
@@ -164,7 +162,7 @@ inline void Forward<Math>::add_products(Panel& panel, int64_t from, int64_t to, 
 
 // S^T = K Q^T with no other work in between.
 template <class Math>
-void Forward<Math>::scores(const Panel& panel, int64_t from, int64_t to) requires(kTiles) {
+void Forward<Math>::scores(const Panel& panel, int64_t from, int64_t to) {
     const Operand2d<Math> k = blocks_.k(from);
     tile_product<false, Math::kScores>(k.data, Math::row_tiles(k.row), panel.q, kPanel, to - from, steps_of<Math>(d_),
                                        s_, kPanel, Nothing{}, Nothing{}, [&](int64_t) { look_ahead(); });
