@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "oracle/tolerance.h"
 #include "unit/on_target.h"
@@ -18,26 +19,23 @@ using conformance::ProblemData;
 
 class LargeScores : public OnTarget {};
 
-// Over several problems, as in one standard attention may be lucky; its own also over both ways in which processors sum
-// q.k, fused and not, as the largest error is that of one row whose two best scores happen to be neighbours.
+// Over several problems, as in one standard attention may be lucky.
 struct Errors {
     double max = 0.0, squares = 0.0;
-    int results = 0;
-
-    double rms() const { return std::sqrt(squares / results); }
 
     void add(const std::vector<double>& values, const std::vector<double>& reference) {
         const oracle::Error error = oracle::error_of(values, reference);
         max = std::max(max, error.max);
         squares += error.rms * error.rms;
-        ++results;
     }
 };
 
 TEST_P(LargeScores, GradientsAsExactAsStandardAttention) {
     for (const std::int64_t d : {2, 8, 32})
         for (const double magnitude : {6.0, 20.0}) {  // scores up to some 200 or 2000
-            Errors ours[3], peer[3];
+            // Standard attention's errors are the larger of both ways in which processors sum q.k, not fused and fused:
+            // the largest error is that of one row whose two best scores happen to be neighbours.
+            Errors ours[3], peers[2][3];
             for (std::uint64_t seed = 1; seed <= 4; ++seed) {
                 Case c;
                 c.heads = c.kv_heads = 4;
@@ -54,14 +52,15 @@ TEST_P(LargeScores, GradientsAsExactAsStandardAttention) {
                 };
                 add(ours, run(data, data.options(which())));
                 for (const bool fused : {false, true})
-                    add(peer, oracle::standard_attention(data.reference, oracle::Precision::fp32,
-                                                         oracle::Pass::forward_and_backward, fused));
+                    add(peers[fused], oracle::standard_attention(data.reference, oracle::Precision::fp32,
+                                                                 oracle::Pass::forward_and_backward, fused));
             }
             for (int n = 0; n < 3; ++n) {
                 SCOPED_TRACE(std::string("d") + "qkv"[n] + ", head_dim " + std::to_string(d) + ", magnitude " +
                              std::to_string(magnitude));
-                EXPECT_LE(ours[n].rms(), 1.25 * peer[n].rms());
-                EXPECT_LE(ours[n].max, 2.0 * peer[n].max);
+                const auto& [plain, fused] = std::tie(peers[0][n], peers[1][n]);
+                EXPECT_LE(std::sqrt(ours[n].squares), 1.25 * std::sqrt(std::max(plain.squares, fused.squares)));
+                EXPECT_LE(ours[n].max, 2.0 * std::max(plain.max, fused.max));
             }
         }
 }
