@@ -2,7 +2,8 @@
 
     python3 tools/draw_tour.py
 
-Sizes and barriers in the drawings are those of the tour's two examples; where the code changes them, change them here.
+Sizes and barriers in the drawings are those of the tour's two examples; where the code changes them, change them here
+(the barriers' numbers stand in src/cuda/kernels/parts/hopper/named_barriers.h).
 """
 
 from pathlib import Path

@@ -306,8 +306,8 @@ private:
             }
     }
 
-    // Several blocks of queries and keys, and rows of the bias that start at multiples of 16 bytes, as Hopper's copy
-    // engine brings them where the tensors are aligned.
+    // Several blocks of queries and keys, and rows of the bias that start at multiples of 16 bytes: TMA brings them
+    // to Hopper's kernels where the tensors are aligned.
     void bias_blocks() {
         const std::vector<std::function<void(Case&)>> changes = {
             [](Case&) {},

@@ -1,6 +1,6 @@
 // aligned_test.cpp: the conformance list once more, in the 16-bit types, with tensors that start where a caller's do,
-// at multiples of 16 bytes. The list's own bands of NaN leave them at multiples of 4, which Hopper's copy engine cannot
-// read, so that its kernels would hardly run.
+// at multiples of 16 bytes. The list's own bands of NaN leave them at multiples of 4, which TMA cannot read, so
+// that Hopper's kernels would hardly run.
 #include <string>
 
 #include "conformance/case_list.h"

@@ -94,7 +94,7 @@ Case case_of(const Variant& variant) {
     c.head_dim = c.head_dim_v = 64;
     c.deterministic = true;
     c.poison_unseen = false;
-    c.guard = conformance::Guard::page_before;  // aligned, as the copy engine wants it
+    c.guard = conformance::Guard::page_before;  // aligned, as TMA wants it
     variant.apply(c);
     return c;
 }

@@ -1,26 +1,22 @@
 // vector.h: one vector of the instruction set that this unit is compiled for, and what is made of its primitives. Each
 // instruction set's file has:
 //   kLanes                      floats of a vector
-//   kRows                       rows of the tile of C that a product keeps in registers: kRows x 2 vectors, and room
-//   for
-//                               operands
+//   kRows                       rows of the tile of C that a product keeps in registers: kRows x 2 vectors, and
+//                               room for operands
 //   Vec, IntVec, UintVec, WideVec   vectors of float, int32, uint32; uint64, of the same size
-//   rounded(x)                  x as it is, rounded: keeps the compiler from fusing the product that gave x with the
-//   sum
-//                               that x goes into
-//   max(a, b)                   the greater of each pair; b where a is NaN, so that a NaN score never becomes the
-//   maximum
-//                               of its row
+//   rounded(x)                  x as it is, rounded: keeps the compiler from fusing the product that gave x
+//                               with the sum that x goes into
+//   max(a, b)                   the greater of each pair; b where a is NaN, so that a NaN score never becomes
+//                               the maximum of its row
 //   all_one(x), any(lanes)      whether all lanes are 1 (false where one is NaN); whether a comparison holds in any
-//   lane exp2(x)                     2^x for x <= 0 (and small positive x): relative error 1.9e-7, exactly 1 at 0 (an
-//   error
-//                               there would compound over the rescales), 0 under 2^-126, NaN at NaN
+//   lane exp2(x)                2^x for x <= 0 (and small positive x): relative error 1.9e-7, exactly 1 at 0 (an
+//                               error there would compound over the rescales), 0 under 2^-126, NaN at NaN
 //   interleave_low, _high       the low or high halves of a and b, interleaved: a0 b0 a1 b1 ..
 //   multiply_even(x, m)         the 64-bit products of the even elements of x with m
 //   fp16_to_float, float_to_fp16    one element, rounded to nearest even
 // and where instructions convert whole vectors, FLASHTILE_CONVERTS_VECTORS and
 //   widen_fp16(p), widen_bf16(p), store_fp16(p, x)   kLanes elements of 16 bits to a vector, and a vector to them
-// README.md in src/cpu/kernels has the rules that hold here: all lies in FLASHTILE_TARGET, and no std template is used.
+// src/cpu/kernels/README.md has the rules that hold here: all lies in FLASHTILE_TARGET, and no std template is used.
 #pragma once
 
 #if defined(__AVX512F__)

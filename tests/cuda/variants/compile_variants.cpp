@@ -1,8 +1,8 @@
 // compile_variants.cpp: compiles the stated list of variants with NVRTC, on no GPU, and reads what ptxas says of each.
 //
-//   flashtile_compile_variants EXPLAINED.txt [--hashes=FILE] [--only=REGEX] [ARCHITECTURE ...]     sm_80 ..., default
-//   all
+//   flashtile_compile_variants EXPLAINED.txt [--hashes=FILE] [--only=REGEX] [ARCHITECTURE ...]
 //
+// An architecture is sm_80 and the like; without one, all are compiled.
 // A line for each variant; fails where one does not compile, spills registers or draws a warning, unless EXPLAINED.txt
 // says why and how much.
 //
