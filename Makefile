@@ -15,7 +15,7 @@ help:
 	@echo 'make build    build/flashtile and the shared library build/libflashtile.so'
 	@echo 'make demo     a sentence encoder, attend on its first layer, a bench of a minute (demo-results/)'
 	@echo 'make test     the whole suite, release build'
-	@echo 'make check    clang with sanitizers, fuzzers, clang-tidy, clang-format, AArch64, CUDA kernels, the Python package and its wheel; also one by one: make check-...'
+	@echo 'make check    clang with sanitizers, fuzzers, clang-tidy, clang-format, AArch64, CUDA kernels, the Python package; also one by one: make check-... (check-wheel by itself)'
 	@echo 'make install  into PREFIX (now $(PREFIX))'
 	@echo 'make format   clang-format on every source'
 	@echo 'make clean    remove all build folders and demo-results (the virtual environment .venv stays)'
