@@ -42,7 +42,7 @@ std::string elf(std::vector<Section> sections) {
         body += sections[n].bytes;
     }
     Elf64_Ehdr header{};
-    std::copy(ELFMAG, ELFMAG + SELFMAG, header.e_ident);
+    std::copy_n(ELFMAG, SELFMAG, header.e_ident);
     header.e_ident[EI_CLASS] = ELFCLASS64;
     header.e_shoff = sizeof header + body.size();
     header.e_shnum = static_cast<Elf64_Half>(sections.size());
