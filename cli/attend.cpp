@@ -223,7 +223,7 @@ void add_attend(CLI::App& app, int& exit_code) {
     command->add_option("--lse", arguments->lse, "Also write the log-sum-exp of every query's scores")
         ->type_name("FILE");
     for (const char* flag : {"--out", "--lse"}) command->get_option(flag)->check(check_name);
-    input("--alibi", arguments->alibi, "ALiBi slopes");
+    input("--alibi,--alibi-slopes", arguments->alibi, "ALiBi slopes");
     input("--bias", arguments->bias, "Added to the scores");
     input("--mask", arguments->mask, "Keys that a query may see");
     command->add_option("--layout", arguments->layout, "Order of dimensions: bshd or bhsd")

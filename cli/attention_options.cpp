@@ -43,7 +43,7 @@ void AttentionOptions::add_scores_to(CLI::App& app) {
         ->delimiter(',')
         ->expected(2)
         ->type_name("L,R");
-    app.add_option("--align", align, "Corner that window and ALiBi count from when not causal")
+    app.add_option("--align,--alignment", align, "Corner that window and ALiBi count from when not causal")
         ->check(CLI::IsMember({"bottom-right", "top-left"}))
         ->type_name("CORNER");
     app.add_option("--softcap", softcap, "Cap scores: C tanh(s / C); 0 is off")->check(check_softcap)->type_name("C");
@@ -51,7 +51,7 @@ void AttentionOptions::add_scores_to(CLI::App& app) {
 }
 
 void AttentionOptions::add_dropout_to(CLI::App& app) {
-    app.add_option("--dropout", dropout, "Probability in [0, 1) that a weight is dropped")->type_name("P");
+    app.add_option("--dropout,--dropout-p", dropout, "Probability in [0, 1) that a weight is dropped")->type_name("P");
     app.add_option("--seed", seed, "Of the dropout mask")->check(check_seed)->type_name("N");
 }
 

@@ -37,7 +37,7 @@ void add_bench(CLI::App& app, int& exit_code) {
         ->check(CLI::IsMember({"forward", "backward", "both", "memory"}));
     command->add_option("--head-dim", options->head_dims, "head dimensions")
         ->delimiter(',')
-        ->check(CLI::Range(1, FLASHTILE_MAX_HEAD_DIM))
+        ->check(CLI::Range(1, FLASHTILE_MAX_HEAD_DIM_V))
         ->capture_default_str();
     command->add_option("--seqlen", options->seqlens, "sequence lengths; default 512, 1024 .. up to --tokens")
         ->delimiter(',')
@@ -60,7 +60,7 @@ void add_bench(CLI::App& app, int& exit_code) {
         ->check(CLI::Range(1, 1 << 20));
     command->add_option("--threads", options->threads, "thread counts; default all CPUs")
         ->delimiter(',')
-        ->check(CLI::Range(1, 1024));
+        ->check(CLI::Range(1, FLASHTILE_MAX_THREADS));
     command->add_option("--isa", options->isa, "flashtile's instruction set; default the best")
         ->check(CLI::IsMember(instruction_set_names()));
     command->add_option("--device", options->device, "cpu, or cuda: by tools/gpu_bench.py, which needs PyTorch")

@@ -2,7 +2,6 @@
 // patience. No GPU is needed.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <array>
 #include <flashtile/flashtile.hpp>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "status_line.h"
 
 namespace flashtile::cli {
 namespace {
@@ -35,7 +35,7 @@ constexpr auto dtypes =
 
 constexpr auto bundle_options = std::to_array<Named>({{"none", 0},
                                                       {"causal", FLASHTILE_WITH_CAUSAL},
-                                                      {"window", FLASHTILE_WITH_CAUSAL},
+                                                      {"window", FLASHTILE_WITH_WINDOW},
                                                       {"packed", FLASHTILE_WITH_PACKED},
                                                       {"seqused", FLASHTILE_WITH_SEQUSED},
                                                       {"softcap", FLASHTILE_WITH_SOFTCAP},
@@ -124,8 +124,10 @@ void add_compile(CLI::App& app, int& exit_code) {
     command->add_option("--arch", settings->architectures, "Targets: sm_80, sm_86, sm_89, sm_90a, sm_100, sm_120")
         ->delimiter(',')
         ->required();
-    command->add_option("--dtypes", settings->dtypes, names_of(cli::dtypes))->delimiter(',')->capture_default_str();
-    command->add_option("--head-dims", settings->head_dims, "d, or d and dv as 192x128")
+    command->add_option("--dtypes,--dtype", settings->dtypes, names_of(cli::dtypes))
+        ->delimiter(',')
+        ->capture_default_str();
+    command->add_option("--head-dims,--head-dim", settings->head_dims, "d, or d and dv as 192x128")
         ->delimiter(',')
         ->capture_default_str();
     command->add_option("--with", settings->sets, "Options that calls use together: " + names_of(bundle_options))
@@ -135,11 +137,12 @@ void add_compile(CLI::App& app, int& exit_code) {
     command->add_option("-o,--output", settings->path, "The bundle to write")->required();
     command->callback([settings, &exit_code] {
         std::size_t kernels = 0;
-        const bool terminal = ::isatty(STDERR_FILENO) == 1;
+        StatusLine status;
         flashtile::compile_bundle(settings->path, items_of(*settings), [&](std::size_t done, std::size_t total) {
             kernels = total;
-            if (terminal) fmt::print(stderr, "\r{} of {} kernels{}", done, total, done == total ? "\n" : "");
+            status.say(fmt::format("{} of {} kernels", done, total));
         });
+        status.clear();
         fmt::print("{}: {} kernels\n", settings->path, kernels);
         exit_code = exit_ok;
     });

@@ -25,8 +25,10 @@ constexpr const char* examples = R"(Examples:
   flashtile info                           devices, instruction sets and defaults
   FLASHTILE_ISA=avx2 flashtile info        what the environment makes of them
   flashtile info --json                    the same for programs
+  flashtile info --plan --device=cpu --seqlen-q=8192 --causal
+                                           how a problem runs on this CPU, and why so
   flashtile info --plan --device-name=H200 --seqlen-q=8192 --causal
-                                           which CUDA kernels a problem gets there, and why)";
+                                           which CUDA kernels it gets there, and why)";
 
 // Of all the features that the CPU names, those that attention could use.
 constexpr auto interesting = std::to_array<std::string_view>(

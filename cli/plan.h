@@ -1,4 +1,4 @@
-// plan.h: `flashtile info --plan`: which CUDA kernels a problem gets, on a GPU that need not be here, and why.
+// plan.h: `flashtile info --plan`: how a problem runs, and why so: on this CPU, or on a GPU that need not be here.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,6 +10,8 @@
 namespace flashtile::cli {
 
 struct PlanArguments {
+    PlanArguments() { attention.device = ""; }  // not "cpu": the first of CUDA and the CPU that can run it
+
     bool wanted = false;
     AttentionOptions attention;
     ShapeOptions shape{.heads = 16, .seqlen_q = 4096, .head_dim = 128};
@@ -23,12 +25,13 @@ struct PlanArguments {
     bool exact_max = false;
     bool no_registers = false;
     std::string device_name;  // "": the GPU that is here
-    int device = 0;           // its ordinal
+    int device = 0;           // the GPU's ordinal
 };
 
 void add_plan_flags(CLI::App& command, PlanArguments& arguments);
-// flashtile_plan_report's JSON.
+// flashtile_plan_report's JSON; of CUDA unless the device is "cpu".
 std::string plan_report_of(const PlanArguments& arguments);
-void print_plan(const PlanArguments& arguments, bool json);
+// With whether the problem can run here, unless the GPU is given by name.
+void print_plan(PlanArguments arguments, bool json);
 
 }  // namespace flashtile::cli

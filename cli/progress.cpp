@@ -2,14 +2,14 @@
 #include "progress.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
 #include <mutex>
 #include <thread>
 #include <utility>
+
+#include "status_line.h"
 
 namespace flashtile::cli {
 
@@ -30,27 +30,24 @@ private:
         constexpr auto interval = std::chrono::milliseconds(500);
         std::unique_lock lock(mutex_);
         while (!stopped_.wait_for(lock, stop, interval, [&] { return stop.stop_requested(); })) show();
-        if (shown_) fmt::print(stderr, "\r\x1b[K");
     }
 
     // With the mutex held.
     void show() {
         const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start_;
-        fmt::print(stderr, "\r{}: {:.1f} s\x1b[K", what_, time.count());
-        std::fflush(stderr);
-        shown_ = true;
+        line_.say(fmt::format("{}: {:.1f} s", what_, time.count()));
     }
 
     const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
     std::mutex mutex_;  // of what follows
     std::string what_;
-    bool shown_ = false;
+    StatusLine line_;
     std::condition_variable_any stopped_;
     std::jthread thread_;
 };
 
 Progress::Progress(const std::string& what) {
-    if (::isatty(STDERR_FILENO) != 0) line_ = std::make_unique<Line>(what);
+    if (StatusLine::on_terminal()) line_ = std::make_unique<Line>(what);
 }
 
 void Progress::say(const std::string& what) {

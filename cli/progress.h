@@ -1,5 +1,5 @@
-// progress.h: a line on the terminal that says what is being done and for how long; nothing where stderr is no
-// terminal.
+// progress.h: a status line that says what is being done and for how long. It shows the time by a thread of its own,
+// which `bench` must not have beside its measurements: that uses the StatusLine itself.
 #pragma once
 
 #include <memory>

@@ -2,7 +2,6 @@
 #include "bench/run.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -23,24 +22,13 @@
 #include "io/array.h"
 #include "io/output_file.h"
 #include "io/unfinished.h"
+#include "status_line.h"
 
 namespace flashtile::cli::bench {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-// A line on a terminal that the next one replaces. In a pipe nothing is printed.
-class StatusLine {
-public:
-    void say(const std::string& text) const {
-        if (on_terminal_) fmt::print(stderr, "\r\033[K{}", text);
-    }
-    void clear() const { say(""); }
-
-private:
-    bool on_terminal_ = isatty(STDERR_FILENO) != 0;
-};
 
 void require_matplotlib() {
     if (!succeeds({python_interpreter(), "-c", "import matplotlib"}, true))
@@ -74,7 +62,7 @@ void plot(const std::string& path, const json& result) {
     if (!drawn) throw std::runtime_error(fmt::format("the plot {} could not be drawn", path));
 }
 
-std::vector<MemoryRow> memory_rows(const Options& options, const StatusLine& status) {
+std::vector<MemoryRow> memory_rows(const Options& options, StatusLine& status) {
     Options one_sequence = options;
     one_sequence.work = {"forward", "backward"};
     one_sequence.seqlens = memory_seqlens(options);
@@ -134,7 +122,7 @@ int run(const Options& options) {
     if (!isa_available(isa))
         throw std::invalid_argument(fmt::format("--isa is {}, which this CPU or this build cannot run", options.isa));
 
-    const StatusLine status;
+    StatusLine status;
     std::shared_ptr<TorchProcess> torch;
     if (timed && options.against == "torch") {
         status.say("starting PyTorch");

@@ -66,7 +66,10 @@ typedef enum flashtile_isa {
 
 /* Limits. */
 #define FLASHTILE_MAX_RANK 6
-#define FLASHTILE_MAX_HEAD_DIM 512
+#define FLASHTILE_MAX_HEAD_DIM 576 /* of q and k, which is the width of latent heads (MLA) */
+#define FLASHTILE_MAX_HEAD_DIM_V 512
+#define FLASHTILE_MAX_TREE 64 /* queries of a sequence with tree_mask */
+#define FLASHTILE_MAX_SPLITS 256
 #define FLASHTILE_MAX_THREADS 4096
 #define FLASHTILE_MIN_SOFTCAP 1e-30f /* far below any score that matters; s / softcap stays finite on every device */
 
@@ -116,21 +119,32 @@ typedef struct flashtile_options {
     void* stream;                       /* CUDA: a CUstream */
     void* workspace;                    /* NULL: allocated by the call */
     size_t workspace_size;              /* bytes of it; 0 where it is NULL */
-    int32_t exact_max; /* CUDA: no shortcut costs accuracy (docs/semantics.md); batch_invariant implies it. The CPU
-                          takes no such shortcut, so it changes nothing there */
+    int32_t exact_max;  /* CUDA: no shortcut costs accuracy (docs/semantics.md); batch_invariant implies it. The CPU
+                           takes no such shortcut, so it changes nothing there */
+    int32_t num_splits; /* forward with few queries: how many parts each sequence's keys are split in, which are
+                           merged afterwards, to FLASHTILE_MAX_SPLITS; 0: the library's rule (docs/semantics.md).
+                           With batch_invariant it must be 0 */
+    int64_t attention_chunk; /* c from 1: positions are cut in chunks of c, and a query sees no key of another chunk
+                                than its own (Llama 4); 0 is off */
 } flashtile_options;
 
 #define FLASHTILE_OPTIONS_INIT                                                                                    \
     {                                                                                                             \
         sizeof(flashtile_options), 0, 0, 0, 0.0f, 0.0f, -1, -1, 0.0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, \
-            NULL, 0, 0                                                                                            \
+            NULL, 0, 0, 0, 0                                                                                      \
     }
 
 /* The inputs that forward and backward share. The call reads them and never writes them. All tensors lie on q's device.
  * heads is a multiple of kv_heads.
  *
  * A batch is packed where cu_seqlens_q and cu_seqlens_k are given: its sequences lie one after the other, and sequence
- * b has the queries from cu_seqlens_q[b] to before cu_seqlens_q[b + 1], and its keys likewise. */
+ * b has the queries from cu_seqlens_q[b] to before cu_seqlens_q[b + 1], and its keys likewise.
+ *
+ * Forward also takes keys and values from a cache, of which sequence b uses the first seqused_k[b]. A cache is dense,
+ * k (rows, seqlen_k, kv_heads, d), where sequence b has row b or cache_batch_idx[b]; or it is made of pages, k
+ * (num_pages, page_size, kv_heads, d), where key j of sequence b is row j % page_size of page
+ * block_table[b, j / page_size]. Several sequences may name the same page or row. Queries beside a cache are dense, or
+ * packed by cu_seqlens_q alone. What lies behind a sequence's keys, in the table or in the cache, is never read. */
 typedef struct flashtile_inputs {
     size_t size;               /* sizeof(flashtile_inputs) */
     const flashtile_tensor* q; /* (batch, seqlen_q, heads, d), packed (total_q, heads, d); FP32, FP16 or BF16 */
@@ -143,11 +157,26 @@ typedef struct flashtile_inputs {
     const flashtile_tensor* cu_seqlens_k; /* likewise, of the keys */
     const flashtile_tensor* seqused_k; /* (batch), how many keys of each sequence are used; INT32; may be NULL: all */
     int64_t max_seqlen_q;              /* packed: the most queries of a sequence; else -1 */
-    int64_t max_seqlen_k;              /* packed: the most keys of a sequence; else -1 */
+    int64_t max_seqlen_k;              /* packed: the most keys of a sequence; a cache: likewise, or -1: all that it has
+                                          for a sequence; else -1 */
+    const flashtile_tensor* block_table;     /* (batch, max_pages), from 0 to num_pages - 1; INT32; may be NULL */
+    const flashtile_tensor* cache_batch_idx; /* (batch), from 0 to rows - 1; INT32 or INT64; may be NULL: row b */
+    const flashtile_tensor* first_k;         /* (batch): keys before it are hidden, and no position moves; INT32; may be
+                                                NULL: 0. Forward only */
+    const flashtile_tensor* seqused_q;       /* (batch), how many queries of each sequence are used; the rest of out and
+                                                lse is not written; INT32; may be NULL: all. Forward only */
+    const flashtile_tensor* tree_mask;       /* (batch or 1, heads or 1, seqlen_q, seqlen_q), to FLASHTILE_MAX_TREE
+                                                queries: which of a sequence's last seqlen_q keys a query sees; BOOL;
+                                                may be NULL: all. Forward only */
+    const flashtile_tensor* sinks; /* (heads): a score more in each softmax's denominator, which has no value and which
+                                      lse counts; -infinity is none; FP32 or q's dtype; may be NULL */
 } flashtile_inputs;
 
-#define FLASHTILE_INPUTS_INIT \
-    { sizeof(flashtile_inputs), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, -1, -1 }
+#define FLASHTILE_INPUTS_INIT                                                                                     \
+    {                                                                                                             \
+        sizeof(flashtile_inputs), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, -1, -1, NULL, NULL, NULL, \
+            NULL, NULL, NULL                                                                                      \
+    }
 
 /* What forward writes. No output may lie in memory that another tensor of the call uses. */
 typedef struct flashtile_forward_outputs {
@@ -163,25 +192,28 @@ typedef struct flashtile_forward_outputs {
 /* What backward reads beside the inputs (out, lse, dout, dlse) and what it writes (dq, dk, dv, dbias). It overwrites
  * gradients and never adds to what is there. */
 typedef struct flashtile_gradients {
-    size_t size;                   /* sizeof(flashtile_gradients) */
-    const flashtile_tensor* out;   /* read: what forward wrote */
-    const flashtile_tensor* lse;   /* read: what forward wrote */
-    const flashtile_tensor* dout;  /* read: the gradient of out, with out's shape and dtype */
-    const flashtile_tensor* dlse;  /* read: the gradient of lse, with lse's shape and dtype; may be NULL: zero */
-    const flashtile_tensor* dq;    /* written: q's shape and dtype */
-    const flashtile_tensor* dk;    /* written: k's shape and dtype */
-    const flashtile_tensor* dv;    /* written: v's shape and dtype */
-    const flashtile_tensor* dbias; /* written: bias's shape and dtype; NULL without a bias, and may be NULL with one */
+    size_t size;                    /* sizeof(flashtile_gradients) */
+    const flashtile_tensor* out;    /* read: what forward wrote */
+    const flashtile_tensor* lse;    /* read: what forward wrote */
+    const flashtile_tensor* dout;   /* read: the gradient of out, with out's shape and dtype */
+    const flashtile_tensor* dlse;   /* read: the gradient of lse, with lse's shape and dtype; may be NULL: zero */
+    const flashtile_tensor* dq;     /* written: q's shape and dtype */
+    const flashtile_tensor* dk;     /* written: k's shape and dtype */
+    const flashtile_tensor* dv;     /* written: v's shape and dtype */
+    const flashtile_tensor* dbias;  /* written: bias's shape and dtype; NULL without a bias, and may be NULL with one */
+    const flashtile_tensor* dsinks; /* written: (heads), FP32 or q's dtype; NULL without sinks, and may be NULL with
+                                       them */
 } flashtile_gradients;
 
 #define FLASHTILE_GRADIENTS_INIT \
-    { sizeof(flashtile_gradients), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+    { sizeof(flashtile_gradients), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 
 /* out = softmax(mask(scale * q k^T + ...)) v (FlashAttention-2, Algorithm 1). `options` may be NULL: the defaults. */
 FLASHTILE_API flashtile_status flashtile_forward(const flashtile_options* options, const flashtile_inputs* inputs,
                                                  const flashtile_forward_outputs* outputs);
 
-/* dq, dk, dv (and dbias) from dout (FlashAttention-2, Algorithm 2). Options and inputs must be those of the forward. */
+/* dq, dk, dv (dbias, dsinks) from dout (FlashAttention-2, Algorithm 2). Options and inputs must be those of the
+ * forward. */
 FLASHTILE_API flashtile_status flashtile_backward(const flashtile_options* options, const flashtile_inputs* inputs,
                                                   const flashtile_gradients* gradients);
 
@@ -198,13 +230,77 @@ FLASHTILE_API flashtile_status flashtile_backward_workspace(const flashtile_opti
  * where a probability is kept. */
 FLASHTILE_API flashtile_status flashtile_dropout_mask(const flashtile_options* options, const flashtile_tensor* keep);
 
+/* What flashtile_merge reads and writes: n partial results, of which each attended to some of the keys, and the result
+ * of attending to all of them. A packed batch has `total` in place of batch and seqlen. */
+typedef struct flashtile_merge_tensors {
+    size_t size; /* sizeof(flashtile_merge_tensors) */
+    const flashtile_tensor*
+        outs; /* read: (n, batch, seqlen, heads, dv), packed (n, total, heads, dv); FP32, FP16, BF16 */
+    const flashtile_tensor* lses; /* read: (n, batch, heads, seqlen), packed (n, heads, total); FP32 */
+    const flashtile_tensor* out;  /* written: outs' shape without n; FP32, FP16 or BF16, which need not be outs' */
+    const flashtile_tensor* lse;  /* written: lses' shape without n; FP32; may be NULL: not written */
+} flashtile_merge_tensors;
+
+#define FLASHTILE_MERGE_TENSORS_INIT \
+    { sizeof(flashtile_merge_tensors), NULL, NULL, NULL, NULL }
+
+/* lse = log sum_i exp(lse_i), out = sum_i exp(lse_i - lse) out_i. A part whose lse is -infinity counts for nothing,
+ * whatever is in its out; where all are so, out is 0 and lse is -infinity. out may be one of the parts, and lse that
+ * part's lse or another's: the same memory, strides and dtype. Of the options only those count that say how to run. */
+FLASHTILE_API flashtile_status flashtile_merge(const flashtile_options* options,
+                                               const flashtile_merge_tensors* tensors);
+
+/* What flashtile_append_kv reads and writes. Sequence b has L = cache_seqlens[b] keys before the call, and its new rows
+ * go behind them; the caller counts them. The caches are dense, (rows, seqlen, kv_heads, d), where sequence b has row b
+ * or cache_batch_idx[b]; or pages, (num_pages, page_size, kv_heads, d), where row j of sequence b lies in page
+ * block_table[b, j / page_size]. slots says it row by row instead. */
+typedef struct flashtile_append_tensors {
+    size_t size;               /* sizeof(flashtile_append_tensors) */
+    const flashtile_tensor* k; /* read: (batch, seqlen_new, kv_heads, d), packed (total_new, kv_heads, d); FP32, FP16,
+                                  BF16 */
+    const flashtile_tensor* v; /* read: likewise, of width dv; NULL with v_cache where v is a view of k's memory */
+    const flashtile_tensor* k_cache;          /* written; k's dtype; any strides */
+    const flashtile_tensor* v_cache;          /* written; of width dv */
+    const flashtile_tensor* block_table;      /* (batch, max_pages); INT32; may be NULL */
+    const flashtile_tensor* slots;            /* one a new row: page * page_size + row, -1 skips; INT64; may be NULL */
+    const flashtile_tensor* cache_batch_idx;  /* (batch); INT32 or INT64; may be NULL */
+    const flashtile_tensor* cache_seqlens;    /* (batch): L; INT32 or INT64; may be NULL with slots */
+    const flashtile_tensor* cu_seqlens_k_new; /* (batch + 1), from 0, ascending; INT32 or INT64; NULL unless packed */
+    const flashtile_tensor* rotary_cos;       /* (positions, angles); FP32, FP16 or BF16; NULL: nothing is rotated */
+    const flashtile_tensor* rotary_sin;       /* likewise */
+    const flashtile_tensor* rotary_offsets;   /* (batch): stands for L in positions; INT32 or INT64; may be NULL */
+    const flashtile_tensor* positions;        /* one a new row; INT32 or INT64; may be NULL: L + n */
+    const flashtile_tensor* q;                /* read: (batch, seqlen_q, heads, d), packed (total_q, heads, d), to be
+                                                 rotated too; k's dtype; may be NULL */
+    const flashtile_tensor* q_out;            /* written: q's shape; may be q itself */
+    const flashtile_tensor* cu_seqlens_q;     /* (batch + 1); NULL unless q is packed */
+    const flashtile_tensor* positions_q; /* one a query; may be NULL: those of the new rows where positions are given
+                                            and q has the same rows; else L + i, or L without causal and window */
+    int64_t rotary_begin;                /* the first column that is rotated */
+    int32_t rotary_interleaved;          /* columns 2 n and 2 n + 1 are a pair; 0: n and n + angles */
+} flashtile_append_tensors;
+
+#define FLASHTILE_APPEND_TENSORS_INIT                                                                             \
+    {                                                                                                             \
+        sizeof(flashtile_append_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+            NULL, NULL, NULL, NULL, NULL, 0, 0                                                                    \
+    }
+
+/* Writes new keys and values to a cache, the keys rotated by their positions (RoPE) where cos and sin are given, and q
+ * likewise to q_out. Rows that have no place in the cache (past its end, a page or slot that is none) are an error on
+ * the CPU and with check_values, and are skipped on CUDA otherwise; positions past the table are clamped there. Of the
+ * options only those count that say how to run, and whether there is causal or a window. */
+FLASHTILE_API flashtile_status flashtile_append_kv(const flashtile_options* options,
+                                                   const flashtile_append_tensors* tensors);
+
 /* Fills `tensor` from a `const DLTensor*` (dlpack.h). No copy; the DLTensor's memory must outlive the view. */
 FLASHTILE_API flashtile_status flashtile_from_dlpack(const void* dl_tensor, flashtile_tensor* tensor);
 
 /* This thread's last error, or "" if it has had none. Valid until this thread's next call. */
 FLASHTILE_API const char* flashtile_last_error(void);
 
-/* What this thread's last successful forward or backward ran on, e.g. "cpu avx512_bf16 forward, 2 threads". */
+/* What this thread's last successful forward, backward, merge or append ran on, e.g. "cpu avx512_bf16 forward, 2
+ * threads". */
 FLASHTILE_API const char* flashtile_last_run(void);
 
 FLASHTILE_API const char* flashtile_version(void); /* "0.1.0" */
@@ -231,12 +327,19 @@ FLASHTILE_API flashtile_status flashtile_set_executor(const flashtile_executor* 
  * and where it was looked for. Valid until this thread's next call of it. */
 FLASHTILE_API const char* flashtile_cuda_info(void);
 
-/* Which CUDA kernels a problem gets forward and backward, with tiles, reasons, and why a more special kernel is not
- * taken, as JSON; and as "alternatives" the tiles that may be chosen (flashtile_use_choice), the library's own first.
- * The inputs' tensors are on CUDA; their memory is not read, so any address will do, and its alignment counts.
- * device_name: "H200", "A100-80", "RTX 4090", ... for a GPU that need not be here, NULL for that of q. registers: where
- * not 0 and NVRTC is there, what the compiler says of registers and spills, which takes seconds a kernel. *json is
- * valid until this thread's next call of it. */
+/* How a problem runs forward and backward on q's device, and why so, as JSON. The tensors' memory is not read, so any
+ * address will do, and its alignment counts. *json is valid until this thread's next call of it.
+ *
+ * Of each pass: "candidate" runs it, "passed_over" has the reason against each of the others, and "kernels" are what is
+ * launched, in order, with tiles and reasons; or "why_not" says why nothing can run it.
+ *
+ * CUDA: candidates are kernels; "alternatives" are the tiles that may be chosen (flashtile_use_choice), the library's
+ * own first. device_name: "H200", "A100-80", "RTX 4090", ... for a GPU that need not be here, NULL for that of q.
+ * registers: where not 0 and NVRTC is there, what the compiler says of registers and spills, which takes seconds a
+ * kernel.
+ *
+ * CPU: candidates are instruction sets; each kernel has its tasks and the threads that share them. device_name is NULL,
+ * and registers is not read. */
 FLASHTILE_API flashtile_status flashtile_plan_report(const flashtile_options* options, const flashtile_inputs* inputs,
                                                      const char* device_name, int32_t registers, const char** json);
 
@@ -255,7 +358,7 @@ FLASHTILE_API flashtile_status flashtile_load_bundle(const char* path);
 
 /* Options that a bundled kernel serves: a kernel serves the calls that use just these. Append-only. */
 typedef enum flashtile_bundle_option {
-    FLASHTILE_WITH_CAUSAL = 1 << 0, /* or a window */
+    FLASHTILE_WITH_CAUSAL = 1 << 0, /* or a window whose left side is open */
     FLASHTILE_WITH_PACKED = 1 << 1,
     FLASHTILE_WITH_SEQUSED = 1 << 2,
     FLASHTILE_WITH_SOFTCAP = 1 << 3,
@@ -267,7 +370,8 @@ typedef enum flashtile_bundle_option {
     FLASHTILE_WITH_DROPOUT = 1 << 9,
     FLASHTILE_WITH_DETERMINISTIC = 1 << 10,
     FLASHTILE_WITH_BATCH_INVARIANT = 1 << 11,
-    FLASHTILE_WITH_EXACT_MAX = 1 << 12
+    FLASHTILE_WITH_EXACT_MAX = 1 << 12,
+    FLASHTILE_WITH_WINDOW = 1 << 13 /* with a left side */
 } flashtile_bundle_option;
 
 typedef struct flashtile_bundle_item {

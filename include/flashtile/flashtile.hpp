@@ -222,9 +222,18 @@ struct options {
     void* stream = nullptr;
     void* workspace = nullptr;
     std::size_t workspace_size = 0;
+    // Keys and values in a cache, and what else serving asks of forward: flashtile.h.
+    tensor block_table = {};
+    tensor cache_batch_idx = {};
+    tensor first_k = {};
+    tensor seqused_q = {};
+    tensor tree_mask = {};
+    tensor sinks = {};
+    std::int64_t attention_chunk = 0;
+    int num_splits = 0;
 };
 
-// What backward reads and writes beside q, k, v; dlse and dbias may be absent.
+// What backward reads and writes beside q, k, v; dlse, dbias and dsinks may be absent.
 struct backward_args {
     tensor out = {};
     tensor lse = {};
@@ -234,6 +243,30 @@ struct backward_args {
     tensor dk = {};
     tensor dv = {};
     tensor dbias = {};
+    tensor dsinks = {};
+};
+
+// What append_kv reads and writes: flashtile.h says what may be absent.
+struct append_args {
+    tensor k = {};
+    tensor v = {};
+    tensor k_cache = {};
+    tensor v_cache = {};
+    tensor block_table = {};
+    tensor slots = {};
+    tensor cache_batch_idx = {};
+    tensor cache_seqlens = {};
+    tensor cu_seqlens_k_new = {};
+    tensor rotary_cos = {};
+    tensor rotary_sin = {};
+    tensor rotary_offsets = {};
+    tensor positions = {};
+    tensor q = {};
+    tensor q_out = {};
+    tensor cu_seqlens_q = {};
+    tensor positions_q = {};
+    std::int64_t rotary_begin = 0;
+    bool rotary_interleaved = false;
 };
 
 namespace detail {
@@ -262,6 +295,8 @@ inline flashtile_options c_options(const options& o) {
     c.stream = o.stream;
     c.workspace = o.workspace;
     c.workspace_size = o.workspace_size;
+    c.num_splits = o.num_splits;
+    c.attention_chunk = o.attention_chunk;
     return c;
 }
 
@@ -279,6 +314,12 @@ inline flashtile_inputs c_inputs(const options& o, const tensor& q, const tensor
     c.seqused_k = o.seqused_k.get();
     c.max_seqlen_q = o.max_seqlen_q;
     c.max_seqlen_k = o.max_seqlen_k;
+    c.block_table = o.block_table.get();
+    c.cache_batch_idx = o.cache_batch_idx.get();
+    c.first_k = o.first_k.get();
+    c.seqused_q = o.seqused_q.get();
+    c.tree_mask = o.tree_mask.get();
+    c.sinks = o.sinks.get();
     return c;
 }
 
@@ -299,6 +340,7 @@ inline flashtile_gradients c_gradients(const backward_args& a) {
     c.dk = a.dk.get();
     c.dv = a.dv.get();
     c.dbias = a.dbias.get();
+    c.dsinks = a.dsinks.get();
     return c;
 }
 
@@ -348,6 +390,44 @@ inline std::size_t backward_workspace(const options& o, const tensor& q, const t
 inline void dropout_mask(const options& o, const tensor& keep) {
     const auto c_opts = detail::c_options(o);
     detail::check(flashtile_dropout_mask(&c_opts, keep.get()));
+}
+
+// Merges partial results, which attended to different keys, into the result of attending to all of them: flashtile.h.
+// lse may be absent.
+inline void merge(const options& o, const tensor& outs, const tensor& lses, const tensor& out, const tensor& lse = {}) {
+    const auto c_opts = detail::c_options(o);
+    flashtile_merge_tensors c = FLASHTILE_MERGE_TENSORS_INIT;
+    c.outs = outs.get();
+    c.lses = lses.get();
+    c.out = out.get();
+    c.lse = lse.get();
+    detail::check(flashtile_merge(&c_opts, &c));
+}
+
+// Writes new keys and values to a cache, dense or paged, and rotates them and q: flashtile.h.
+inline void append_kv(const options& o, const append_args& a) {
+    const auto c_opts = detail::c_options(o);
+    flashtile_append_tensors c = FLASHTILE_APPEND_TENSORS_INIT;
+    c.k = a.k.get();
+    c.v = a.v.get();
+    c.k_cache = a.k_cache.get();
+    c.v_cache = a.v_cache.get();
+    c.block_table = a.block_table.get();
+    c.slots = a.slots.get();
+    c.cache_batch_idx = a.cache_batch_idx.get();
+    c.cache_seqlens = a.cache_seqlens.get();
+    c.cu_seqlens_k_new = a.cu_seqlens_k_new.get();
+    c.rotary_cos = a.rotary_cos.get();
+    c.rotary_sin = a.rotary_sin.get();
+    c.rotary_offsets = a.rotary_offsets.get();
+    c.positions = a.positions.get();
+    c.q = a.q.get();
+    c.q_out = a.q_out.get();
+    c.cu_seqlens_q = a.cu_seqlens_q.get();
+    c.positions_q = a.positions_q.get();
+    c.rotary_begin = a.rotary_begin;
+    c.rotary_interleaved = a.rotary_interleaved;
+    detail::check(flashtile_append_kv(&c_opts, &c));
 }
 
 inline const char* version() {
@@ -418,7 +498,7 @@ inline std::string cuda_info() {
     return flashtile_cuda_info();
 }
 
-// Which CUDA kernels a problem gets, and why, as JSON: flashtile.h. Without a device name: q's GPU.
+// How a problem runs on q's device, and why so, as JSON: flashtile.h. Without a device name: the device that is here.
 inline std::string plan_report(const options& o, const tensor& q, const tensor& k, const tensor& v,
                                const std::optional<std::string>& device_name = {}, bool registers = false) {
     const auto c_opts = detail::c_options(o);

@@ -4,6 +4,8 @@
     with flashtile.sdpa(): ...                          # F.scaled_dot_product_attention runs on flashtile
     flashtile.install_as_flash_attn()                   # `import flash_attn` finds flashtile
     flashtile.transformers.register()                   # attn_implementation="flashtile"
+    flashtile.append_kv(k_cache, v_cache, k, v, ..)     # new keys, rotated, to a dense or paged cache
+    flashtile.merge(outs, lses)                         # parts that attended to different keys
     flashtile.numpy.attention(q, k, v)                  # NumPy arrays, without PyTorch
     flashtile.info()                                    # what was found on this machine
     flashtile.last_run()                                # what this thread's last call ran on
@@ -22,19 +24,23 @@ from ._library import text as _text
 
 if TYPE_CHECKING:
     from . import flash_attn, flash_attn_3, numpy, transformers
+    from ._append_kv import append_kv
     from ._attention import attention
     from .flash_attn import install_as_flash_attn
     from ._flash_implementation import register_flash_attention_impl
+    from ._merge import merge
     from ._sdpa import scaled_dot_product_attention
     from ._sdpa_context import sdpa
 
 __version__ = _text("version")
-__all__ = ["attention", "describe", "flash_attn", "flash_attn_3", "info", "install_as_flash_attn", "last_run", "numpy",
-           "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa", "transformers"]
+__all__ = ["append_kv", "attention", "describe", "flash_attn", "flash_attn_3", "info", "install_as_flash_attn",
+           "last_run", "merge", "numpy", "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa",
+           "transformers"]
 
 _MODULES = ("flash_attn", "flash_attn_3", "numpy", "transformers")
-_HOMES = {"attention": "_attention", "install_as_flash_attn": "flash_attn", "sdpa": "_sdpa_context",
-          "scaled_dot_product_attention": "_sdpa", "register_flash_attention_impl": "_flash_implementation"}
+_HOMES = {"append_kv": "_append_kv", "attention": "_attention", "install_as_flash_attn": "flash_attn",
+          "merge": "_merge", "sdpa": "_sdpa_context", "scaled_dot_product_attention": "_sdpa",
+          "register_flash_attention_impl": "_flash_implementation"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,8 @@
 """What values attention's options may have, and errors that name an option whose value is wrong.
 
-A warm call does not check its options. They are checked when they are packed for the library, and by the library. Where
-either fails, the functions here check them one by one and raise an error that names the wrong one. Needs no PyTorch.
+A warm call checks its flags only, since any value that packs as a whole number would turn a flag on. The other options
+are checked when they are packed for the library, and by the library. Where either fails, the functions here check them
+one by one and raise an error that names the wrong one. Needs no PyTorch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ._options import ALIGNMENTS, CallOptions
 _NUMBERS = {"scale": "None or a finite number", "softcap": "0 (off) or a positive number",
             "dropout_p": "a probability in [0, 1)"}
 _WHOLE = {"max_seqlen_q": "None or a whole number", "max_seqlen_k": "None or a whole number"}
-_FLAGS = ("causal", "deterministic", "batch_invariant", "exact_max")
+FLAGS = ("causal", "deterministic", "batch_invariant", "exact_max")
 _WINDOW = "(left, right), whole numbers from -1 (open)"
 
 
@@ -50,7 +51,7 @@ def blame_an_option(**options: Any) -> None:
     for name, allowed in _WHOLE.items():
         if not (options[name] is None or _packs("q", options[name])):
             raise TypeError(f"{name} is {options[name]!r}, allowed is {allowed}") from None
-    for name in _FLAGS:
+    for name in FLAGS:
         flag(name, options.get(name, False))
 
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from ._arguments import blame_an_option, flag
 from ._call import INPUT_NAMES, explain
 from ._ops import attend, deterministic as always_deterministic
-from ._options import of_attention
+from ._options import CallOptions, of_attention
+from ._run import complete
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -46,6 +47,21 @@ class Options(TypedDict, total=False):
     max_seqlen_q: Optional[int]
     max_seqlen_k: Optional[int]
     seqused_k: Optional[Tensor]
+    block_table: Optional[Tensor]
+    cache_batch_idx: Optional[Tensor]
+    first_k: Optional[Tensor]
+    seqused_q: Optional[Tensor]
+    tree_mask: Optional[Tensor]
+    sinks: Optional[Tensor]
+    attention_chunk: int
+    num_splits: int
+
+
+def _serve(given: tuple, serving: tuple, options: CallOptions, num_splits: int, attention_chunk: int,
+           return_lse: bool) -> Union[Tensor, tuple[Tensor, Tensor]]:
+    from ._serving import serve  # most programs need none of it
+    out, lse = serve(given, serving, options, num_splits, attention_chunk, return_lse)
+    return (out, lse) if lse is not None else out
 
 
 @overload
@@ -78,6 +94,14 @@ def attention(
     max_seqlen_q: Optional[int] = None,
     max_seqlen_k: Optional[int] = None,
     seqused_k: Optional[Tensor] = None,
+    block_table: Optional[Tensor] = None,
+    cache_batch_idx: Optional[Tensor] = None,
+    first_k: Optional[Tensor] = None,
+    seqused_q: Optional[Tensor] = None,
+    tree_mask: Optional[Tensor] = None,
+    sinks: Optional[Tensor] = None,
+    attention_chunk: int = 0,
+    num_splits: int = 0,
     return_lse: bool = False,
 ) -> Union[Tensor, tuple[Tensor, Tensor]]:
     """Exact attention, softmax(mask(scale * q k^T + ...)) v, in memory linear in the sequence length.
@@ -110,6 +134,20 @@ def attention(
             k and v (total_k, kv_heads, ..), and sequence b is the rows from cu_seqlens[b] to cu_seqlens[b + 1].
         max_seqlen_q, max_seqlen_k: the longest lengths of packed sequences.
         seqused_k: int32 (batch): how many keys of each sequence are used.
+
+        These have no gradient, and so far run on the CPU only:
+
+        block_table: int32 (batch, max_pages): k and v are pages (num_pages, page_size, kv_heads, ..) of a cache, and
+            key j of sequence b is row j % page_size of page block_table[b, j // page_size]; seqused_k says lengths. q
+            is dense, or packed by cu_seqlens_q alone.
+        cache_batch_idx: (batch): k and v are a cache (rows, seqlen_k, kv_heads, ..); the row of each sequence.
+        first_k: int32 (batch): keys before it are hidden, as left padding is; no position moves.
+        seqused_q: int32 (batch): how many queries of each sequence are used; the rest of out is zero.
+        tree_mask: bool (batch or 1, heads or 1, seqlen_q, seqlen_q), to 64 queries: which of a sequence's last seqlen_q
+            keys each query sees (speculative decoding).
+        sinks: (heads), fp32 or q's dtype: a score more in each softmax's denominator, which lse counts.
+        attention_chunk: c, from 1: a query sees keys of its own chunk of c positions only (Llama 4); 0 is off.
+        num_splits: of a sequence's keys, with few queries; 0 is the library's choice.
         return_lse: return lse too.
 
     Returns:
@@ -122,12 +160,24 @@ def attention(
         TypeError: not a tensor, or a dtype or device that flashtile does not have.
         RuntimeError: a device or compiler failed; NotImplementedError: legal, but nothing here can do it.
     """
-    if type(causal) is not bool or type(return_lse) is not bool:
+    if not (type(causal) is type(deterministic) is type(batch_invariant) is type(exact_max)
+            is type(return_lse) is bool):
         causal, return_lse = flag("causal", causal), flag("return_lse", return_lse)
+        deterministic = flag("deterministic", deterministic)
+        batch_invariant, exact_max = flag("batch_invariant", batch_invariant), flag("exact_max", exact_max)
     given: tuple[Optional[Tensor], ...] = (q, k, v)
     if not (alibi_slopes is bias is mask is cu_seqlens_q is cu_seqlens_k is seqused_k is None):
         given = (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k)
     try:
+        if attention_chunk or num_splits or not (
+                block_table is cache_batch_idx is first_k is seqused_q is tree_mask is sinks is None) or (
+                cu_seqlens_q is not None and cu_seqlens_k is None):
+            if dropout_p != 0.0:
+                raise NotImplementedError("dropout_p is given with a cache or another argument of serving: allowed is 0")
+            serving = (block_table, cache_batch_idx, first_k, seqused_q, tree_mask, sinks)
+            return _serve(complete(given), serving, of_attention(
+                causal, tuple(window), align, scale, softcap, 0.0, deterministic, batch_invariant, exact_max,
+                max_seqlen_q, max_seqlen_k), num_splits, attention_chunk, return_lse)
         out, lse = attend(
             given,
             (of_attention, causal, window if type(window) is tuple else tuple(window), align, scale, softcap, dropout_p,

@@ -55,7 +55,9 @@ _get_num_threads = torch.get_num_threads
 _FLOATS = "torch.float32, torch.float16 or torch.bfloat16"
 _LENGTHS = "torch.int32 or torch.int64"
 _ALLOWED = {"alibi_slopes": "torch.float32", "mask": "torch.bool", "cu_seqlens_q": _LENGTHS, "cu_seqlens_k": _LENGTHS,
-            "seqused_k": "torch.int32"}
+            "seqused_k": "torch.int32", "block_table": "torch.int32", "slots": "torch.int64",
+            **dict.fromkeys(("cache_seqlens", "cache_batch_idx", "rotary_offsets", "positions", "positions_q",
+                             "cu_seqlens_k_new"), _LENGTHS)}
 
 _places: dict[torch.device, tuple[int, int]] = {}  # device_of's earlier results
 

@@ -31,3 +31,12 @@ def operator(name: str, schema: str, kernel: Callable, fake: Callable, backward:
     torch.library.register_fake(f"flashtile::{name}", fake, lib=_library)
     _library.impl(name, autograd_or_refuse, "Autograd", with_keyset=True)
     return defined
+
+
+def writing_operator(name: str, schema: str, kernel: Callable) -> Any:
+    """Defines torch.ops.flashtile.<name>, which writes into those arguments that its schema marks, returns nothing and
+    has no gradient, and returns it."""
+    _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+    torch.library.register_kernel(f"flashtile::{name}", None, kernel, lib=_library)
+    torch.library.register_fake(f"flashtile::{name}", lambda *arguments: None, lib=_library)
+    return getattr(torch.ops.flashtile, name).default

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from ._while_tracing import run_while_tracing
 
-@torch.compiler.assume_constant_result
+
+@run_while_tracing
 def _being_taken() -> bool:
-    """Whether some code is taking them. A compiler calls this once, while it traces."""
+    """Whether some code is taking them."""
     return forward_ad._current_level >= 0
 
 

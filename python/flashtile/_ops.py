@@ -74,7 +74,7 @@ def _by_operator(given: Sequence[Tensor | None], options: tuple, rng: Tensor | N
     *inputs, out, _ = given
     given = (*given, torch.zeros_like(out) if dout is None else dout, dlse)  # type: ignore[arg-type]
     given = usable(turned(given) if heads_first else given)
-    function = _TransformedBackward.apply if _transformed() else backward_op
+    function = _TransformedBackward.apply if transformed() else backward_op
     dq, dk, dv, dbias = function(*given[:_TENSORS], *options, rng, *given[_TENSORS:], need_dbias)
     if heads_first:
         dq, dk, dv = turned((dq, dk, dv))
@@ -196,7 +196,7 @@ def eager(tensors: Sequence[Tensor | None]) -> bool:
 PLAIN = (Tensor, torch.nn.Parameter)
 
 
-def _transformed() -> bool:
+def transformed() -> bool:
     return not _is_compiling() and _transforms()
 
 
@@ -221,7 +221,7 @@ def attend(given: Tensors, recipe: Recipe, rng: Optional[Tensor], want_lse: bool
             return recorded if want_lse else (recorded, None)
     if forward_mode(given):
         refuse_forward_mode()
-    function = _Transformed.apply if _transformed() else forward_op
+    function = _Transformed.apply if transformed() else forward_op
     given, options = complete(given), options_of(recipe)
     out, lse = function(*usable(turned(given) if heads_first else given), *options, rng)
     return as_pytorch_traced(given, options, out.transpose(1, 2)) if heads_first else out, lse

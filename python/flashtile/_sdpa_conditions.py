@@ -19,6 +19,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from ._call import DEVICES
 from ._causal_bias import fits, is_causal_bias
 from ._forward_mode import forward_mode
+from ._while_tracing import run_while_tracing
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _MOST_DIMS = 512  # of a head
@@ -129,6 +130,6 @@ def _mask(mask: Any, query: Tensor, key: Tensor, value: Tensor) -> Optional[str]
     return None
 
 
-@torch.compiler.assume_constant_result
+@run_while_tracing
 def _exported_to_onnx() -> bool:
     return torch.onnx.is_in_onnx_export()

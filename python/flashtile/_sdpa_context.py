@@ -24,6 +24,7 @@ from ._causal_bias import is_causal_bias
 from ._ops import PLAIN, eager
 from ._sdpa import attend_as_pytorch, scaled_dot_product_attention
 from ._sdpa_conditions import why_not
+from ._while_tracing import run_while_tracing
 
 logger = logging.getLogger("flashtile")
 
@@ -113,12 +114,13 @@ def _routed(found: Callable) -> Callable:
                     raise
         if reason is not _NOT_NOW:
             _say(reason)
+        newer = {"enable_gqa": True} if enable_gqa else {}  # PyTorch 2.4 does not have it
         if is_causal_bias(attn_mask):
             # Such a mask compares the function that it is given with torch.nn.functional's, which is not `found`.
             return attn_mask.__torch_function__(
                 F.scaled_dot_product_attention, (type(attn_mask),), (query, key, value, attn_mask),
-                {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa})
-        return found(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+                {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, **newer})
+        return found(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **newer)
 
     _routed_over[found] = routed
     return routed
@@ -144,7 +146,7 @@ def _why_overridden(*given: Any) -> Optional[str]:
     return None
 
 
-@torch.compiler.assume_constant_result  # a compiler runs it once, while it traces
+@run_while_tracing
 def _say(reason: str) -> None:
     if reason not in _said:
         _said.add(reason)

@@ -3,7 +3,8 @@ exactly where it works with PyTorch's.
 
 The layout depends on the backend that PyTorch would choose. Its flash attention gives out the strides of q, the
 memory-efficient backend stores (batch, seqlen, heads, head_dim), and the math backend's out is contiguous. That is so
-in PyTorch 2.13. Here q, k and v are (batch, heads, seqlen, head_dim), as PyTorch has them.
+in PyTorch 2.5 and 2.13; in 2.4 flash attention on the CPU stores as the memory-efficient backend does. Here q, k and v
+are (batch, heads, seqlen, head_dim), as PyTorch has them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 from ._options import CallOptions
 
 _FLASH, _EFFICIENT, _MATH = range(3)
+_FLASH_ON_CPU = _FLASH if torch.__version__ >= "2.5" else _EFFICIENT
 
 
 def _backend(given: Sequence[Any], options: CallOptions) -> int:
@@ -24,7 +26,7 @@ def _backend(given: Sequence[Any], options: CallOptions) -> int:
     alike = q.shape[-1] == v.shape[-1]
     if q.is_cuda:
         return _FLASH if alike and bias is mask is None and q.dtype is not torch.float32 else _EFFICIENT
-    return _FLASH if alike and options.dropout == 0.0 else _MATH
+    return _FLASH_ON_CPU if alike and options.dropout == 0.0 else _MATH
 
 
 def _rows_first(like: Tensor, head_dim: int) -> Tensor:

@@ -35,12 +35,20 @@ class Layout:
 OPTIONS = Layout(size="N", causal="i", alignment="i", has_scale="i", scale="f", softcap="f", window_left="q",
                  window_right="q", dropout="d", seed="Q", offset="Q", seed_ptr="P", offset_ptr="P", deterministic="i",
                  batch_invariant="i", check_values="i", threads="i", isa="i", executor="P", stream="P", workspace="P",
-                 workspace_size="N", exact_max="i")
+                 workspace_size="N", exact_max="i", num_splits="i", attention_chunk="q")
 INPUT_NAMES = ("q", "k", "v", "alibi_slopes", "bias", "mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")
-INPUTS = Layout(size="N", **dict.fromkeys(INPUT_NAMES, "P"), max_seqlen_q="q", max_seqlen_k="q")
+SERVING_NAMES = ("block_table", "cache_batch_idx", "first_k", "seqused_q", "tree_mask", "sinks")
+INPUTS = Layout(size="N", **dict.fromkeys(INPUT_NAMES, "P"), max_seqlen_q="q", max_seqlen_k="q",
+                **dict.fromkeys(SERVING_NAMES, "P"))
 RESULT_NAMES = {"forward": ("out", "lse"),
                 "backward": ("out", "lse", "dout", "dlse", "dq", "dk", "dv", "dbias")}
-RESULTS = {name: Layout(size="N", **dict.fromkeys(names, "P")) for name, names in RESULT_NAMES.items()}
+RESULTS = {"forward": Layout(size="N", **dict.fromkeys(RESULT_NAMES["forward"], "P")),
+           "backward": Layout(size="N", **dict.fromkeys((*RESULT_NAMES["backward"], "dsinks"), "P"))}
+MERGE = Layout(size="N", **dict.fromkeys(("outs", "lses", "out", "lse"), "P"))  # flashtile_merge_tensors
+APPEND_NAMES = ("k", "v", "k_cache", "v_cache", "block_table", "slots", "cache_batch_idx", "cache_seqlens",
+                "cu_seqlens_k_new", "rotary_cos", "rotary_sin", "rotary_offsets", "positions", "q", "q_out",
+                "cu_seqlens_q", "positions_q")
+APPEND = Layout(size="N", **dict.fromkeys(APPEND_NAMES, "P"), rotary_begin="q", rotary_interleaved="i")
 TENSOR = Layout(data="P", dtype="i", device_type="i", device_id="i", rank="i", shape=f"{MAX_RANK}q",
                 stride=f"{MAX_RANK}q")
 # A flashtile_tensor by its rank: what lies past the rank is never read.

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from . import _transformers_batching
 from ._transformers_models import why_not
 
 GIVEN = "flashtile"
@@ -18,10 +19,11 @@ NAME = "tiled_attention"
 
 
 def registered(name: Any) -> Any:
-    """The registered name for the name that a user gives: a name, a dict of names by part of the model, or None."""
+    """The registered name for the name that a user gives: a name, a dict of names by part of the model, or None. The
+    prefix "paged|" is what continuous batching once wanted."""
     if isinstance(name, dict):
         return {part: registered(inner) for part, inner in name.items()}
-    return NAME if name == GIVEN else name
+    return NAME if name in (GIVEN, f"paged|{GIVEN}") else name
 
 
 def accept() -> None:
@@ -33,6 +35,7 @@ def accept() -> None:
     PreTrainedConfig.__setattr__ = _told(PreTrainedConfig.__setattr__)
     PreTrainedModel.set_attn_implementation = _set_in(PreTrainedModel.set_attn_implementation)
     PreTrainedModel.get_correct_attn_implementation = _checked(PreTrainedModel.get_correct_attn_implementation)
+    _transformers_batching.accept(NAME)
 
 
 def _told(setter: Callable) -> Callable:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Optional, TypedDict, T
 
 import numpy as np
 
-from ._arguments import blame_an_option, flag
+from ._arguments import FLAGS, blame_an_option, flag
 from ._library import InvalidArgument, fail, library
 from ._options import of_attention
 from ._structs import (
@@ -200,7 +200,7 @@ def _call(name: str, arrays: dict[str, Any], made: dict[str, Any], chosen: dict[
     alone = {option: chosen[option] for option in chosen if option not in _ARRAYS}
     seed = alone.pop("seed")
     try:
-        call_options = of_attention(**{**alone, "causal": flag("causal", alone["causal"])})
+        call_options = of_attention(**{**alone, **{name: flag(name, alone[name]) for name in FLAGS}})
         first, second = seed if call_options.dropout else (0, 0)
         pack_options(options, 0, call_options, seed=first, offset=second)
         pack_inputs(inputs, 0, call_options, addresses[:len(INPUT_NAMES)])

@@ -59,24 +59,28 @@ def attention_forward(
     sinks: Optional[Tensor] = None,
     cache: Any = None,
     cu_seq_lens_q: Optional[Tensor] = None,
-    cu_seq_lens_k: Optional[Tensor] = None,
     max_length_q: Optional[int] = None,
-    max_length_k: Optional[int] = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """transformers' attention function: q, k, v (batch, heads, seqlen, head_dim), out (batch, seqlen, heads, head_dim).
 
     attention_mask is boolean (True keeps) or a float that is added to the scores; it includes the causal mask and the
-    window. Packed sequences are a batch of one with cu_seq_lens. s_aux and sinks are attention sinks.
+    window. Packed sequences are a batch of one with cu_seq_lens. cache is the paged cache of continuous batching. s_aux
+    and sinks are attention sinks.
     """
-    _refuse(module, cache, kwargs)
+    _refuse(module, kwargs)
+    if cache is not None:
+        # Writes the new keys and values, and gives all of the batch's sequences, one after the other. In kwargs the
+        # lengths of keys, which come by kind of layer, become those of this layer.
+        key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=kwargs)
     q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
     options: dict[str, Any] = {"scale": scaling, "softcap": softcap or 0.0, "dropout_p": dropout, "bias": position_bias}
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     if cu_seq_lens_q is not None and q.shape[0] == 1:
         window = (-1, -1) if sliding_window is None else (sliding_window - 1, sliding_window - 1)
-        options.update(causal=is_causal, window=window, cu_seqlens_q=cu_seq_lens_q, cu_seqlens_k=cu_seq_lens_k,
-                       max_seqlen_q=max_length_q, max_seqlen_k=max_length_k)
+        options.update(causal=is_causal, window=window, cu_seqlens_q=cu_seq_lens_q,
+                       cu_seqlens_k=kwargs.get("cu_seq_lens_k"), max_seqlen_q=max_length_q,
+                       max_seqlen_k=kwargs.get("max_length_k"))
         return _with_sinks(q[0], k[0], v[0], s_aux, sinks, options).unsqueeze(0), None
     if attention_mask is None:
         # Without a mask attention is causal or full, and a single query sees every key. Where there are more keys than
@@ -90,10 +94,8 @@ def attention_forward(
     return _with_sinks(q, k, v, s_aux, sinks, options), None
 
 
-def _refuse(module: torch.nn.Module, cache: Any, kwargs: dict[str, Any]) -> None:
+def _refuse(module: torch.nn.Module, kwargs: dict[str, Any]) -> None:
     """Raises for arguments that flashtile would ignore: those that only some attentions have."""
-    if cache is not None:
-        raise NotImplementedError("paged caches (continuous batching) are not in flashtile yet")
     for name in ("indices", "block_indices"):
         if kwargs.get(name) is not None:
             raise NotImplementedError(f"sparse attention by selected keys ({name}) is not in flashtile yet")

@@ -21,6 +21,8 @@ STRUCTS = {
     "flashtile_inputs": _structs.INPUTS,
     "flashtile_forward_outputs": _structs.RESULTS["forward"],
     "flashtile_gradients": _structs.RESULTS["backward"],
+    "flashtile_append_tensors": _structs.APPEND,
+    "flashtile_merge_tensors": _structs.MERGE,
     "flashtile_tensor": _structs.TENSOR,
 }
 TYPES = {"size_t": "N", "int32_t": "i", "int64_t": "q", "uint64_t": "Q", "float": "f", "double": "d"}
@@ -88,7 +90,7 @@ def test_every_option_reaches_its_field():
         "offset_ptr": 12, "deterministic": 1, "batch_invariant": 1, "stream": 13, "exact_max": 1}
     memory = bytearray(_structs.INPUTS.size)
     _structs.pack_inputs(memory, 0, OPTIONS, list(range(20, 29)))
-    assert _structs.INPUTS.struct.unpack(memory) == (len(memory), *range(20, 29), 1, 2)
+    assert _structs.INPUTS.struct.unpack(memory) == (len(memory), *range(20, 29), 1, 2, 0, 0, 0, 0, 0, 0)
 
 
 def test_options_that_are_not_given_are_the_librarys():
@@ -108,6 +110,9 @@ def test_schemas_of_the_operators():
                  "Tensor? rng")
     flashtile.attention  # noqa: B018 - defines them
     assert str(torch.ops.flashtile.forward.default._schema) == f"flashtile::forward({arguments}) -> (Tensor, Tensor)"
+    flashtile.merge  # noqa: B018 - defines it
+    assert str(torch.ops.flashtile.merge.default._schema) == (
+        "flashtile::merge(Tensor outs, Tensor lses, ScalarType? dtype) -> (Tensor, Tensor)")
     assert str(torch.ops.flashtile.backward.default._schema) == (
         f"flashtile::backward({arguments}, Tensor out, Tensor lse, Tensor dout, Tensor? dlse, bool need_dbias) -> "
         "(Tensor, Tensor, Tensor, Tensor)")

@@ -246,10 +246,9 @@ def test_errors_are_the_librarys(error, message, change):
     *[("align", value, "'bottom-right', 'top-left'") for value in (5, None, [1], "left")],
     *[("max_seqlen_q", value, "None or a whole number") for value in ("a", 2.5, [1])],
     *[("max_seqlen_k", value, "None or a whole number") for value in ("a", 2.5, [1])],
-    *[(flag, value, "True or False") for flag in ("causal", "return_lse", "batch_invariant", "exact_max")
-      for value in ("no", None, [])],
-    ("causal", 2, "True or False"),
-    ("deterministic", "no", "True or False"),
+    *[(flag, value, "True or False")
+      for flag in ("causal", "return_lse", "deterministic", "batch_invariant", "exact_max")
+      for value in ("no", None, [], 2, 1.0)],
 ], ids=str)
 @pytest.mark.parametrize("recorded", [False, True], ids=["", "recorded"])
 def test_an_option_of_a_wrong_type_or_size_is_named(name, value, allowed, recorded):

@@ -6,10 +6,11 @@ FLASHTILE_TEST_FAMILIES=all takes every family that can be made tiny (5 minutes)
 
 import os
 
+import needs
 import pytest
 import torch
 
-pytest.importorskip("transformers")
+needs.transformers()
 
 import flashtile  # noqa: E402
 import tiny_models as tiny  # noqa: E402

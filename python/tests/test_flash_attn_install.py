@@ -1,10 +1,9 @@
 """install_as_flash_attn, each time in a process of its own, since modules stay imported."""
 
-import importlib.util
 import subprocess
 import sys
 
-import pytest
+import needs
 
 
 def run(program):
@@ -89,10 +88,10 @@ assert metadata.version("pytest") and metadata.entry_points()
 """)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
 def test_transformers_takes_it():
     """transformers accepts "flash_attention_2" where a GPU is there, though it has looked for flash-attn before. The
     program pretends that there is a GPU, and compares a model's forward, padded and not, with "eager"."""
+    needs.transformers()
     program = """
 import torch
 import transformers

@@ -101,3 +101,13 @@ def test_what_does_not_go_together(options, message):
     q = torch.randn(1, 1, 2, 8)
     with pytest.raises(ValueError, match=message):
         flash_attn.flash_attn_with_kvcache(q, q, q, **{name: q for name in options})
+
+
+def test_rows_that_do_not_fit_are_refused_and_nothing_is_written():
+    q, k_cache, v_cache = torch.randn(2, 1, 2, 8), torch.zeros(2, 5, 2, 8), torch.zeros(2, 5, 2, 8)
+    lengths = torch.tensor([4, 5], dtype=torch.int32, device="cpu")
+    if q.is_cuda:
+        pytest.skip("lengths on a GPU are not read")
+    with pytest.raises(ValueError, match=r"cache_seqlens\[1\] is 5, allowed is at most 4"):
+        flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, q, q, cache_seqlens=lengths)
+    assert not k_cache.any() and not v_cache.any()

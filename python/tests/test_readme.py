@@ -5,12 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import needs
 import pytest
 
 ROOT = Path(__file__).parents[2]
 # What is true after each.
 CLAIMS = {
     "flashtile.attention": "assert out.shape == q.shape and all(t.grad.abs().sum() > 0 for t in (q, k, v))",
+    "flashtile.append_kv": "assert torch.equal(out[0], v[0]) and out[1].abs().sum() > 0",  # the first sees one key
     "flash_attn_func": "torch.testing.assert_close(packed, out.flatten(0, 1), atol=0.02, rtol=0.02)",
     "flashtile.numpy": "assert out.shape == q.shape and abs(dv.sum() / out.size - 1) < 1e-4",  # a row of P has sum 1
     "transformers": "assert model.config._attn_implementation == 'tiled_attention' and tokens.shape[1] <= 24",
@@ -25,7 +27,7 @@ def examples(readme):
 @pytest.mark.parametrize("number, name", list(enumerate(CLAIMS)), ids=list(CLAIMS))
 def test_example(number, name):
     if name == "transformers":
-        pytest.importorskip("transformers")
+        needs.transformers()
     found = examples("README.md")
     assert len(found) == len(CLAIMS) and found == examples("python/README.md")
     assert name in found[number] and found[number].count("\n") <= 11

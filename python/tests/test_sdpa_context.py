@@ -3,6 +3,7 @@ subclasses, modes and tracers, and may be entered from anywhere."""
 
 import threading
 
+import needs
 import pytest
 import torch
 import torch.nn.functional as F
@@ -70,7 +71,13 @@ def alike(got, expected):
     torch.testing.assert_close(got, expected, atol=3e-5, rtol=1e-4, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", CALLS)
+def unlike_2_4(name):
+    """Calls that PyTorch 2.4 does not do, or not right."""
+    reason = {"enable_gqa": "does not have it", "mask of rows": "reads such a mask past its end"}.get(name)
+    return pytest.param(name, marks=[needs.pytorch("2.5", reason)] if reason else [])
+
+
+@pytest.mark.parametrize("name", map(unlike_2_4, CALLS))
 def test_what_pytorch_does_works(name, ours):
     tensors, options, can = made(CALLS[name])
     try:
@@ -233,10 +240,12 @@ def test_causal_biases(rows, columns, ours):
         with flashtile.sdpa():
             alike(attend(q, k, v, bias).double(), expected)
             assert len(ours) == 2
-            alike(attend(*wide, bias), expected)
+            new = torch.__version__ >= "2.5"
+            theirs = attend(*wide, bias)
+            alike(theirs if new else theirs.nan_to_num(0.0), expected)  # PyTorch 2.4 has NaN where a query sees no key
             assert len(ours) == 2
             torch._dynamo.reset()
-            compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
+            compiled = torch.compile(attend, fullgraph=new, backend="aot_eager")  # 2.4 cannot trace modes
             alike(compiled(q, k, v, bias).double(), expected)
             assert len(ours) == 3
             with pytest.raises(ValueError, match="causal"):
@@ -376,6 +385,7 @@ def test_entering_again_compiles_nothing():
     assert len(graphs) == 2
 
 
+@needs.pytorch("2.7", "does not trace context managers")
 def test_a_context_within_compiled_code(ours):
     def function(q, k, v):
         with flashtile.sdpa():

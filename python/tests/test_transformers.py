@@ -3,10 +3,11 @@ own softmax stays in fp32 whatever the model's dtype)."""
 
 import logging
 
+import needs
 import pytest
 import torch
 
-transformers = pytest.importorskip("transformers")
+transformers = needs.transformers()
 
 import flashtile  # noqa: E402
 from oracle import dense  # noqa: E402
@@ -237,11 +238,19 @@ def test_attention_weights_are_refused(name):
         model(ids, attention_mask=mask)
 
 
-def test_continuous_batching_is_refused():
-    model, = models("llama", "flashtile")
-    generation = transformers.GenerationConfig(max_new_tokens=2, do_sample=False, eos_token_id=-1, pad_token_id=0)
-    with pytest.raises(ValueError, match=f"{NAME} is not supported for continuous batching"):
-        model.generate_batch(inputs=[[1, 2, 3], [4, 5]], generation_config=generation)
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt_oss"])
+@pytest.mark.parametrize("given", ["flashtile", "paged|flashtile"])
+def test_continuous_batching(name, given):
+    """Requests of different lengths on one paged cache, beside each one alone on eager attention."""
+    ours, eager = models(name, given, "eager")
+    prompts = [list(range(1, 24)), [4, 5], list(range(30, 41))]  # longer and shorter than the window of 7
+    generation = transformers.GenerationConfig(max_new_tokens=12, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    batching = transformers.ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=32)
+    done = ours.generate_batch(inputs=prompts, generation_config=generation, continuous_batching_config=batching)
+    got = sorted((tuple(request.prompt_ids), request.generated_tokens) for request in done.values())
+    expected = sorted((tuple(prompt), eager.generate(torch.tensor([prompt]), generation_config=generation)[
+        0, len(prompt):].tolist()) for prompt in prompts)
+    assert got == expected
 
 
 def test_layers_that_share_keys_see_the_last_queries_only():

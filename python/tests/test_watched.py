@@ -214,6 +214,15 @@ def test_flops_of_packed_sequences():
     assert counter.get_total_flops() == 2 * 3 * (4 * 4 + 6 * 6) * (8 + 8)
 
 
+def test_flops_of_packed_sequences_whose_lengths_are_not_known():
+    """Each counts as long as the longest."""
+    cu_seqlens = torch.empty(4, dtype=torch.int32, device="meta")
+    q, k = torch.empty(10, 3, 8, device="meta"), torch.empty(20, 3, 8, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        flashtile.attention(q, k, k, cu_seqlens_q=cu_seqlens, cu_seqlens_k=cu_seqlens, max_seqlen_q=5, max_seqlen_k=7)
+    assert counter.get_total_flops() == 2 * 3 * (3 * 5 * 7) * (8 + 8)
+
+
 def test_flops_of_a_program_that_uses_flashtile_within_the_counter_first():
     program = ("import torch, flashtile; from torch.utils.flop_counter import FlopCounterMode\n"
                "q = torch.randn(1, 4, 2, 8)\n"

@@ -3,6 +3,8 @@
 #include <new>
 #include <string>
 
+#include "api/checks/append_kv.h"
+#include "api/checks/merge.h"
 #include "api/checks/options.h"
 #include "api/dlpack.h"
 #include "api/validate.h"
@@ -15,7 +17,6 @@
 #include "cuda/device.h"
 #include "cuda/info.h"
 #include "cuda/jit/images.h"
-#include "cuda/plan_report.h"
 #include "cuda/tuned_tiles.h"
 #include "flashtile/flashtile.h"
 
@@ -118,6 +119,20 @@ flashtile_status flashtile_dropout_mask(const flashtile_options* options, const 
     });
 }
 
+flashtile_status flashtile_merge(const flashtile_options* options, const flashtile_merge_tensors* tensors) {
+    return guarded([&] {
+        const api::MergeCall call = api::validate_merge(options, tensors);
+        said().run = backend_for(call.execution.device_type).merge(call.problem, call.operands, call.execution);
+    });
+}
+
+flashtile_status flashtile_append_kv(const flashtile_options* options, const flashtile_append_tensors* tensors) {
+    return guarded([&] {
+        const api::AppendCall call = api::validate_append(options, tensors);
+        said().run = backend_for(call.execution.device_type).append_kv(call.problem, call.operands, call.execution);
+    });
+}
+
 flashtile_status flashtile_from_dlpack(const void* dl_tensor, flashtile_tensor* tensor) {
     return guarded([&] { require(tensor, "tensor") = api::from_dlpack(dl_tensor); });
 }
@@ -195,14 +210,10 @@ flashtile_status flashtile_plan_report(const flashtile_options* options, const f
                                        const char* device_name, int32_t registers, const char** json) {
     return guarded([&] {
         require(json, "json");
-        const api::Call call = api::validate_plan(options, inputs);
-        gpu::Access access = gpu::access_of(call.problem, call.operands);
-        access.lse = true;
-        access.dbias = static_cast<bool>(call.operands.bias);
-        said().plan_report = gpu::plan_report(
-            call.problem, access,
-            device_name != nullptr ? gpu::known_device(device_name) : gpu::facts_of(call.execution.device_id),
-            registers != 0);
+        const api::Call call = api::validate_inputs(options, inputs);
+        said().plan_report = backend_for(call.execution.device_type)
+                                 .plan_report(call.problem, call.operands, call.execution,
+                                              {.device_name = device_name, .registers = registers != 0});
         *json = said().plan_report.c_str();
     });
 }

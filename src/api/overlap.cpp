@@ -157,4 +157,11 @@ bool overlaps_itself(const flashtile_tensor& a) {
     return false;
 }
 
+bool same_elements(const flashtile_tensor& a, const flashtile_tensor& b) {
+    if (a.data != b.data || a.dtype != b.dtype) return false;
+    for (int n = 0; n < a.rank; ++n)
+        if (a.shape[n] > 1 && a.stride[n] != b.stride[n]) return false;
+    return true;
+}
+
 }  // namespace flashtile::api

@@ -17,4 +17,7 @@ bool overlaps_bytes(const flashtile_tensor& a, const void* start, std::size_t si
 // True if two different indices of `a` name the same memory (or too irregular to tell).
 bool overlaps_itself(const flashtile_tensor& a);
 
+// True if each element of `a` lies where that of `b` with the same index lies. They have one shape.
+bool same_elements(const flashtile_tensor& a, const flashtile_tensor& b);
+
 }  // namespace flashtile::api

@@ -46,13 +46,6 @@ Call validate_inputs(const flashtile_options* options, const flashtile_inputs* i
     return c.call;
 }
 
-Call validate_plan(const flashtile_options* options, const flashtile_inputs* inputs) {
-    const Call call = validate_inputs(options, inputs);
-    if (call.execution.device_type != FLASHTILE_CUDA)
-        refuse("q's device_type", call.execution.device_type, text(FLASHTILE_CUDA, " (CUDA)"));
-    return call;
-}
-
 Call validate_dropout_mask(const flashtile_options* options, const flashtile_tensor* keep) {
     CallUnderCheck c = with_options(options);
     check_keep(keep, c);

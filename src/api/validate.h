@@ -21,9 +21,6 @@ Call validate_backward(const flashtile_options* options, const flashtile_inputs*
 // For calls that run nothing: the inputs alone, whose memory is not read.
 Call validate_inputs(const flashtile_options* options, const flashtile_inputs* inputs);
 
-// The same for flashtile_plan_report, which is about CUDA.
-Call validate_plan(const flashtile_options* options, const flashtile_inputs* inputs);
-
 // For flashtile_dropout_mask: the problem's sizes come from the mask itself, which is left in operands.mask.
 Call validate_dropout_mask(const flashtile_options* options, const flashtile_tensor* keep);
 

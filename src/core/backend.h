@@ -6,11 +6,19 @@
 #include <cstddef>
 #include <string>
 
+#include "core/append_problem.h"
+#include "core/merge_problem.h"
 #include "core/problem.h"
 
 namespace flashtile {
 
 enum class Pass { forward, backward };
+
+// How a plan is to be reported.
+struct PlanWishes {
+    const char* device_name = nullptr;  // a device by name, which need not be here; null: that of the operands
+    bool registers = false;             // with what a compiler says of registers
+};
 
 class Backend {
 public:
@@ -27,6 +35,14 @@ public:
 
     // What a pass would run on, as forward and backward say it, or the error that they would throw. Runs nothing.
     virtual std::string would_run(Pass, const Problem&, const Operands&, const Execution&) const = 0;
+
+    // How forward and backward would run, and why so, as JSON for flashtile_plan_report(). Runs nothing. lse is assumed
+    // to be asked for, and dbias where there is a bias.
+    virtual std::string plan_report(const Problem&, const Operands&, const Execution&, const PlanWishes&) const = 0;
+
+    // Each returns what ran, and takes no workspace.
+    virtual std::string merge(const MergeProblem&, const MergeOperands&, const Execution&) const = 0;
+    virtual std::string append_kv(const AppendProblem&, const AppendOperands&, const Execution&) const = 0;
 
     // Writes a dropout mask to operands.mask. Of the problem only the sizes and the dropout count.
     virtual void dropout_mask(const Problem&, const Operands&, const Execution&) const = 0;

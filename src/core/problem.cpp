@@ -51,13 +51,22 @@ std::string to_string(const Problem& p) {
     text << name(p.dtype) << " batch=" << p.batch << " heads=" << p.heads << "/" << p.kv_heads
          << " seqlen=" << p.seqlen_q << "x" << p.seqlen_k << " d=" << p.head_dim << " dv=" << p.head_dim_v
          << " scale=" << p.scale;
-    if (p.packed) text << " packed=" << p.total_q << "x" << p.total_k;
+    if (p.packed && !p.cache) text << " packed=" << p.total_q << "x" << p.total_k;
+    if (p.packed && p.cache) text << " packed=" << p.total_q;
+    if (p.page_size != 0) text << " pages=" << p.pages << "x" << p.page_size;
+    if (p.cache && p.page_size == 0) text << " cache_rows=" << p.pages;
+    if (p.first_k) text << " first_k";
+    if (p.used_q) text << " seqused_q";
+    if (p.num_splits != 0) text << " splits=" << p.num_splits;
     if (p.window_left >= 0 || p.window_right >= 0)
         text << " window=" << p.window_left << "," << p.window_right << (p.top_left ? " top-left" : " bottom-right");
+    if (p.attention_chunk != 0) text << " chunk=" << p.attention_chunk;
     if (p.softcap != 0) text << " softcap=" << p.softcap;
     if (p.alibi) text << " alibi";
     if (p.bias != DType::unset) text << " bias=" << name(p.bias);
     if (p.mask) text << " mask";
+    if (p.tree_mask) text << " tree_mask";
+    if (p.sinks != DType::unset) text << " sinks=" << name(p.sinks);
     if (p.dropout_threshold != 0) text << " dropout=" << p.dropout_threshold << "/65536";
     if (p.deterministic) text << " deterministic";
     if (p.batch_invariant) text << " batch_invariant";

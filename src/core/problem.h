@@ -1,5 +1,6 @@
-// problem.h: the validated problem, free of any framework: what every backend plans from and runs. A Problem holds
-// sizes and options and no pointer, so it can be printed, compared and used as a key; Operands holds the memory.
+// problem.h: a validated call, in three structs that every backend plans from and runs. Problem holds sizes and options
+// and no pointer, so it can be printed, compared and used as a key. Operands says where the tensors lie. Execution says
+// how to run.
 #pragma once
 
 #include <cstdint>
@@ -28,51 +29,64 @@ struct Problem {
     std::int64_t batch = 0;
     std::int64_t heads = 0;
     std::int64_t kv_heads = 0;
-    std::int64_t seqlen_q = 0;  // the longest, when packed
+    std::int64_t seqlen_q = 0;  // of the longest sequence, if packed
     std::int64_t seqlen_k = 0;
     std::int64_t head_dim = 0;
     std::int64_t head_dim_v = 0;
     bool packed = false;
-    std::int64_t total_q = 0;  // rows of q and of k, when packed
+    std::int64_t total_q = 0;  // rows of q and of k, if packed
     std::int64_t total_k = 0;
+    // Keys and values are a cache: `pages` pages, or without a page_size so many rows of seqlen_k keys. Sequences name
+    // what they use of it. `packed` then speaks of queries only.
+    bool cache = false;
+    std::int64_t pages = 0;
+    std::int64_t page_size = 0;
+    std::int64_t max_pages = 0;  // that a sequence can name
+    bool first_k = false;        // there are lists of these
+    bool used_q = false;
 
     float scale = 0.0f;
     float softcap = 0.0f;  // 0: off
-    // The band of mask.h: causal is window_right = 0; -1 is open. `top_left` says which corner the diagonal leaves
-    // from; `diagonal` is added to it.
+    // The band of mask.h: causal is window_right = 0, and -1 is open. The diagonal starts at the top left corner if
+    // `top_left` is set and ends at the bottom right one otherwise. `diagonal` shifts it.
     bool top_left = false;
     std::int64_t window_left = -1;
     std::int64_t window_right = -1;
     std::int64_t diagonal = 0;
-    // Where (b, h, i, j) = (0, 0, 0, 0) of this problem lies in the whole: a shard of a problem is the same problem,
-    // shifted. Dropout draws by the whole's coordinates.
+    // Where (b, h, i, j) = (0, 0, 0, 0) of this problem lies in the whole problem, if this one is a shard of it.
+    // Dropout draws by the coordinates of the whole.
     std::int64_t origin_b = 0;
     std::int64_t origin_h = 0;
     std::int64_t origin_i = 0;
     std::int64_t origin_j = 0;
 
+    std::int64_t attention_chunk = 0;  // 0: off
+
     bool alibi = false;
     DType bias = DType::unset;  // unset: none
     bool mask = false;
+    bool tree_mask = false;
+    DType sinks = DType::unset;           // unset: none
+    std::int32_t num_splits = 0;          // 0: the backend's rule
     std::uint32_t dropout_threshold = 0;  // round(65536 p); 0: off
     bool deterministic = false;
     bool batch_invariant = false;
-    bool exact_max = false;  // no maximum lags, and no gradient is made of a P that was rounded
+    bool exact_max = false;  // the running maximum is exact, and gradients use a P that is not rounded to 16 bits
 
-    std::int64_t group() const { return heads / kv_heads; }  // query heads that share a key head
-    // As they lie in memory: runs of rows, and how many; a packed batch is one run.
+    std::int64_t group() const { return heads / kv_heads; }  // how many query heads share a key head
+    // Rows as they lie in memory: runs() runs of rows_q() or rows_k() rows each. A packed batch is one run.
     std::int64_t rows_q() const { return packed ? total_q : seqlen_q; }
-    std::int64_t rows_k() const { return packed ? total_k : seqlen_k; }
+    std::int64_t rows_k() const { return packed && !cache ? total_k : seqlen_k; }
     std::int64_t runs() const { return packed ? 1 : batch; }
-    // Units of `rows` queries in a head: room enough for every sequence to start at a unit of its own.
+    // How many units of `rows` queries a head needs, so that every sequence can start at a new unit.
     std::int64_t units(std::int64_t rows) const { return rows_q() * runs() / rows + batch; }
     bool operator==(const Problem&) const = default;
 };
 
 std::string to_string(const Problem& problem);
 
-// Where one operand lies. Strides are in elements; a broadcast dimension has stride 0; the column stride is 1 or 0.
-// Packed operands have no batch stride: rows are counted from the sequence's start.
+// Where one operand lies. Strides are in elements. A broadcast dimension has stride 0; the column stride is 1 or 0.
+// Packed operands have no batch stride: rows are counted from the start of the first sequence.
 struct Operand {
     void* data = nullptr;
     DType dtype = DType::unset;
@@ -84,7 +98,7 @@ struct Operand {
     explicit operator bool() const { return data != nullptr; }
 };
 
-// Lengths that may lie in memory as int32 or int64.
+// Lengths in the caller's memory, int32 or int64.
 struct Lengths {
     const void* data = nullptr;
     bool wide = false;
@@ -97,10 +111,15 @@ struct Lengths {
 
 struct Operands {
     Operand q, k, v, out;
-    Operand lse;     // rows are queries, columns unused
-    Operand slopes;  // ALiBi: batch and head strides only
+    Operand lse;     // rows are queries; columns are not used
+    Operand slopes;  // of ALiBi; only the strides of batch and heads are used
     Operand bias, mask;
-    Lengths cu_seqlens_q, cu_seqlens_k, seqused_k;
+    Operand tree_mask;
+    Operand sinks;  // only the stride of heads is used
+    Lengths cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, first_k;
+    Lengths cache_batch_idx;
+    const std::int32_t* block_table = nullptr;
+    std::int64_t block_table_stride = 0;
     std::uint64_t seed = 0;
     std::uint64_t offset = 0;
     const std::uint64_t* seed_ptr = nullptr;
@@ -110,10 +129,11 @@ struct Operands {
     Operand dout, dq, dk, dv;
     Operand dlse;
     Operand dbias;
-    std::int64_t bias_batch = 1, bias_heads = 1, bias_rows = 1, bias_cols = 1;  // the shape that dbias sums to
+    Operand dsinks;
+    std::int64_t bias_batch = 1, bias_heads = 1, bias_rows = 1, bias_cols = 1;  // the shape of dbias
 };
 
-// How to run: nothing here changes a result's meaning.
+// How to run. Nothing here changes what a result means.
 struct Execution {
     std::int32_t device_type = FLASHTILE_CPU;
     std::int32_t device_id = 0;

@@ -1,5 +1,5 @@
-// backend.cpp: runs a problem on the CPU: picks the instruction set, splits rows and heads over threads, hands out
-// scratch memory, and calls the kernels.
+// backend.cpp: runs a problem on the CPU as its plan says: hands out scratch memory, and calls the kernels for tasks
+// that threads share.
 #include "cpu/backend.h"
 
 #include <algorithm>
@@ -10,7 +10,10 @@
 
 #include "core/error.h"
 #include "core/per_thread.h"
+#include "cpu/decode_tasks.h"
 #include "cpu/features.h"
+#include "cpu/plan.h"
+#include "cpu/plan_report.h"
 #include "cpu/schedule.h"
 #include "cpu/shares.h"
 #include "cpu/threads.h"
@@ -20,10 +23,6 @@ namespace flashtile::cpu {
 namespace {
 
 constexpr std::size_t kLine = 64;
-
-std::size_t round_up(std::size_t bytes) {
-    return (bytes + kLine - 1) / kLine * kLine;
-}
 
 // A call's memory: what the caller brought, or what this thread has kept from an earlier call, unless it is large. A
 // call takes the kept memory away and brings it back, since an executor may run another call on this thread meanwhile.
@@ -69,77 +68,47 @@ private:
     Owned own_;
 };
 
-// Rows of a forward block: fewer than share a key block well if threads would go without work. A row's bits do not
-// depend on it.
-std::int64_t forward_rows(const Problem& p, const Operands& x, const Kernels& kernels, std::int32_t threads) {
-    const std::int64_t all_rows = p.heads * p.rows_q() * p.runs();
-    std::int64_t rows = kernels.forward_rows(p, x);
-    while (rows > kernels.panel &&
-           (rows >= 2 * p.seqlen_q || (threads > 1 && all_rows < kernels.blocks_a_thread * threads * rows)))
-        rows /= 2;
-    return rows;
+Schedule schedule_of(const Step& step, const Operands& x) {
+    Lengths lengths;
+    if (step.rows_of == RowsOf::queries) lengths = x.cu_seqlens_q;
+    if (step.rows_of == RowsOf::keys) lengths = x.cu_seqlens_k;
+    return Schedule(step.batch, step.heads, step.length, lengths, step.rows);
 }
-
-struct ForwardPlan {
-    const Kernels& kernels;
-    std::int32_t threads;
-    std::int64_t rows;
-    std::size_t scratch;  // a thread
-
-    ForwardPlan(const Problem& p, const Operands& x, const Execution& execution)
-        : kernels(kernels_for(p.dtype, execution.isa)),
-          threads(threads_for(execution)),
-          rows(forward_rows(p, x, kernels, threads)),
-          scratch(round_up(kernels.forward_scratch(p, rows))) {}
-
-    std::size_t workspace() const { return scratch * static_cast<std::size_t>(threads); }
-};
-
-// Queries and keys of backward's tasks. The more keys a task has, the fewer times queries are brought to the products'
-// form and dq is fetched; fewer keys where threads would not find work. No bit depends on it: each sum of dq runs over
-// keys in order, and those of dk and dv over queries.
-struct BackwardPlan {
-    static constexpr std::int64_t kEnoughTasks = 8, kFewestTasks = 2;  // a thread
-    static constexpr std::int64_t kMostKeys = 1024;
-    static constexpr std::int64_t kMostElements = kMostKeys * 256;  // of K and V: larger ones would leave the caches
-
-    const Kernels& kernels;
-    std::int32_t threads;
-    std::int64_t key_block;
-    std::int64_t dq_rows;
-    std::int64_t panels, query_blocks;  // a head, over all sequences
-    std::int64_t heads_together;        // heads at work at a time: enough that threads do not wait for each other
-    std::size_t scratch;                // a thread
-    std::size_t rows_bytes, dq_bytes, turn_bytes;
-
-    BackwardPlan(const Problem& p, const Execution& execution)
-        : kernels(kernels_for(p.dtype, execution.isa)), threads(threads_for(execution)), key_block(kMostKeys) {
-        const std::int64_t all_keys = p.kv_heads * p.rows_k() * p.runs();
-        const auto too_many = [&](std::int64_t keys) {
-            const std::int64_t tasks = keys > kernels.fewest_keys ? kEnoughTasks : kFewestTasks;
-            return keys >= 2 * p.seqlen_k || (threads > 1 && all_keys < tasks * threads * keys) ||
-                   (keys > kernels.key_block && keys * (p.head_dim + p.head_dim_v) > kMostElements);
-        };
-        while (key_block > 32 && too_many(key_block)) key_block /= 2;
-        dq_rows = (p.head_dim + kernels.dq_rows - 1) / kernels.dq_rows * kernels.dq_rows;
-        panels = p.units(kernels.panel);  // Head::first_unit
-        query_blocks = p.units(kernels.query_block);
-        heads_together = threads == 1 ? 1 : 2 * threads;
-        scratch = round_up(kernels.backward_scratch(p, key_block));
-        const auto rows = static_cast<std::size_t>(p.heads * panels * kernels.panel);
-        rows_bytes = round_up(rows * sizeof(float));
-        dq_bytes = round_up(rows * static_cast<std::size_t>(dq_rows) * sizeof(float));
-        turn_bytes = round_up(static_cast<std::size_t>(p.heads * query_blocks) * sizeof(std::uint32_t));
-    }
-
-    std::size_t workspace() const {
-        return 2 * rows_bytes + dq_bytes + turn_bytes + scratch * static_cast<std::size_t>(threads);
-    }
-};
 
 std::string ran(const Kernels& kernels, const char* pass, std::int32_t threads) {
     return std::string("cpu ") + isa_name(kernels.isa) + " " + pass + ", " + std::to_string(threads) +
            (threads == 1 ? " thread" : " threads");
+}
+
+// Runs run(kernels, first, end) on ranges of equal items, each of which reads so many elements. Returns what ran.
+template <class Run>
+std::string by_items(const Execution& execution, const Kernels& kernels, const char* what, std::int64_t items,
+                     std::int64_t elements, Run run) {
+    constexpr std::int64_t kElements = std::int64_t{1} << 15;  // that a task reads, unless an item has more
+    const std::int32_t threads = threads_for(execution);
+    const std::int64_t together = std::max<std::int64_t>(1, kElements / elements);
+    run_tasks(execution, threads, (items + together - 1) / together, [&](std::int64_t ticket, std::int32_t) {
+        run(kernels, ticket * together, std::min((ticket + 1) * together, items));
+    });
+    return ran(kernels, what, threads);
+}
+
+// The sequences with few queries: their splits of keys, then what several tasks made of a row's.
+void decode(const Plan& plan, const Problem& p, const Operands& x, const Execution& execution, std::byte* parts,
+            std::byte* scratch) {
+    const DecodeState state{plan.decode.stored ? reinterpret_cast<float*>(parts) : nullptr, plan.decode.splits,
+                            plan.decode.slots};
+    const DecodeTasks tasks(p, x, plan.decode);
+    Shares shares(tasks.count(), plan.threads);
+    run_tasks(execution, plan.threads, shares.count(), [&](std::int64_t share, std::int32_t slot) {
+        for (std::int64_t ticket; (ticket = shares.next(share)) >= 0;)
+            plan.kernels.decode(p, x, state, tasks[ticket], scratch + static_cast<std::size_t>(slot) * plan.scratch);
+    });
+    if (!plan.decode.stored) return;
+    run_tasks(execution, plan.threads, tasks.sequences() * p.heads, [&](std::int64_t ticket, std::int32_t slot) {
+        plan.kernels.combine(p, x, state, tasks.sequence(ticket / p.heads), ticket % p.heads,
+                             scratch + static_cast<std::size_t>(slot) * plan.scratch);
+    });
 }
 
 class CpuBackend final : public Backend {
@@ -148,29 +117,32 @@ public:
     std::int32_t device_type() const override { return FLASHTILE_CPU; }
 
     std::size_t forward_workspace(const Problem& p, const Operands& x, const Execution& execution) const override {
-        return ForwardPlan(p, x, execution).workspace();
+        return plan_forward(p, x, execution).workspace();
     }
-    std::size_t backward_workspace(const Problem& p, const Operands&, const Execution& execution) const override {
-        return BackwardPlan(p, execution).workspace();
+    std::size_t backward_workspace(const Problem& p, const Operands& x, const Execution& execution) const override {
+        return plan_backward(p, x, execution).workspace();
     }
 
     std::string forward(const Problem& p, const Operands& x, const Execution& execution) const override {
-        const ForwardPlan plan(p, x, execution);
+        const Plan plan = plan_forward(p, x, execution);
         const Workspace workspace(execution, plan.workspace());
-        const Schedule queries(p.batch, p.heads, p.seqlen_q, x.cu_seqlens_q, plan.rows);
+        std::byte* const scratch = workspace.base() + plan.shared;
+        if (plan.decode.queries != 0) decode(plan, p, x, execution, workspace.base(), scratch);
+        const Step& last = plan.steps[plan.steps.size() - 1];
+        if (last.rows_of != RowsOf::queries) return ran(plan.kernels, "forward", plan.threads);
+        const Schedule queries(last.batch, last.heads, last.length, x.cu_seqlens_q, last.rows, plan.decode.queries + 1);
         Shares shares(queries.tickets(), plan.threads);
         run_tasks(execution, plan.threads, shares.count(), [&](std::int64_t share, std::int32_t slot) {
             HeldKeys held;
-            std::byte* const scratch = workspace.base() + static_cast<std::size_t>(slot) * plan.scratch;
             for (std::int64_t ticket; (ticket = shares.next(share)) >= 0;)
-                plan.kernels.forward(p, x, queries.by_head(ticket), held, scratch);
+                plan.kernels.forward(p, x, queries.by_head(ticket), held,
+                                     scratch + static_cast<std::size_t>(slot) * plan.scratch);
         });
         return ran(plan.kernels, "forward", plan.threads);
     }
 
     std::string backward(const Problem& p, const Operands& x, const Execution& execution) const override {
-        const BackwardPlan plan(p, execution);
-        const Kernels& kernels = plan.kernels;
+        const BackwardPlan plan = plan_backward(p, x, execution);
         const Workspace workspace(execution, plan.workspace());
         std::byte* next = workspace.base();
         const auto take = [&](std::size_t bytes) { return std::exchange(next, next + bytes); };
@@ -186,27 +158,40 @@ public:
         };
         std::memset(state.turn, 0, plan.turn_bytes);
 
-        const auto each = [&](const Schedule& schedule, std::int64_t heads_together, auto kernel) {
+        for (const Step& step : plan.steps) {
+            const Schedule schedule = schedule_of(step, x);
             run_tasks(execution, plan.threads, schedule.tickets(), [&](std::int64_t ticket, std::int32_t slot) {
-                kernel(p, x, state, schedule.by_turns(ticket, heads_together),
-                       next + static_cast<std::size_t>(slot) * plan.scratch);
+                step.run(p, x, state, schedule.by_turns(ticket, step.heads_together),
+                         next + static_cast<std::size_t>(slot) * plan.scratch);
             });
-        };
-        const Schedule queries(p.batch, p.heads, p.seqlen_q, x.cu_seqlens_q, kernels.query_block);
-        // Rows of different heads often share a page, so these two passes take all heads of a block together.
-        const std::int64_t all = p.batch * p.heads;
-        each(queries, all, kernels.backward_prepare);
-        each(Schedule(p.batch, p.kv_heads, p.seqlen_k, x.cu_seqlens_k, plan.key_block), plan.heads_together,
-             kernels.backward_keys);
-        each(queries, all, kernels.backward_finish);
-        if (x.dbias)
-            each(Schedule(x.bias_batch, x.bias_heads, x.bias_rows, {}, kernels.panel), 1, kernels.backward_bias);
-        return ran(kernels, "backward", plan.threads);
+        }
+        return ran(plan.kernels, "backward", plan.threads);
     }
 
     std::string would_run(Pass pass, const Problem& p, const Operands&, const Execution& execution) const override {
         return ran(kernels_for(p.dtype, execution.isa), pass == Pass::forward ? "forward" : "backward",
                    threads_for(execution));
+    }
+
+    std::string plan_report(const Problem& p, const Operands& x, const Execution& execution,
+                            const PlanWishes& wishes) const override {
+        if (wishes.device_name != nullptr)
+            throw Error(FLASHTILE_INVALID_ARGUMENT, std::string("device_name is '") + wishes.device_name +
+                                                        "', allowed for tensors on the CPU is NULL");
+        return cpu::plan_report(p, x, execution);
+    }
+
+    std::string merge(const MergeProblem& p, const MergeOperands& x, const Execution& execution) const override {
+        const std::int64_t read = p.head_dim * std::max<std::int64_t>(p.parts, 1);
+        return by_items(
+            execution, kernels_for(p.dtype, execution.isa), "merge", p.rows(), read,
+            [&](const Kernels& kernels, std::int64_t first, std::int64_t end) { kernels.merge(p, x, first, end); });
+    }
+
+    std::string append_kv(const AppendProblem& p, const AppendOperands& x, const Execution& execution) const override {
+        return by_items(
+            execution, kernels_for(p.dtype, execution.isa), "append_kv", p.items(), p.head_dim + p.head_dim_v,
+            [&](const Kernels& kernels, std::int64_t first, std::int64_t end) { kernels.append_kv(p, x, first, end); });
     }
 
     void dropout_mask(const Problem& p, const Operands& x, const Execution&) const override {

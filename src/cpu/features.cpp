@@ -1,5 +1,6 @@
-// features.cpp: dispatch by CPU features, never by family or model. Where two sets' order differs between vendors (the
-// bf16 dot product is half as fast as an fp32 FMA on some CPUs, twice as fast on others) a one-off timing decides.
+// features.cpp: which instruction set a call uses. The CPU's features decide, never its family or model. Where the
+// faster of two sets depends on the vendor, each process measures both once: on some CPUs a bf16 dot product is half as
+// fast as an fp32 FMA, on others twice as fast.
 #include "cpu/features.h"
 
 #include <array>
@@ -23,7 +24,7 @@ struct Set {
     flashtile_isa isa;
     const char* name;
     bool (*runs_here)();
-    const Kernels& (*kernels)();  // null: not in this build
+    const Kernels& (*kernels)();  // null if this build does not contain them
 };
 
 bool always() {
@@ -31,8 +32,8 @@ bool always() {
 }
 
 #if defined(__x86_64__)
-// clang 14's __builtin_cpu_supports does not know this one. Asked once: in a virtual machine the hypervisor answers
-// CPUID, which takes longer than a small problem.
+// F16C, which __builtin_cpu_supports of clang 14 does not know. The process executes CPUID for it once: in a virtual
+// machine the hypervisor answers CPUID, which takes longer than a small problem.
 struct F16c {
     bool has = [] {
         unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -65,7 +66,7 @@ bool never() {
 }
 #endif
 
-// In the order in which they are preferred, last is best.
+// From the least to the most preferred.
 constexpr auto kSets = std::to_array<Set>({
     {FLASHTILE_ISA_PORTABLE, "portable", always, portable_kernels},
 #if defined(__x86_64__)
@@ -116,7 +117,7 @@ struct IsaWish {
 constinit PerProcess<IsaWish> isa_wish;
 
 #if defined(__x86_64__)
-// True if bf16 problems run faster on pairs of bf16 than widened to fp32: both multiply the same tile a few times.
+// True if the bf16 dot product is faster than widening to fp32. Both ways multiply the same tile a few times.
 bool time_bf16_pairs() {
     const auto best_time = [](DType dtype) {
         auto best = std::chrono::steady_clock::duration::max();
@@ -136,21 +137,23 @@ struct Bf16Pairs {
 constinit PerProcess<Bf16Pairs> bf16_pairs;
 #endif
 
-// The sets for 16-bit types have nothing to give to fp32, which need not ask for the tiles' permission, nor pairs of
-// bf16 to fp16.
-bool preferred(flashtile_isa isa, DType dtype) {
-    if (isa == FLASHTILE_ISA_AMX) return dtype != DType::fp32;
-    if (isa != FLASHTILE_ISA_AVX512_BF16) return true;
-    if (dtype != DType::bf16) return false;
+// Why problems of a dtype do not get a set that nobody forces; "" where nothing speaks against it. The dtype is asked
+// first: AMX is only for 16-bit types, and processes that compute in fp32 need not ask the operating system for
+// permission to use tiles; the bf16 dot product is only for bf16, and is timed for nothing else.
+const char* why_passed_over(const Set& set, DType dtype) {
+    if (set.isa == FLASHTILE_ISA_AMX && dtype == DType::fp32) return "its tiles multiply no fp32";
+    if (set.isa == FLASHTILE_ISA_AVX512_BF16 && dtype != DType::bf16) return "its dot product takes bf16 alone";
+    if (!set.runs_here()) return isa_why_not(set.isa);
 #if defined(__x86_64__)
-    if (has_avx512_bf16()) return bf16_pairs.get().win;
+    if (set.isa == FLASHTILE_ISA_AVX512_BF16 && !bf16_pairs.get().win)
+        return "its dot product was timed, and is slower here than a product in fp32";
 #endif
-    return true;
+    return "";
 }
 
 flashtile_isa best_for(DType dtype) {
     for (auto set = kSets.rbegin(); set != kSets.rend(); ++set)
-        if (preferred(set->isa, dtype) && set->runs_here()) return set->isa;
+        if (*why_passed_over(*set, dtype) == '\0') return set->isa;
     return FLASHTILE_ISA_PORTABLE;
 }
 
@@ -177,6 +180,26 @@ const Kernels& kernels_for(DType dtype, flashtile_isa forced) {
     if (forced != FLASHTILE_ISA_AUTO) return require(forced, "isa").kernels();
     const flashtile_isa wish = isa_wish.get().isa;
     return find(wish != FLASHTILE_ISA_AUTO ? wish : best_for(dtype))->kernels();
+}
+
+IsaReasons isa_reasons(DType dtype, flashtile_isa forced) {
+    const flashtile_isa chosen = kernels_for(dtype, forced).isa;
+    std::string order;
+    if (forced != FLASHTILE_ISA_AUTO)
+        order = "isa";
+    else if (isa_wish.get().isa != FLASHTILE_ISA_AUTO)
+        order = "FLASHTILE_ISA";
+    if (!order.empty()) order += std::string(" is ") + isa_name(chosen);
+
+    IsaReasons reasons{order.empty() ? "the fastest for the inputs' type that runs here" : order, {}};
+    for (auto set = kSets.rbegin(); set != kSets.rend(); ++set) {
+        if (set->isa == chosen) continue;
+        const bool faster = find(chosen) < &*set;
+        reasons.passed_over.emplace_back(set->name, !order.empty() ? order
+                                                    : faster       ? why_passed_over(*set, dtype)
+                                                                   : "a faster one serves");
+    }
+    return reasons;
 }
 
 }  // namespace flashtile::cpu

@@ -5,11 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/append_problem.h"
+#include "core/merge_problem.h"
 #include "core/problem.h"
 
 namespace flashtile::cpu {
 
-// One head's share of a call: rows [first, end) of queries (forward, D, dq), of keys (dk, dv) or of dbias.
+// One head's share of a call: rows [first, end) of queries (forward, D, dq), of keys (dk, dv) or of dbias; for dsinks
+// no rows count.
 struct Block {
     std::int64_t b;
     std::int64_t h;  // a query head; a key head for dk, dv; dbias's own
@@ -42,32 +45,77 @@ struct BackwardState {
     std::int64_t key_block;  // keys of a task: some blocks of Bc, or part of one
 };
 
+// Splits [first, end) of the keys of a sequence and key head.
+struct KeyRange {
+    std::int64_t b, kv_head;
+    std::int64_t first, end;
+};
+
+// What the tasks of a decode store for the combine.
+struct DecodeState {
+    float* parts = nullptr;    // (slot, head, split) of Kernels::part_floats; null: a task has all splits of its rows
+    std::int64_t splits = 1;   // that a row has room for
+    std::int64_t queries = 0;  // slots of a sequence; 0: slots are the rows of q
+};
+
+// How the kernels of a set compute a problem, and why so; the texts are for people.
+struct Choice {
+    const char* arithmetic;  // what multiplies
+    const char* why;
+    std::int64_t tiles_from;        // keys from which on tiles win; 0: the set has none for this dtype
+    std::int64_t backward_queries;  // Br of the backward
+};
+
+using BackwardKernel = void (*)(const Problem&, const Operands&, const BackwardState&, const Block&,
+                                std::byte* scratch);
+
 struct Kernels {
     flashtile_isa isa;
-    std::int64_t panel;        // queries side by side in two vectors
-    std::int64_t key_block;    // Bc of the backward
-    std::int64_t query_block;  // the least Br of the backward
-    std::int64_t dq_rows;      // rows of dQ^T are padded to a multiple of this
+    std::int64_t panel;         // queries side by side in two vectors
+    std::int64_t forward_keys;  // Bc of the forward
+    std::int64_t key_block;     // Bc of the backward
+    std::int64_t query_block;   // the least Br of the backward
+    std::int64_t dq_rows;       // rows of dQ^T are padded to a multiple of this
     // How finely a pass is split, so that every thread has work. Forward makes at least `blocks_a_thread` blocks of
     // queries for each thread. Backward makes its tasks smaller until each thread has several, or until a task has
     // `fewest_keys` keys and each thread has two.
     std::int64_t blocks_a_thread;
     std::int64_t fewest_keys;
 
+    Choice (*choice)(const Problem&);
+
     std::int64_t (*forward_rows)(const Problem&, const Operands&);  // the most rows that a block of queries may have
     std::size_t (*forward_scratch)(const Problem&, std::int64_t rows);
     // `held` belongs to this call and this scratch.
     void (*forward)(const Problem&, const Operands&, const Block&, HeldKeys& held, std::byte* scratch);
 
+    // Forward of sequences with few queries: their number, from which on forward() is faster or which batch_invariant
+    // asks for.
+    std::int64_t (*decode_queries)(const Problem&);
+    std::int64_t (*part_floats)(const Problem&);
+    std::size_t (*decode_scratch)(const Problem&);
+    void (*decode)(const Problem&, const Operands&, const DecodeState&, const KeyRange&, std::byte* scratch);
+    // Finishes the rows of a query head (b, h) from their stored parts.
+    void (*combine)(const Problem&, const Operands&, const DecodeState&, std::int64_t b, std::int64_t h,
+                    std::byte* scratch);
+
     std::size_t (*backward_scratch)(const Problem&, std::int64_t keys);  // `keys`: of a task
     // D and lse of a block of queries; sets dq of its panels to zero.
-    void (*backward_prepare)(const Problem&, const Operands&, const BackwardState&, const Block&, std::byte* scratch);
+    BackwardKernel backward_prepare;
     // dk, dv of a block of keys, for every query head of the group; adds to dq in turn.
-    void (*backward_keys)(const Problem&, const Operands&, const BackwardState&, const Block&, std::byte* scratch);
+    BackwardKernel backward_keys;
     // dq of a block of queries: from panels to rows of q's type.
-    void (*backward_finish)(const Problem&, const Operands&, const BackwardState&, const Block&, std::byte* scratch);
+    BackwardKernel backward_finish;
+    // dsinks of one head.
+    BackwardKernel backward_sinks;
     // dbias of rows [first, end) of its own shape, for its own (b, h).
-    void (*backward_bias)(const Problem&, const Operands&, const BackwardState&, const Block&, std::byte* scratch);
+    BackwardKernel backward_bias;
+
+    // Rows [first, end) of a merge's out, counted over (batch, seqlen, heads).
+    void (*merge)(const MergeProblem&, const MergeOperands&, std::int64_t first, std::int64_t end);
+
+    // Items [first, end) of an append.
+    void (*append_kv)(const AppendProblem&, const AppendOperands&, std::int64_t first, std::int64_t end);
 
     // Multiplies a fixed tile as problems of this dtype do. features.cpp times it.
     void (*probe)(DType);

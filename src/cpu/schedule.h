@@ -1,5 +1,5 @@
-// schedule.h: how a problem's rows are split into blocks, one ticket each (the paper's section 3.2: batch x heads x
-// blocks of rows, so that one head fills all cores as well as many heads do).
+// schedule.h: splits a problem's rows into blocks and gives each block a ticket. Blocks are counted over batch, heads
+// and rows (section 3.2 of the paper), so that a single long head keeps all cores busy, too.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,11 @@ namespace flashtile::cpu {
 
 class Schedule {
 public:
-    // Blocks of `rows` rows of every (sequence, head). `lengths` is the cumulative lengths of packed sequences, or
-    // absent: then each of `batch` sequences has `length` rows.
-    Schedule(std::int64_t batch, std::int64_t heads, std::int64_t length, const Lengths& lengths, std::int64_t rows)
+    // Splits every (sequence, head) into blocks of `rows` rows. `lengths` are the cumulative lengths of packed
+    // sequences. If `lengths` is empty, each of the `batch` sequences has `length` rows. Packed sequences of fewer than
+    // `fewest` rows are left out.
+    Schedule(std::int64_t batch, std::int64_t heads, std::int64_t length, const Lengths& lengths, std::int64_t rows,
+             std::int64_t fewest = 1)
         : heads_(heads), length_(length), rows_(rows), blocks_((length + rows - 1) / rows), lengths_(lengths) {
         tickets_ = batch * heads * blocks_;
         if (!lengths) return;
@@ -22,20 +24,22 @@ public:
         tickets_ = 0;
         for (std::int64_t b = 0; b < batch; ++b) {
             first_.push_back(tickets_);
-            tickets_ += heads * ((length_of(b) + rows - 1) / rows);
+            if (length_of(b) >= fewest) tickets_ += heads * ((length_of(b) + rows - 1) / rows);
         }
     }
 
     std::int64_t tickets() const { return tickets_; }
 
-    // A head's blocks one after the other, the last first: it sees the most keys under a causal mask.
+    // Tickets in the order of heads. Within a head the last block comes first, since with a causal mask it sees the
+    // most keys.
     Block by_head(std::int64_t ticket) const {
         const Sequence s = sequence_of(ticket);
         return block(s, ticket / s.blocks, s.blocks - 1 - ticket % s.blocks);
     }
 
-    // The first block of `together` heads, then their second, and so on; then the next heads. Blocks of one head that
-    // must wait for each other are then not neighbours, and no more heads than need be share the caches.
+    // Tickets in the order of blocks within a group of `together` heads: the first block of each head, then the second
+    // of each, and so on; then the next group. Blocks of one head wait for each other, so they should not be
+    // neighbours. A small group lets few heads share the caches.
     Block by_turns(std::int64_t ticket, std::int64_t together) const {
         const Sequence s = sequence_of(ticket);
         const std::int64_t first = ticket / (together * s.blocks) * together;
@@ -45,15 +49,16 @@ public:
     }
 
 private:
-    // Heads that are alike: those of one packed sequence, or dense all of them.
+    // Heads of equal length: those of one packed sequence or, in a dense batch, all heads of all sequences.
     struct Sequence {
         std::int64_t b, heads, blocks, length;
     };
 
-    // Also makes `ticket` count from the start of its sequence.
+    // The sequence of a ticket. Changes `ticket` so that it counts from the start of that sequence.
     Sequence sequence_of(std::int64_t& ticket) const {
         if (!lengths_) return {0, tickets_ / std::max<std::int64_t>(blocks_, 1), blocks_, length_};
-        // The last sequence that starts at or before this ticket; an empty one shares its start with the next.
+        // upper_bound finds the last sequence that starts at or before this ticket. Empty sequences share their start
+        // with the next one and are skipped so.
         const auto b = std::upper_bound(first_.begin(), first_.end(), ticket) - first_.begin() - 1;
         ticket -= first_[static_cast<std::size_t>(b)];
         return {b, heads_, (length_of(b) + rows_ - 1) / rows_, length_of(b)};

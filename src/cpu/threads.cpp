@@ -1,4 +1,5 @@
-// threads.cpp: a small pool that spins shortly before it sleeps, since an attention call can be shorter than a wake-up.
+// threads.cpp: the thread pool, and the settings of threads and executor. A worker spins for a short time before it
+// sleeps, because waking it up can take longer than an attention call.
 #include "cpu/threads.h"
 
 #include <sched.h>
@@ -28,7 +29,7 @@ void pause() {
 #endif
 }
 
-constexpr int kSpins = 4000;  // 20 to 50 microseconds of pauses: longer than the gap between the passes of a call
+constexpr int kSpins = 4000;  // 20 to 50 microseconds, which is longer than the gap between two passes of a call
 
 std::int32_t available_cpus() {
     cpu_set_t set;
@@ -43,7 +44,7 @@ struct Cpus {
 };
 constinit PerProcess<Cpus> cpus;
 
-// While it lives, its thread works on flashtile's tasks, or spins until there are some.
+// While an Occupies lives, its thread counts as busy: it works on flashtile's tasks or spins until there are some.
 class Occupies {
 public:
     Occupies() { all_.occupied.fetch_add(1, std::memory_order_relaxed); }
@@ -55,13 +56,13 @@ private:
     Cpus& all_ = cpus.get();
 };
 
-// Whether spinning keeps no other thread from a CPU that it would work on.
+// True while there is a CPU for every busy thread. A spinning thread then takes no CPU from a working one.
 bool may_spin() {
     const Cpus& all = cpus.get();
     return all.occupied.load(std::memory_order_relaxed) <= all.count;
 }
 
-// Returns once done(), after which `word` changes and its waiters are notified.
+// Returns when done() is true. Whoever makes it true then changes `word` and notifies its waiters.
 template <class Word, class Done>
 void wait_until(const Word& word, Done done) {
     for (int spin = 0;; ++spin) {
@@ -76,8 +77,8 @@ void wait_until(const Word& word, Done done) {
     }
 }
 
-// Moves the calling thread off a CPU, if it is there and may run elsewhere. A worker that slept is often woken on the
-// CPU of the caller, which is busy with the same job, and some kernels would leave both there for call after call.
+// Moves the calling thread to another CPU if it runs on `cpu` and may run elsewhere. The operating system often wakes a
+// worker on the CPU of its caller, which is busy with the same job. Some Linux kernels leave both there for many calls.
 void move_off(int cpu) {
     if (cpu < 0 || sched_getcpu() != cpu) return;
     cpu_set_t allowed;
@@ -85,12 +86,12 @@ void move_off(int cpu) {
     cpu_set_t others = allowed;
     CPU_CLR(cpu, &others);
     sched_setaffinity(0, sizeof others, &others);
-    sched_setaffinity(0, sizeof allowed, &allowed);  // it may come back, but has no reason to
+    sched_setaffinity(0, sizeof allowed, &allowed);  // the thread has moved by now, and stays where it is
 }
 
 class Pool {
 public:
-    // Runs runner(slot) for slot in [0, slots), slot 0 on this thread; returns when all have returned.
+    // Runs runner(slot) for every slot in [0, slots), on this thread and on workers. Returns when all have returned.
     void run(std::int32_t slots, const std::function<void(std::int32_t)>& runner) {
         Job job{runner, slots, sched_getcpu()};
         {
@@ -100,7 +101,7 @@ public:
         }
         wakes_.fetch_add(1, std::memory_order_release);
         wakes_.notify_all();
-        // This thread works too, and takes whatever slots no worker has come for.
+        // This thread works too. It runs the slots that no worker has claimed yet.
         for (std::int32_t slot; (slot = claim(job)) >= 0;) runner(slot);
         {
             const std::lock_guard lock(mutex_);
@@ -132,7 +133,7 @@ private:
             try {
                 std::thread([this] { work(); }).detach();
             } catch (const std::system_error&) {
-                return;  // no more threads to be had: the callers run the slots that remain
+                return;  // the system gives no more threads: the caller runs the slots that remain
             }
         }
     }
@@ -155,7 +156,7 @@ private:
             if (job != nullptr) {
                 move_off(job->callers_cpu);
                 job->runner(slot);
-                job->running.fetch_sub(1, std::memory_order_release);  // its caller may go on, and the job be gone
+                job->running.fetch_sub(1, std::memory_order_release);  // from here on the caller may destroy the job
                 finished_.fetch_add(1, std::memory_order_release);
                 finished_.notify_all();
                 continue;
@@ -170,8 +171,9 @@ private:
         }
     }
 
-    // Held for some tens of instructions, and asked for by all workers at once when a job comes: to sleep for it, and
-    // be woken one after the other, took a short job longer than its work.
+    // A lock that spins before it sleeps. It is held for some tens of instructions, and all workers ask for it at once
+    // when a job comes. With a mutex the workers slept and were woken one after the other, which took longer than the
+    // work of a short job.
     class Lock {
     public:
         void lock() {
@@ -192,11 +194,12 @@ private:
     Lock mutex_;
     std::list<Job*> jobs_;
     std::int32_t workers_ = 0;
-    std::atomic<std::uint32_t> wakes_{0};     // a job has come
-    std::atomic<std::uint32_t> finished_{0};  // a worker has returned from a runner
+    std::atomic<std::uint32_t> wakes_{0};     // grows by 1 when a job comes
+    std::atomic<std::uint32_t> finished_{0};  // grows by 1 when a worker returns from a runner
 };
 
-// Its threads may outlive static destructors. A forked child has none of them and starts a pool of its own.
+// The pool is never destroyed, since its threads may outlive static destructors. A forked child has none of these
+// threads and starts a pool of its own.
 constinit PerProcess<Pool> pool;
 
 std::int32_t default_threads() {
@@ -218,8 +221,8 @@ constinit PerProcess<DefaultThreads> standard;
 
 constinit std::atomic<std::int32_t> process_threads{0};
 
-// Every executor that was ever set, each once: a call may still be running on an earlier one, and a lock that calls
-// took would be held for ever in a child that forked meanwhile.
+// A list of every executor that was ever set, each once. None is ever removed, since a call may still run on an earlier
+// one. The list has no lock: a child forked while a thread held the lock could never take it.
 struct KnownExecutor {
     flashtile_executor executor;
     const KnownExecutor* next;
@@ -227,7 +230,7 @@ struct KnownExecutor {
 constinit std::atomic<const KnownExecutor*> known_executors{nullptr};
 constinit std::atomic<const KnownExecutor*> process_executor{nullptr};  // null: the pool
 
-// Null: the pool.
+// The executor that a call runs on; null means the pool.
 const flashtile_executor* executor_for(const Execution& execution) {
     if (execution.executor != nullptr)
         return execution.executor->parallel_for != nullptr ? execution.executor : nullptr;

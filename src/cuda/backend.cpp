@@ -6,12 +6,16 @@
 #include <optional>
 #include <string>
 
+#include "core/append_params_of.h"
 #include "core/error.h"
 #include "cuda/device.h"
 #include "cuda/jit/images.h"
 #include "cuda/jit/nvrtc.h"
 #include "cuda/launch.h"
+#include "cuda/plan/append_kv.h"
+#include "cuda/plan/merge.h"
 #include "cuda/plan/plan.h"
+#include "cuda/plan_report.h"
 #include "cuda/tensor_map.h"
 #include "cuda/tuned_tiles.h"
 
@@ -83,7 +87,7 @@ std::string run(const Plan& plan, const Problem& p, const Operands& x, const Exe
     for (const Launch& each : plan.launches) {
         if (each.blocks == 0) continue;
         set_maps(params, each, p, x);
-        launch(each, params, gpu, stream);
+        launch(each, &params, gpu, stream);
     }
     return name_of(plan);
 }
@@ -92,6 +96,14 @@ template <class PlanPass>
 Plan planned(PlanPass plan_pass, const Problem& p, const Operands& x, const Execution& execution) {
     const Device& gpu = device(execution.device_id);
     return plan_pass(p, access_of(p, x), gpu.facts(), tuned_tiles_for(gpu));
+}
+
+// For questions, which name no outputs: with lse, and with dbias where there is a bias.
+Access access_of_all_outputs(const Problem& p, const Operands& x) {
+    Access access = access_of(p, x);
+    access.lse = true;
+    access.dbias = static_cast<bool>(x.bias);
+    return access;
 }
 
 class CudaBackend final : public Backend {
@@ -114,13 +126,34 @@ public:
     }
     std::string would_run(Pass pass, const Problem& p, const Operands& x, const Execution& execution) const override {
         const Device& gpu = device(execution.device_id);
-        Access access = access_of(p, x);
-        access.lse = true;
-        access.dbias = static_cast<bool>(x.bias);
+        const Access access = access_of_all_outputs(p, x);
         const auto plan_pass = pass == Pass::forward ? plan_forward : plan_backward;
         const Plan plan = plan_pass(p, access, gpu.facts(), tuned_tiles_for(gpu));
         require_images(plan, gpu);
         return name_of(plan);
+    }
+    std::string plan_report(const Problem& p, const Operands& x, const Execution& execution,
+                            const PlanWishes& wishes) const override {
+        return gpu::plan_report(
+            p, access_of_all_outputs(p, x),
+            wishes.device_name != nullptr ? known_device(wishes.device_name) : facts_of(execution.device_id),
+            wishes.registers);
+    }
+    std::string merge(const MergeProblem& p, const MergeOperands& x, const Execution& execution) const override {
+        const Device& gpu = device(execution.device_id);
+        const Launch planned = plan_merge(p, merge_vector_bytes(p, x), gpu.facts());
+        const ContextScope scope(gpu);
+        const MergeParams params = params_of(p, x);
+        launch(planned, &params, gpu, stream_of(execution));
+        return "cuda merge";
+    }
+    std::string append_kv(const AppendProblem& p, const AppendOperands& x, const Execution& execution) const override {
+        const Device& gpu = device(execution.device_id);
+        const Launch planned = plan_append(p, append_vector_bytes(p, x), gpu.facts());
+        const ContextScope scope(gpu);
+        const AppendParams params = append_params_of(p, x);
+        launch(planned, &params, gpu, stream_of(execution));
+        return "cuda append_kv";
     }
     void dropout_mask(const Problem& p, const Operands& x, const Execution& execution) const override {
         const Device& gpu = device(execution.device_id);

@@ -10,6 +10,7 @@
 #include <exception>
 #include <filesystem>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -18,7 +19,10 @@
 #include "cuda/driver.h"
 #include "cuda/jit/bundle.h"
 #include "cuda/jit/compile.h"
+#include "cuda/jit/config_fields.h"
 #include "cuda/jit/render.h"
+#include "cuda/plan/append_kv.h"
+#include "cuda/plan/merge.h"
 #include "cuda/plan/plan.h"
 
 namespace flashtile::gpu {
@@ -54,53 +58,84 @@ void check(const flashtile_bundle_item& item) {
     if (item.head_dim < 1 || item.head_dim > FLASHTILE_MAX_HEAD_DIM)
         refuse("head_dim is " + std::to_string(item.head_dim) + ", allowed is 1 to " +
                std::to_string(FLASHTILE_MAX_HEAD_DIM));
-    if (item.head_dim_v < 0 || item.head_dim_v > FLASHTILE_MAX_HEAD_DIM)
+    if (item.head_dim_v < 0 || item.head_dim_v > FLASHTILE_MAX_HEAD_DIM_V)
         refuse("head_dim_v is " + std::to_string(item.head_dim_v) + ", allowed is 0 (as head_dim) to " +
-               std::to_string(FLASHTILE_MAX_HEAD_DIM));
+               std::to_string(FLASHTILE_MAX_HEAD_DIM_V));
     const bool bias = (item.options & (FLASHTILE_WITH_BIAS | FLASHTILE_WITH_BIAS_FP32)) != 0;
     if (!bias && (item.options & FLASHTILE_WITH_BIAS_GRADIENT) != 0)
         refuse("options hold BIAS_GRADIENT, allowed is that with BIAS or BIAS_FP32");
 }
 
-// A problem that needs the item's kernels.
-Problem problem_of(const flashtile_bundle_item& item) {
-    const auto with = [&](flashtile_bundle_option option) { return (item.options & option) != 0; };
+// What an option of an item asks for, and the field of KernelConfig that follows from it.
+struct BundleOption {
+    flashtile_bundle_option bit;
+    std::string_view field;  // empty: none of its own
+    void (*ask)(Problem&, Access&);
+};
+
+constexpr std::int64_t kLength = 1024;
+
+constexpr BundleOption kOptions[] = {
+    {FLASHTILE_WITH_CAUSAL, "band", [](Problem& p, Access&) { p.window_right = 0; }},
+    {FLASHTILE_WITH_WINDOW, "window", [](Problem& p, Access&) { p.window_left = kLength; }},
+    {FLASHTILE_WITH_PACKED, "packed", [](Problem& p, Access&) { p.packed = true; }},
+    {FLASHTILE_WITH_SEQUSED, "seqused", [](Problem&, Access& access) { access.seqused = true; }},
+    {FLASHTILE_WITH_SOFTCAP, "softcap", [](Problem& p, Access&) { p.softcap = 1.0f; }},
+    {FLASHTILE_WITH_ALIBI, "alibi", [](Problem& p, Access&) { p.alibi = true; }},
+    {FLASHTILE_WITH_BIAS, "bias", [](Problem& p, Access&) { p.bias = p.dtype; }},
+    {FLASHTILE_WITH_BIAS_FP32, "bias", [](Problem& p, Access&) { p.bias = DType::fp32; }},
+    {FLASHTILE_WITH_BIAS_GRADIENT, "", [](Problem&, Access& access) { access.dbias = true; }},
+    {FLASHTILE_WITH_MASK, "mask", [](Problem& p, Access&) { p.mask = true; }},
+    {FLASHTILE_WITH_DROPOUT, "dropout", [](Problem& p, Access&) { p.dropout_threshold = 1; }},
+    {FLASHTILE_WITH_DETERMINISTIC, "deterministic", [](Problem& p, Access&) { p.deterministic = true; }},
+    {FLASHTILE_WITH_BATCH_INVARIANT, "", [](Problem& p, Access&) { p.batch_invariant = p.exact_max = true; }},
+    {FLASHTILE_WITH_EXACT_MAX, "exact_max", [](Problem& p, Access&) { p.exact_max = true; }},
+};
+
+consteval bool has_every_option() {
+    bool every = true;
+    visit_members([&](std::string_view name, auto, FieldGroup group) {
+        bool found = group != FieldGroup::option;
+        for (const BundleOption& option : kOptions) found = found || option.field == name;
+        every = every && found;
+    });
+    return every;
+}
+static_assert(has_every_option(), "kOptions lacks an option of KernelConfig: no bundle could hold its kernels");
+
+// Without any of the options.
+Problem plain_problem(const flashtile_bundle_item& item) {
     Problem p;
     p.dtype = static_cast<DType>(item.dtype);
     p.batch = p.heads = p.kv_heads = 1;
-    p.seqlen_q = p.seqlen_k = p.total_q = p.total_k = 1024;
+    p.seqlen_q = p.seqlen_k = p.total_q = p.total_k = kLength;
     p.head_dim = item.head_dim;
     p.head_dim_v = item.head_dim_v != 0 ? item.head_dim_v : item.head_dim;
-    p.packed = with(FLASHTILE_WITH_PACKED);
     p.scale = 1.0f;
-    p.softcap = with(FLASHTILE_WITH_SOFTCAP) ? 1.0f : 0.0f;
-    p.window_right = with(FLASHTILE_WITH_CAUSAL) ? 0 : -1;
-    p.alibi = with(FLASHTILE_WITH_ALIBI);
-    if (with(FLASHTILE_WITH_BIAS)) p.bias = p.dtype;
-    if (with(FLASHTILE_WITH_BIAS_FP32)) p.bias = DType::fp32;
-    p.mask = with(FLASHTILE_WITH_MASK);
-    p.dropout_threshold = with(FLASHTILE_WITH_DROPOUT) ? 1 : 0;
-    p.deterministic = with(FLASHTILE_WITH_DETERMINISTIC);
-    p.batch_invariant = with(FLASHTILE_WITH_BATCH_INVARIANT);
-    p.exact_max = with(FLASHTILE_WITH_EXACT_MAX) || p.batch_invariant;
     return p;
 }
 
 void add_jobs(const flashtile_bundle_item& item, std::vector<Job>& jobs) {
     check(item);
-    const Problem problem = problem_of(item);
+    Problem problem = plain_problem(item);
     Access access = contiguous_access(problem);
-    access.seqused = (item.options & FLASHTILE_WITH_SEQUSED) != 0;
-    access.dbias = (item.options & FLASHTILE_WITH_BIAS_GRADIENT) != 0;
+    for (const BundleOption& option : kOptions)
+        if ((item.options & option.bit) != 0) option.ask(problem, access);
     const Passes passes = item.backward != 0 ? Passes::forward_and_backward : Passes::forward;
-    for (const DeviceFacts& device : devices_of(item.architecture))
+    const auto add = [&](const std::vector<KernelConfig>& configs) {
+        for (const KernelConfig& config : configs) {
+            const Job job{config, item.architecture};
+            if (std::ranges::find(jobs, job) == jobs.end()) jobs.push_back(job);
+        }
+    };
+    for (const DeviceFacts& device : devices_of(item.architecture)) {
         for (const bool lse : {false, true}) {
             access.lse = lse;
-            for (const KernelConfig& config : configs_for(problem, access, device, passes)) {
-                const Job job{config, item.architecture};
-                if (std::ranges::find(jobs, job) == jobs.end()) jobs.push_back(job);
-            }
+            add(configs_for(problem, access, device, passes));
         }
+        add(merge_configs_for(problem, device));
+        add(append_configs_for(problem, device));
+    }
 }
 
 BundledKernel compile_one(const Job& job) {

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "cuda/device.h"
 #include "cuda/jit/compile.h"
 #include "cuda/jit/images.h"
-#include "cuda/json.h"
 #include "cuda/tuned_tiles.h"
 
 namespace flashtile::gpu {

@@ -20,14 +20,32 @@ constexpr const char* name_of(Kernel kernel) {
             return "backward_sm80";
         case Kernel::backward_sm90:
             return "backward_sm90";
+        case Kernel::backward_wide_sm90:
+            return "backward_wide_sm90";
         case Kernel::backward_finish:
             return "backward_finish";
         case Kernel::backward_bias_sm80:
             return "backward_bias_sm80";
         case Kernel::dropout_mask:
             return "dropout_mask";
+        case Kernel::merge:
+            return "merge";
+        case Kernel::append_kv:
+            return "append_kv";
     }
     return kUnknownName;
+}
+
+// The struct that a kernel takes, in src/shared.
+constexpr const char* params_of(Kernel kernel) {
+    switch (kernel) {
+        case Kernel::merge:
+            return "MergeParams";
+        case Kernel::append_kv:
+            return "AppendParams";
+        default:
+            return "KernelParams";
+    }
 }
 
 constexpr const char* name_of(Element element) {

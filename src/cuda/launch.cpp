@@ -1,6 +1,10 @@
 // launch.cpp: Problem and Operands to KernelParams, and the launch itself.
 #include "cuda/launch.h"
 
+#include <algorithm>
+#include <limits>
+
+#include "core/device_operands.h"
 #include "cuda/jit/kernels.h"
 #include "cuda/jit/render.h"
 
@@ -8,14 +12,6 @@ namespace flashtile::gpu {
 namespace {
 
 constexpr double kLog2e = 1.4426950408889634;
-
-DeviceTensor tensor_of(const Operand& x) {
-    return {x.data, x.stride_batch, x.stride_row, x.stride_head, x.stride_col};
-}
-
-DeviceLengths lengths_of(const Lengths& x) {
-    return {x.data, x.wide ? 1 : 0};
-}
 
 }  // namespace
 
@@ -52,7 +48,9 @@ KernelParams params_of(const Plan& plan, const Problem& p, const Operands& x) {
     k.bias_rows = x.bias_rows;
     k.bias_cols = x.bias_cols;
     k.scale = p.scale;
-    k.scale_log2 = static_cast<float>(static_cast<double>(p.scale) * kLog2e);
+    // The largest scales stay finite: infinity times a score of 0 would be NaN.
+    constexpr double kLargest = std::numeric_limits<float>::max();
+    k.scale_log2 = static_cast<float>(std::clamp(static_cast<double>(p.scale) * kLog2e, -kLargest, kLargest));
     k.natural_unit =
         k.scale_log2 != 0.0f ? static_cast<double>(p.scale) / static_cast<double>(k.scale_log2) : 1.0 / kLog2e;
     k.softcap = p.softcap;
@@ -76,6 +74,21 @@ KernelParams params_of(const Plan& plan, const Problem& p, const Operands& x) {
     return k;
 }
 
+MergeParams params_of(const MergeProblem& p, const MergeOperands& x) {
+    MergeParams k{};
+    k.outs = tensor_of(x.outs);
+    k.lses = tensor_of(x.lses);
+    k.out = tensor_of(x.out);
+    k.lse = tensor_of(x.lse);
+    k.outs_stride_part = x.outs_stride_part;
+    k.lses_stride_part = x.lses_stride_part;
+    k.parts = p.parts;
+    k.seqlen = static_cast<unsigned>(p.seqlen);
+    k.heads = static_cast<unsigned>(p.heads);
+    k.rows = static_cast<unsigned>(p.rows());
+    return k;
+}
+
 void set_region(KernelParams& params, Region name, CUdeviceptr address) {
     const auto set = [&]<class T>(T*& pointer) { pointer = reinterpret_cast<T*>(address); };
     switch (name) {
@@ -94,10 +107,10 @@ void set_region(KernelParams& params, Region name, CUdeviceptr address) {
     }
 }
 
-void launch(const Launch& launch, const KernelParams& params, const Device& device, CUstream stream) {
+void launch(const Launch& launch, const void* params, const Device& device, CUstream stream) {
     if (launch.blocks == 0) return;
     const LoadedKernel& loaded = kernel_for(launch.config, device, launch.shared_memory);
-    void* arguments[] = {const_cast<KernelParams*>(&params)};
+    void* arguments[] = {const_cast<void*>(params)};
     const CUresult result = driver().cuLaunchKernel(
         loaded.function, static_cast<unsigned>(launch.blocks), 1, 1, static_cast<unsigned>(launch.config.warps * 32), 1,
         1, static_cast<unsigned>(launch.shared_memory), stream, arguments, nullptr);

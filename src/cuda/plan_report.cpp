@@ -2,10 +2,10 @@
 #include "cuda/plan_report.h"
 
 #include "core/error.h"
+#include "core/json.h"
 #include "cuda/jit/compile.h"
 #include "cuda/jit/compiler_report.h"
 #include "cuda/jit/render.h"
-#include "cuda/json.h"
 #include "cuda/kernel_names.h"
 #include "cuda/tuned_tiles.h"
 
@@ -42,9 +42,9 @@ Members alternatives_report(const Launch& table, const Problem& problem, const D
     return list;
 }
 
-Members passed_over_report(const Plan& plan) {
+Members passed_over_report(const PassedOverList& passed_over) {
     Members reasons;
-    for (const PassedOver& each : plan.passed_over) reasons.add(each.name, each.reason);
+    for (const PassedOver& each : passed_over) reasons.add(each.name, each.reason);
     return reasons;
 }
 
@@ -52,6 +52,8 @@ Members passed_over_report(const Plan& plan) {
 template <class List>
 Members or_why_not(List list) try {
     return list();
+} catch (const NoCandidate& none) {
+    return Members().add("why_not", none.what()).add("passed_over", passed_over_report(none.passed_over()), "{}");
 } catch (const Error& error) {
     if (error.status() != FLASHTILE_UNSUPPORTED) throw;
     return Members().add("why_not", error.what());
@@ -71,7 +73,7 @@ std::string plan_report(const Problem& problem, const Access& access, const Devi
                 kernels.raw(kernel_report(launch, device.architecture, compile && no_compiler.empty()).in("{}"));
             return Members()
                 .add("candidate", plan.name)
-                .add("passed_over", passed_over_report(plan), "{}")
+                .add("passed_over", passed_over_report(plan.passed_over), "{}")
                 .add("kernels", kernels, "[]")
                 .add("alternatives", alternatives_report(from_tables.main(), problem, device), "[]")
                 .add("workspace", std::uint64_t{plan.workspace.bytes});

@@ -155,20 +155,24 @@ Rows seen_queries(const Band& band, const Problem& p) {
             p.seqlen_k > 0 ? band.end_query(p.seqlen_k - 1, p.seqlen_q) : 0};
 }
 
+// The rows of queries and keys that a map may have.
+struct MappedRows {
+    Rows queries, keys;
+};
+
 // Of all the maps of a launch.
 class LaunchMaps {
 public:
     LaunchMaps(const KernelConfig& config, const Problem& p, const Operands& x)
-        : config_(config),
-          p_(p),
-          x_(x),
-          band_{p.diagonal + (p.top_left ? 0 : p.seqlen_k - p.seqlen_q), p.window_left, p.window_right} {}
+        : config_(config), p_(p), x_(x), all_{{0, p.rows_q()}, {0, p.rows_k()}}, seen_(all_) {
+        if (config.lengths_differ()) return;  // the kernel sees to it
+        const Band band = Band::of(p, p.seqlen_q, p.seqlen_k);
+        seen_ = {seen_queries(band, p), seen_keys(band, p)};
+    }
 
     void set(KernelParams& params, const PlannedMap& map) const {
         const int box_rows = map.box_rows;
-        const bool all = !map.seen_rows_only || config_.lengths_differ();
-        const Rows queries = all ? Rows{0, p_.rows_q()} : seen_queries(band_, p_);
-        const Rows keys = all ? Rows{0, p_.rows_k()} : seen_keys(band_, p_);
+        const auto& [queries, keys] = map.seen_rows_only ? seen_ : all_;
         switch (map.operand) {
             case MappedOperand::q:
                 params.q_map = of_queries(x_.q, p_.head_dim, queries, box_rows);
@@ -212,7 +216,7 @@ private:
     const KernelConfig& config_;
     const Problem& p_;
     const Operands& x_;
-    Band band_;
+    MappedRows all_, seen_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// tensor_map.h: what TMA is told of the operands that a launch names.
+// tensor_map.h: makes the tensor maps, which describe a launch's operands to TMA.
 #pragma once
 
 #include "core/problem.h"
@@ -7,13 +7,14 @@
 
 namespace flashtile::gpu {
 
-// True where TMA can read the operands as they lie: 16-byte alignment, and no broadcast dimension.
+// True if TMA can read the operands as they lie: aligned to 16 bytes, without a broadcast dimension, of few enough
+// rows.
 bool can_map(const Problem& problem, const Operands& operands);
 
-// The same of the bias: rows and columns of its own, in the inputs' type.
+// True if TMA can read the bias: it also has rows and columns of its own, and the inputs' type.
 bool can_map_bias(const Problem& problem, const Operands& operands);
 
-// Fills the maps that a launch names, and the rows at which they start.
+// Fills in the maps that a launch names, and the rows at which these maps start.
 void set_maps(KernelParams& params, const Launch& launch, const Problem& problem, const Operands& operands);
 
 }  // namespace flashtile::gpu

@@ -1,7 +1,7 @@
 // kernel_config.h: everything about a CUDA kernel that is fixed when it is compiled. A KernelConfig is a template
-// parameter of its kernel, printable as the C++ that makes it, and the key under which the compiled kernel is kept.
-// Options that are off cost nothing, since their code is not there. Included by the host compiler and by NVRTC;
-// includes nothing.
+// parameter of its kernel, and the compiled kernel is kept under it as the key. It can be printed as C++. An option
+// that is off costs nothing, since its code is not compiled. The host compiler and NVRTC include this file; it includes
+// nothing.
 #pragma once
 
 #ifndef FLASHTILE_TARGET
@@ -15,57 +15,63 @@ enum class Kernel : int {
     forward_sm80,        // mma.sync, every GPU since Ampere
     forward_sm90,        // wgmma and TMA, Hopper
     backward_prepare,    // D, LSE in log2 units, dQ = 0
-    backward_sm80,       // dK, dV, and dQ in fp32: mma.sync
-    backward_sm90,       // the same: wgmma and TMA
-    backward_finish,     // dQ to q's type
-    backward_bias_sm80,  // dbias, by a pass of its own in a fixed order
-    dropout_mask,        // which probabilities are kept, on its own
+    backward_sm80,       // dK, dV, and dQ in fp32: mma.sync, every GPU since Ampere
+    backward_sm90,       // the same: wgmma and TMA, Hopper
+    backward_wide_sm90,  // the same, where d or dv is over 128
+    backward_finish,     // converts dQ to q's type
+    backward_bias_sm80,  // dbias, in a pass of its own that adds in a fixed order
+    dropout_mask,        // writes which probabilities dropout keeps
+    merge,               // partial results to the result of all keys
+    append_kv,           // new keys and values to a cache, rotated
 };
 
 enum class Element : int { fp32, fp16, bf16 };
 
-enum class BiasElement : int { none, fp32, same };  // same: that of q
+enum class BiasElement : int { none, fp32, same };  // same: the type of q
 
 struct KernelConfig {
     Kernel kernel = Kernel::forward_sm80;
     Element element = Element::bf16;
     int head_dim = 0;      // d, columns of Q and K
-    int head_dim_v = 0;    // dv, columns of V and O (of a slice)
-    int value_slices = 1;  // forward: thread blocks that share the columns of O, where registers do not hold them all
+    int head_dim_v = 0;    // dv, columns of V and O in a slice
+    int value_slices = 1;  // forward: how many thread blocks share the columns of O, if registers do not hold them all
 
-    // Hopper's forward: rows of a block for each query, one for each head of a group that shares its keys' head, and a
-    // few to spare, to make a power of two: where queries are few, a head alone would leave most of a block empty.
+    // Hopper's forward: how many rows of a block belong to one query. Where queries are few, one head would leave most
+    // of a block empty, so the heads that share a key head lie in one block, a row for each head of each query. The
+    // number is rounded up to a power of two.
     int group_rows = 1;
 
-    int Br = 0;      // queries of a block, or rows of group_rows
+    int Br = 0;      // rows of a block: queries, unless group_rows is greater than 1
     int Bc = 0;      // keys of a block
-    int warps = 0;   // of a thread block
-    int stages = 0;  // blocks of K and V (forward) or of Q and dO (backward) that lie in shared memory at once
-    // Backward: how many warps split the rows of S (queries), of dK and dV (keys) and of dQ (queries); the others split
-    // the columns.
+    int warps = 0;   // in a thread block
+    int stages = 0;  // how many blocks of K and V (forward) or of Q and dO (backward) shared memory holds
+    // Backward: how many warps share the rows of S (queries), of dK and dV (keys), and of dQ (queries). Where these are
+    // fewer than all warps, the warps share the columns, too.
     int warps_s = 0;
     int warps_dkv = 0;
     int warps_dq = 0;
-    int blocks_per_sm = 1;  // thread blocks that must fit a multiprocessor: it bounds the registers
-    int vector_bytes = 0;   // of one load from q, k, v (dout): 16, 8, 4 or 2, as pointers, strides and d allow
+    int blocks_per_sm = 1;  // how many thread blocks must fit a multiprocessor, which limits registers
+    int vector_bytes = 0;   // bytes of one load from q, k, v, dout: 16, 8, 4 or 2, as pointers, strides and d allow
+
+    Element out_element = Element::bf16;  // of merge's out; O has the type `element` everywhere else
 
     bool lse = false;          // forward writes LSE
     bool band = false;         // causal or window
-    bool window = false;       // a band with a left side, too
+    bool window = false;       // the band has a left side, too
     bool packed = false;       // cumulative lengths
-    bool seqused = false;      // keys shortened per sequence
-    bool scale_first = false;  // scores are scaled before their maximum is taken: ALiBi, bias, or a scale <= 0
+    bool seqused = false;      // each sequence has its own number of used keys
+    bool scale_first = false;  // scale is applied before the maximum is taken: for ALiBi, bias, or a scale <= 0
     bool softcap = false;
     bool alibi = false;
     BiasElement bias = BiasElement::none;
-    bool bias_mapped = false;  // Hopper's forward: TMA brings it by blocks
+    bool bias_mapped = false;  // Hopper's forward: TMA loads blocks of bias
     bool mask = false;
     bool dropout = false;
-    bool deterministic = false;  // dQ is added to in turns
-    bool lazy_rescale = false;   // forward lets the maximum lag behind; off where rows must not share a decision
-    bool exact_max = false;      // Hopper's backward makes dS of P in fp32, whatever that costs
+    bool deterministic = false;  // thread blocks add to dQ in a fixed order
+    bool lazy_rescale = false;   // forward: m may lag behind the maximum; off with batch_invariant and exact_max
+    bool exact_max = false;      // Hopper's backward computes dS from P in fp32, which is slower
 
-    // The lengths of sequences lie in device memory: no plan knows them.
+    // True if the lengths of sequences lie in device memory, so that the plan does not know them.
     constexpr bool lengths_differ() const { return packed || seqused; }
     constexpr bool has_bias_or_mask() const { return mask || bias != BiasElement::none; }
     bool operator==(const KernelConfig&) const = default;

@@ -126,13 +126,9 @@ constexpr int backward_shared_bytes(const KernelConfig& c) {
            2 * tile_bytes(c, c.Br, c.Bc) + 2 * round_up(c.Bc, 32) / 8;
 }
 
-// Whether a head is wide for Hopper's backward: dK and dV of 64 keys then fill the registers of a warpgroup each, and
-// so the consumers share 64 keys, instead of having 64 each, and hand P over (backward_wide_sm90.h).
-constexpr bool wide_backward(const KernelConfig& c) {
-    return larger(c.head_dim, c.head_dim_v) > 128;
-}
+// Hopper's backward for wide heads: a tile of P, which one consumer hands over to the other.
 constexpr int handed_over_bytes(const KernelConfig& c) {
-    return wide_backward(c) ? c.Br * c.Bc * size_of(c.element) : 0;
+    return c.kernel == Kernel::backward_wide_sm90 ? c.Br * c.Bc * size_of(c.element) : 0;
 }
 
 // K and V, the stages of Q and dO, two tiles of dS, two of P where it is handed over, the statistics of the stages,
@@ -150,6 +146,7 @@ constexpr int shared_bytes(const KernelConfig& c) {
         case Kernel::forward_sm90:
             return forward_sm90_shared_bytes(c);
         case Kernel::backward_sm90:
+        case Kernel::backward_wide_sm90:
             return backward_sm90_shared_bytes(c);
         case Kernel::backward_sm80:
         case Kernel::backward_bias_sm80:

@@ -1,5 +1,6 @@
-// kernel_params.h: what a CUDA kernel gets at launch, the same struct for every kernel: where the operands lie, sizes,
-// and constants in log2 units. Filled by src/cuda/launch.cpp. Included by the host compiler and by NVRTC.
+// kernel_params.h: what a CUDA kernel gets at launch: where the operands lie, sizes, and constants in log2 units. It is
+// the same struct for every kernel of attention. src/cuda/launch.cpp fills it in. The host compiler and NVRTC include
+// this file.
 #pragma once
 
 #include "shared/mask.h"
@@ -8,8 +9,8 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
-// Strides are in elements; a broadcast dimension has stride 0. Packed tensors have stride_batch 0 and rows counted from
-// the first sequence.
+// Strides are in elements. A broadcast dimension has stride 0. Packed tensors have stride_batch 0, and their rows are
+// counted from the start of the first sequence.
 struct DeviceTensor {
     void* data;
     Index stride_batch;
@@ -18,22 +19,26 @@ struct DeviceTensor {
     Index stride_col;
 };
 
-// Cumulative or used lengths in device memory, int32 or int64. Kernels clamp what they read there.
+// Cumulative or used lengths in device memory, int32 or int64. The host never reads them, so kernels clamp them.
 struct DeviceLengths {
     const void* data;
     int wide;
 };
 
-// What TMA needs to know of a tensor: the driver's CUtensorMap.
+FLASHTILE_DEVICE Index value_at(const DeviceLengths& list, Index n) {
+    return list.wide != 0 ? static_cast<const long long*>(list.data)[n] : static_cast<const int*>(list.data)[n];
+}
+
+// The description of a tensor for TMA: the driver's CUtensorMap.
 struct alignas(64) TensorMap {
     unsigned long long word[16];
 };
 
 struct KernelParams {
-    // (columns, rows, heads, batch); the kernels of Hopper
+    // Only for Hopper's kernels. Dimensions are (columns, rows, heads, batch).
     TensorMap q_map, k_map, v_map, dout_map;
-    TensorMap out_map;   // boxes of 64 rows
-    TensorMap bias_map;  // (keys, queries, heads, batch), of which the latter may be 1
+    TensorMap out_map;   // its boxes have 64 rows
+    TensorMap bias_map;  // (keys, queries, heads, batch); heads and batch may be 1
     int first_key;       // row 0 of k_map and v_map
     int first_query;     // row 0 of q_map and dout_map
 
@@ -43,12 +48,12 @@ struct KernelParams {
 
     int batch, heads, kv_heads;
     int group;                 // heads / kv_heads
-    Index seqlen_q, seqlen_k;  // the longest, when packed
-    Index total_q, total_k;    // rows, when packed
+    Index seqlen_q, seqlen_k;  // of the longest sequence, if packed
+    Index total_q, total_k;    // rows, if packed
     Index head_dim_v;
-    Index bias_batch, bias_heads, bias_rows, bias_cols;  // the shape that dbias sums to
+    Index bias_batch, bias_heads, bias_rows, bias_cols;  // the shape of dbias
 
-    double natural_unit;  // scale / scale_log2, as it was rounded: from log2 units to natural ones
+    double natural_unit;  // turns log2 units into natural ones: scale / scale_log2, the latter as rounded to float
     float scale;
     float scale_log2;  // scale * log2(e)
     float softcap;
@@ -58,25 +63,27 @@ struct KernelParams {
 
     unsigned dropout_threshold;
     unsigned long long seed, offset;
-    const unsigned long long* seed_ptr;  // where not null, read instead
+    const unsigned long long* seed_ptr;  // if not null, the kernel reads the seed there; likewise the offset
     const unsigned long long* offset_ptr;
 
-    // Hopper's forward, unless lengths differ; where they do, its workspace.
+    // How Hopper's forward deals out tiles: in rounds if all sequences have equal lengths, else by a counter in the
+    // workspace.
     TileRounds rounds;
     unsigned* ws_ticket;  // how many tiles have been taken
 
-    // Backward's workspace. Rows are counted in units of unit_rows (the main kernel's Br), every sequence starting at a
-    // unit of its own: row i of sequence b, head h lies at (h * units + first unit of b) * unit_rows + i.
+    // Backward's workspace. Its rows are counted in units of unit_rows rows (the main kernel's Br), and every sequence
+    // starts at a new unit. Row i of sequence b and head h lies at (h * units + first unit of b) * unit_rows + i.
     int unit_rows;
-    // Row i's LSE and D lie at i ^ row_flip. Hopper's kernel loads two neighbours' at once, to an even and an odd
-    // register, as their scores lie; with places changed no instruction reads two registers of one bank.
+    // LSE and D of row i lie at i ^ row_flip. Hopper's kernel loads those of two neighbouring rows at once, into an
+    // even and an odd register. The rows' scores lie in an even and an odd register, too. With LSE and D exchanged no
+    // instruction reads two registers of the same bank.
     int row_flip;
-    float* ws_lse;  // log2 units; +inf where a row sees no key or does not exist
+    float* ws_lse;  // in log2 units; +inf for a row that sees no key or does not exist
     float* ws_lse_natural;
     float* ws_D;
-    float* ws_dq;       // fp32, unit by unit in the order of the accumulator fragments
-    unsigned* ws_turn;  // (head, unit): whose turn it is to add to dQ
-    Index units;        // of a head, over all sequences
+    float* ws_dq;       // fp32; within a unit, in the order of the accumulator fragments
+    unsigned* ws_turn;  // for each (head, unit), how many blocks of keys have added to its dQ
+    Index units;        // how many a head has, over all sequences
 };
 
 }  // namespace FLASHTILE_TARGET

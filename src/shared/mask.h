@@ -28,6 +28,13 @@ struct Band {
     Index left;
     Index right;
 
+    // Of a Problem or of KernelParams, and of a sequence's lengths.
+    template <class Options, class Length>
+    FLASHTILE_DEVICE static Band of(const Options& options, Length seqlen_q, Length seqlen_k) {
+        return {options.diagonal + (options.top_left ? 0 : seqlen_k - seqlen_q), options.window_left,
+                options.window_right};
+    }
+
     // Where query i's keys start and end if keys went on for ever both ways: both grow by one with i.
     static constexpr Index kOpen = Index{1} << 62;
     FLASHTILE_DEVICE Index start(Index i) const { return left < 0 ? -kOpen : i + offset - left; }
@@ -56,6 +63,48 @@ struct Band {
     // True if every query of [i0, i1) sees every key of [j0, j1): such a block needs no mask.
     FLASHTILE_DEVICE bool covers(Index i0, Index i1, Index j0, Index j1) const {
         return (left < 0 || j0 >= i1 - 1 + offset - left) && (right < 0 || j1 - 1 <= i0 + offset + right);
+    }
+};
+
+// A band whose positions are cut in chunks: a query sees keys of the chunk of its own position i + offset only. Every
+// bound still grows with i.
+struct ChunkedBand : Band {
+    Index chunk;  // 0: none
+
+    template <class Options, class Length>
+    FLASHTILE_DEVICE static ChunkedBand of(const Options& options, Length seqlen_q, Length seqlen_k) {
+        return {Band::of(options, seqlen_q, seqlen_k), options.attention_chunk};
+    }
+
+    FLASHTILE_DEVICE Index first_key(Index i) const {
+        const Index j = Band::first_key(i);
+        return chunk == 0 ? j : later(j, chunk_start(i + offset));
+    }
+    FLASHTILE_DEVICE Index end_key(Index i, Index seqlen_k) const {
+        const Index j = Band::end_key(i, seqlen_k);
+        return chunk == 0 ? j : later(0, sooner(j, chunk_start(i + offset) + chunk));
+    }
+    FLASHTILE_DEVICE Index first_query(Index j) const {
+        const Index i = Band::first_query(j);
+        return chunk == 0 ? i : later(i, chunk_start(j) - offset);
+    }
+    FLASHTILE_DEVICE Index end_query(Index j, Index seqlen_q) const {
+        const Index i = Band::end_query(j, seqlen_q);
+        return chunk == 0 ? i : later(0, sooner(i, chunk_start(j) + chunk - offset));
+    }
+    FLASHTILE_DEVICE bool covers(Index i0, Index i1, Index j0, Index j1) const {
+        const bool same_chunk =
+            chunk == 0 || (j0 >= chunk_start(i1 - 1 + offset) && j1 <= chunk_start(i0 + offset) + chunk);
+        return same_chunk && Band::covers(i0, i1, j0, j1);
+    }
+
+private:
+    FLASHTILE_DEVICE static Index later(Index a, Index b) { return a > b ? a : b; }
+    FLASHTILE_DEVICE static Index sooner(Index a, Index b) { return a < b ? a : b; }
+    // Where the chunk of a position starts; positions before the first key are in chunks of their own.
+    FLASHTILE_DEVICE Index chunk_start(Index position) const {
+        const Index n = position / chunk;
+        return (position < n * chunk ? n - 1 : n) * chunk;
     }
 };
 

@@ -39,6 +39,7 @@ struct OptionCase {
     const char* bias_dtype = "fp32";
     const char* mask_dtype = "bool";
     Precision computed = Precision::fp32;
+    const char* slopes_flag = "alibi";
 };
 
 void PrintTo(const OptionCase& c, std::ostream* stream) {
@@ -73,7 +74,7 @@ TEST_P(AttendOptions, MeanWhatTheOracleTakesThemFor) {
     if (!problem.slopes.empty()) {
         std::vector<std::int64_t> shape = {sizes.heads};
         if (problem.slopes_per_batch) shape.insert(shape.begin(), sizes.batch);
-        add("alibi", {"fp32", shape, problem.slopes});
+        add(c.slopes_flag, {"fp32", shape, problem.slopes});
     }
     command.insert(command.end(), {"--out", folder.file("out.safetensors"), "--lse", folder.file("lse.npy")});
     command.insert(command.end(), c.flags.begin(), c.flags.end());
@@ -105,10 +106,23 @@ const std::vector<OptionCase> option_cases = {
          p.window_left = p.window_right = 4;
          p.top_left = true;
      }},
+    {"window_aligned_as_c_spells_it",
+     {"--window=4,4", "--alignment=top-left"},
+     [](Problem& p) {
+         p.window_left = p.window_right = 4;
+         p.top_left = true;
+     }},
     {"softcap", {"--softcap=1.5"}, [](Problem& p) { p.softcap = 1.5; }},
     {"scale", {"--scale=0.75"}, [](Problem& p) { p.scale = 0.75; }},
     {"scale_negative", {"--scale=-0.25"}, [](Problem& p) { p.scale = -0.25; }},
     {"alibi", {}, [](Problem& p) { p.slopes = slopes; }},
+    {"alibi_as_the_library_spells_it",
+     {},
+     [](Problem& p) { p.slopes = slopes; },
+     "fp32",
+     "bool",
+     Precision::fp32,
+     "alibi-slopes"},
     {"alibi_per_batch",
      {"--causal"},
      [](Problem& p) {
@@ -161,6 +175,12 @@ const std::vector<OptionCase> option_cases = {
      "uint8"},
     {"dropout",
      {"--dropout=0.3", "--seed=77"},
+     [](Problem& p) {
+         p.dropout = 0.3;
+         p.seed = 77;
+     }},
+    {"dropout_as_python_spells_it",
+     {"--dropout-p=0.3", "--seed=77"},
      [](Problem& p) {
          p.dropout = 0.3;
          p.seed = 77;

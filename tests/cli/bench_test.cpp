@@ -73,6 +73,7 @@ TEST(Bench, RefusesBeforeMeasuring) {
     };
     expect_refused({"sideways"}, "sideways not in {forward,backward,both,memory}");
     expect_refused({"--head-dim=0"}, "--head-dim: Value 0 not in range 1 to 512");
+    expect_refused({"--threads=4097"}, "--threads: Value 4097 not in range 1 to 4096");
     expect_refused({"--causal=maybe"}, "--causal: maybe not in {0,1,both}");
     expect_refused({"--dtype=fp64"}, "--dtype: fp64 not in");
     expect_refused({"--heads=6", "--kv-heads=4", "--seqlen=512"}, "kv");

@@ -49,5 +49,14 @@ TEST(Progress, OfVerify) {
     EXPECT_NE(Process(command, Process::Stderr::terminal).wait().err.find(" problems"), std::string::npos);
 }
 
+TEST(Progress, OfBench) {
+    const Command command = flashtile_command({"bench", "forward", "--seqlen=64", "--head-dim=16", "--heads=1",
+                                               "--batch=1", "--causal=0", "--threads=1", "--repeats=1"});
+    EXPECT_EQ(Process(command).wait().err, "");
+    const std::string shown = Process(command, Process::Stderr::terminal).wait().err;
+    EXPECT_NE(shown.find("\r[1/1] forward fp32 d=16"), std::string::npos) << shown;
+    EXPECT_TRUE(shown.ends_with("\r\x1b[K")) << shown;
+}
+
 }  // namespace
 }  // namespace flashtile::tests

@@ -38,6 +38,22 @@ TEST(Usage, NumbersThatAreTooSmallAreToldTheSmallest) {
     expect_usage_error({"bench", "--minutes=0"}, "is 0, allowed is a number above 0\n");
 }
 
+TEST(Usage, FlagsAreSpelledAsInOtherCommands) {
+    const Command compile = {"compile", "--arch=sm_80", "--output=bundle"};
+    const auto with = [&](const char* flag) {
+        Command command = compile;
+        command.emplace_back(flag);
+        return command;
+    };
+    expect_usage_error(with("--dtype=fp99"), "is fp99, allowed is fp32");
+    expect_usage_error(with("--head-dim=wide"), "is wide, allowed is d, or d and dv as 192x128");
+    const Command plan = {"info", "--plan", "--device-name=H200", "--no-registers", "--seqused"};
+    Command alike = plan;
+    alike.back() = "--seqused-k";
+    EXPECT_NE(flashtile(alike).out, "");
+    EXPECT_EQ(flashtile(alike).out, flashtile(plan).out);
+}
+
 TEST(Usage, VersionIsThatOfInfo) {
     const Ending version = flashtile({"--version"});
     EXPECT_EQ(version.exit_code, 0);
@@ -93,6 +109,64 @@ TEST(Info, APlanSaysWhyCandidatesWerePassedOver) {
         << ending.out;
     EXPECT_NE(ending.out.find("\n  passed over       backward_sm90: a boolean mask\n"), std::string::npos)
         << ending.out;
+}
+
+TEST(Info, APlanOfTheCpuSaysWhatRunsAndWhy) {
+    const Command plan = {"info", "--plan", "--device=cpu", "--isa=portable", "--threads=2", "--dtype=bf16"};
+    const auto with = [&](Command more) {
+        more.insert(more.begin(), plan.begin(), plan.end());
+        return flashtile(more);
+    };
+    // A thread is to have 4 tasks: of the 2 * 100 queries 16 make enough of them, and 32 too few.
+    const Ending text = with({"--heads=2", "--seqlen-q=100", "--head-dim=64"});
+    EXPECT_EQ(text.exit_code, 0) << text.err;
+    EXPECT_EQ(text.out.find(R"(cpu forward       runs: cpu portable forward, 2 threads
+cpu backward      runs: cpu portable backward, 2 threads
+
+bf16 batch=1 heads=2/2 seqlen=100x100 d=64 dv=64 scale=0.125
+on cpu, 2 threads
+
+forward
+  instruction set   portable: isa is portable
+  products          fp32 vectors: 16-bit inputs are widened
+  forward
+    tile            16 queries x 128 keys
+    tasks           14 of 16 queries each: so few that every thread has work
+    threads         2
+  passed over       amx: isa is portable
+)"),
+              0u)
+        << text.out;
+    const Ending json = with({"--heads=2", "--seqlen-q=100", "--head-dim=64", "--json"});
+    const auto report = nlohmann::json::parse(json.out);
+    EXPECT_EQ(report.at("can_run").at("cpu").at("backward").at("on"), "cpu portable backward, 2 threads");
+    EXPECT_EQ(report.at("forward").at("passed_over").at("avx2"), "isa is portable");
+    EXPECT_EQ(report.at("forward").at("kernels").at(0).at("threads"), 2);
+    const Ending packed = with({"--packed", "--seqlen-q=100"});
+    EXPECT_NE(packed.out.find("    tasks           at most "), std::string::npos) << packed.out;
+}
+
+TEST(Info, APlanSaysWhyNothingRuns) {
+    const Ending cpu = flashtile({"info", "--plan", "--device=cpu", "--softcap=1e-31"});
+    EXPECT_EQ(cpu.exit_code, 2);
+    EXPECT_EQ(cpu.out, "");
+    const Ending named = flashtile({"info", "--plan", "--device=cpu", "--device-name=H200"});
+    EXPECT_EQ(named.exit_code, 2);
+    EXPECT_EQ(named.err, "flashtile: device_name is 'H200', allowed for tensors on the CPU is NULL\n");
+    // No driver is there: the CPU's plan is printed, and why not CUDA's.
+    const Command command = flashtile_command({"info", "--plan", "--seqlen-q=100"});
+    Command without = {"env", "FLASHTILE_CUDA_DRIVER=/nowhere/libcuda.so"};
+    without.insert(without.end(), command.begin(), command.end());
+    const Ending any = run(without);
+    EXPECT_EQ(any.exit_code, 0) << any.err;
+    EXPECT_EQ(any.out.find("cuda forward      cannot run: "), 0u) << any.out;
+    EXPECT_NE(any.out.find("/nowhere/libcuda.so"), std::string::npos) << any.out;
+    EXPECT_NE(any.out.find("\non cpu, "), std::string::npos) << any.out;
+    // With CUDA asked for, that is the error.
+    without.push_back("--device=cuda");
+    const Ending cuda = run(without);
+    EXPECT_EQ(cuda.exit_code, 2);
+    EXPECT_NE(cuda.err.find("/nowhere/libcuda.so"), std::string::npos) << cuda.err;
 }
 
 }  // namespace

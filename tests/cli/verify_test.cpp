@@ -27,7 +27,12 @@ TEST(Verify, RandomProblemsPassAndRepeat) {
             EXPECT_LE(comparison.at("max_error").get<double>(), comparison.at("max_allowed").get<double>());
             EXPECT_LE(comparison.at("rms_error").get<double>(), comparison.at("rms_allowed").get<double>());
         }
-        for (const char* tensor : {"out", "lse", "dq", "dk", "dv"}) EXPECT_TRUE(tensors.contains(tensor)) << tensor;
+        for (const char* tensor : {"out", "lse"}) EXPECT_TRUE(tensors.contains(tensor)) << tensor;
+        const std::string problem = result.at("problem");
+        bool forward_only = false;  // what backward does not take
+        for (const char* option : {"cache-rows", "pages-of=", "used_q=", "first_k=", " tree"})
+            forward_only |= problem.find(option) != std::string::npos;
+        for (const char* tensor : {"dq", "dk", "dv"}) EXPECT_EQ(tensors.contains(tensor), !forward_only) << problem;
     }
     EXPECT_EQ(problems.size(), 20U);
     const auto again = nlohmann::json::parse(flashtile(command).out);

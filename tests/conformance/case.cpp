@@ -49,10 +49,18 @@ std::string to_string(const Case& p) {
     }
     text << " heads=" << p.heads << '/' << p.kv_heads << " d=" << p.head_dim << '/' << p.head_dim_v;
     if (!p.used_k.empty()) text << " used_k=" << joined(p.used_k);
+    if (!p.used_q.empty()) text << " used_q=" << joined(p.used_q);
+    if (!p.first_k.empty()) text << " first_k=" << joined(p.first_k);
+    if (p.cache.present && p.cache.page_size == 0) text << " cache-rows";
+    if (p.cache.present && p.cache.page_size != 0) text << " pages-of=" << p.cache.page_size;
+    if (p.cache.shared) text << " shared";
+    if (p.tree) text << " tree";
+    if (p.num_splits != 0) text << " splits=" << p.num_splits;
     if (p.causal.value == FLASHTILE_CAUSAL_BOTTOM_RIGHT) text << " causal";
     if (p.causal.value == FLASHTILE_CAUSAL_TOP_LEFT) text << " causal=top-left";
     if (p.window.left >= 0 || p.window.right >= 0) text << " window=" << p.window.left << ',' << p.window.right;
     if (p.align_top_left) text << " top-left";
+    if (p.chunk != 0) text << " chunk=" << p.chunk;
     if (p.scale) text << " scale=" << *p.scale;
     if (p.softcap != 0.0f) text << " softcap=" << p.softcap;
     if (p.slopes == Slopes::per_head) text << " alibi=h";
@@ -62,6 +70,7 @@ std::string to_string(const Case& p) {
     if (p.bias_values == BiasValues::infinity_hides) text << " bias-hides-by-infinity";
     if (p.bias_values == BiasValues::large) text << " bias-large";
     if (p.mask.present) text << " mask=" << spans_of(p.mask) << '@' << p.mask_density;
+    if (p.sinks != Sinks::none) text << " sinks" << (p.sinks == Sinks::in_fp32 ? ":fp32" : "");
     if (p.dropout != 0.0) text << " dropout=" << p.dropout << " seed=" << p.seed << " offset=" << p.offset;
     if (p.seed_in_memory) text << " seed-in-memory";
     if (p.with_dlse) text << " dlse";

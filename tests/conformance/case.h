@@ -21,6 +21,15 @@ struct BroadcastSpec {
     bool expanded = false;  // a size-1 batch or head dimension is given in full, with stride 0
 };
 
+// Keys and values in a cache: pages, or with page_size 0 rows that cache_batch_idx names.
+struct CacheSpec {
+    bool present = false;
+    std::int64_t page_size = 0;
+    bool shared = false;  // the sequences' tables start with the same pages, or name the same row
+};
+
+enum class Sinks { none, in_fp32, in_the_inputs_type };
+
 enum class Slopes { none, per_head, per_batch_and_head };
 enum class BiasValues { random, lowest_hides, infinity_hides, large };  // large: some 50, or past -1e10
 
@@ -41,10 +50,15 @@ struct Case {
     std::int64_t spare_rows = 0;  // after the last sequence
     bool wide_lengths = false;    // int64 instead of int32
     std::vector<std::int64_t> used_k;
+    std::vector<std::int64_t> used_q;
+    std::vector<std::int64_t> first_k;
+    CacheSpec cache;
+    bool tree = false;
 
     causal_mode causal;
     window_size window;
     bool align_top_left = false;
+    std::int64_t chunk = 0;
     std::optional<float> scale;
     float softcap = 0.0f;
     Slopes slopes = Slopes::none;
@@ -53,6 +67,7 @@ struct Case {
     BiasValues bias_values = BiasValues::random;
     BroadcastSpec mask;
     double mask_density = 0.7;
+    Sinks sinks = Sinks::none;
     double dropout = 0.0;
     std::uint64_t seed = 0;
     std::uint64_t offset = 0;
@@ -61,6 +76,7 @@ struct Case {
     bool deterministic = false;
     bool batch_invariant = false;
     bool exact_max = false;
+    int num_splits = 0;
     int threads = 1;
 
     Layout inputs;
@@ -76,6 +92,10 @@ struct Case {
     std::int64_t sequences() const { return packed() ? static_cast<std::int64_t>(lengths_q.size()) : batch; }
     std::int64_t longest_q() const;
     std::int64_t longest_k() const;
+    // Backward takes no cache, and no lists but cu_seqlens and seqused_k.
+    bool forward_only() const { return cache.present || tree || !used_q.empty() || !first_k.empty(); }
+    // What serving asks for beside the options of training.
+    bool serving() const { return forward_only() || sinks != Sinks::none || chunk != 0; }
 };
 
 std::string to_string(const Case& problem);

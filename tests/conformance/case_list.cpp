@@ -2,6 +2,7 @@
 #include "conformance/case_list.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 
 namespace flashtile::conformance {
@@ -32,6 +33,8 @@ public:
         long_sequences();
         full_grids();
         jumping_scores();
+        caches();
+        serving_options();
         return std::move(cases_);
     }
 
@@ -516,6 +519,108 @@ private:
             c.type = bf16;
             c.threads = 2;
         }
+    }
+
+    // Keys in pages of every size from 1 to 300, or in rows that sequences choose, behind dense and packed queries.
+    void caches() {
+        for (std::int64_t page = 1; page <= 300; ++page) {
+            Case& c = add("cache/page" + std::to_string(page));
+            size(c, 1 + page % 4, 40 + page * 3 / 2, 2, page % 3 == 0 ? 64 : 24);
+            c.heads = page % 2 == 0 ? 2 : 6;
+            c.batch = 2;
+            c.type = type_of(static_cast<std::size_t>(page));
+            c.causal = page % 4 != 0;
+            c.cache = {.present = true, .page_size = page, .shared = page % 5 == 0};
+            c.used_k = {page % 7 == 0 ? 0 : c.seqlen_k, 1 + page};
+            c.threads = 1 + static_cast<int>(page % 3);
+        }
+        std::size_t n = 0;
+        for (const std::int64_t page : {0, 1, 7, 16, 64, 256})
+            for (const dtype type : kTypes) {
+                const std::string suffix = std::to_string(page) + "_type" + std::to_string(static_cast<int>(type));
+                Case& prefill = add("cache/prefill_page" + suffix);
+                size(prefill, 150, 333, 2, 40);
+                prefill.batch = 2;
+                prefill.type = type;
+                prefill.causal = true;
+                prefill.cache = {.present = true, .page_size = page, .shared = ++n % 2 == 0};
+                prefill.used_k = {333, 160};
+                prefill.inputs.heads_before_rows = n % 3 == 0;
+                Case& mixed = add("cache/mixed_page" + suffix);
+                size(mixed, 1, 1, 4, 64);
+                mixed.kv_heads = 2;
+                mixed.type = type;
+                mixed.lengths_q = {1, 100, 0, 3, 1};
+                mixed.lengths_k = {700, 260, 40, 90, 0};
+                mixed.spare_rows = 2;
+                mixed.causal = true;
+                mixed.cache = {.present = true, .page_size = page};
+                mixed.wide_lengths = n % 2 == 0;
+                mixed.batch_invariant = n % 4 == 0;
+                mixed.threads = 2;
+                Case& wide = add("cache/wide_page" + suffix);
+                size(wide, 2, 90, 8, 576);
+                wide.kv_heads = 1;
+                wide.head_dim_v = 512;
+                wide.type = type;
+                wide.causal = true;
+                wide.cache = {.present = true, .page_size = page};
+            }
+    }
+
+    // What serving asks of forward, each with each and with the options that change scores.
+    void serving_options() {
+        const std::vector<Option> options = {
+            {"pages", [](Case& c) { c.cache = {.present = true, .page_size = 16}; }},
+            {"rows", [](Case& c) { c.cache = {.present = true}; }},
+            {"first_k",
+             [](Case& c) {
+                 c.first_k = {50, 0};
+             }},
+            {"used_q",
+             [](Case& c) {
+                 c.used_q = {3, 0};
+             }},
+            {"used_k",
+             [](Case& c) {
+                 c.used_k = {201, 60};
+             }},
+            {"chunk", [](Case& c) { c.chunk = 64; }},
+            {"tree", [](Case& c) { c.tree = true; }},
+            {"sinks", [](Case& c) { c.sinks = Sinks::in_fp32; }},
+            {"sinks_in_type", [](Case& c) { c.sinks = Sinks::in_the_inputs_type; }},
+            {"splits", [](Case& c) { c.num_splits = 3; }},
+            {"causal", [](Case& c) { c.causal = true; }},
+            {"window",
+             [](Case& c) {
+                 c.window = {90, 5};
+             }},
+            {"softcap", [](Case& c) { c.softcap = 1.7f; }},
+            {"alibi", [](Case& c) { c.slopes = Slopes::per_batch_and_head; }},
+            {"bias", [](Case& c) { c.bias.present = true; }},
+            {"mask", [](Case& c) { c.mask.present = true; }},
+            {"dropout",
+             [](Case& c) {
+                 c.dropout = 0.3;
+                 c.seed = 7;
+             }},
+            {"batch_invariant", [](Case& c) { c.batch_invariant = true, c.num_splits = 0; }},
+            {"large", [](Case& c) { c.magnitude_qk = 6.0; }},
+        };
+        for (std::size_t a = 0; a < options.size(); ++a)
+            for (std::size_t b = 0; b <= a; ++b) {
+                const std::int64_t seqlen_q = std::array{1, 5, 64}[(2 * a + b) % 3];
+                Case& c = add("serving/" + std::to_string(seqlen_q) + "_" + options[b].name + "+" + options[a].name);
+                size(c, seqlen_q, 201, 4, 32);
+                c.kv_heads = 2;
+                c.batch = 2;
+                c.type = type_of(a + b + static_cast<std::size_t>(seqlen_q));
+                c.with_dlse = a % 2 == 0;
+                options[b].apply(c);
+                options[a].apply(c);
+                if (c.batch_invariant) c.num_splits = 0;
+                c.threads = 1 + static_cast<int>(b % 3);
+            }
     }
 
     std::vector<Case> cases_;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "conformance/case.h"
+#include "conformance/reference.h"
 #include "conformance/target.h"
 #include "oracle/tolerance.h"
 
@@ -31,7 +32,21 @@ struct Verdict {
 
 enum class Passes { forward, both };
 
-// Throws flashtile::error where the library refuses the case.
+// Computes the case's reference once, for as many targets as it is run on.
+class Judge {
+public:
+    explicit Judge(const Case& problem, Passes passes = Passes::both);
+
+    // Throws flashtile::error where the library refuses the case.
+    Verdict run_on(const Target& target) const;
+
+private:
+    Case problem_;
+    oracle::Pass pass_;
+    Reference reference_;
+};
+
+// The same for one target.
 Verdict judge(const Case& problem, const Target& target, Passes passes = Passes::both);
 
 }  // namespace flashtile::conformance

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -71,11 +72,17 @@ std::vector<std::pair<const char*, GuardedTensor*>> ProblemData::inputs() {
             {"cu_seqlens_k", &cu_seqlens_k},
             {"seqused_k", &used_k},
             {"dout", &dout},
-            {"dlse", &dlse}};
+            {"dlse", &dlse},
+            {"block_table", &block_table},
+            {"cache_batch_idx", &cache_batch_idx},
+            {"first_k", &first_k},
+            {"seqused_q", &used_q},
+            {"tree_mask", &tree},
+            {"sinks", &sinks}};
 }
 
 std::vector<GuardedTensor*> ProblemData::outputs() {
-    return {&out, &lse, &dq, &dk, &dv, &dbias};
+    return {&out, &lse, &dq, &dk, &dv, &dbias, &dsinks};
 }
 
 void ProblemData::upload() {
@@ -102,11 +109,15 @@ void ProblemData::backward(const flashtile::options& o) {
 
 void ProblemData::lay_out_sequences() {
     std::int64_t row_q = 0, row_k = 0;
+    std::vector<std::int64_t> used_rows;
     for (std::int64_t b = 0; b < problem.sequences(); ++b) {
         const std::int64_t length_q = problem.packed() ? problem.lengths_q[at(b)] : problem.seqlen_q;
         const std::int64_t length_k = problem.packed() ? problem.lengths_k[at(b)] : problem.seqlen_k;
         const std::int64_t used = problem.used_k.empty() ? length_k : std::min(length_k, problem.used_k[at(b)]);
-        reference.sequences.push_back({row_q, length_q, row_k, used});
+        const std::int64_t queries = problem.used_q.empty() ? length_q : std::min(length_q, problem.used_q[at(b)]);
+        reference.sequences.push_back(
+            {row_q, queries, row_k, used, problem.first_k.empty() ? 0 : problem.first_k[at(b)]});
+        used_rows.push_back(row_q + queries);
         row_q += length_q;
         row_k += length_k;
     }
@@ -114,8 +125,59 @@ void ProblemData::lay_out_sequences() {
     reference.rows_k = row_k + (problem.packed() ? problem.spare_rows : 0);
     row_owned_q.assign(at(reference.rows_q), false);
     row_owned_k.assign(at(reference.rows_k), false);
-    std::fill_n(row_owned_q.begin(), row_q, true);
+    for (std::size_t b = 0; b < used_rows.size(); ++b)
+        std::fill(row_owned_q.begin() + reference.sequences[b].q_begin, row_owned_q.begin() + used_rows[b], true);
     std::fill_n(row_owned_k.begin(), row_k, true);
+    key_rows.resize(at(reference.rows_k));
+    std::iota(key_rows.begin(), key_rows.end(), std::int64_t{0});
+    if (problem.cache.present) lay_out_cache();
+}
+
+// Deals out pages in no order, some of them to nobody; what sequences share comes first. Without pages a sequence has
+// one row of the cache.
+void ProblemData::lay_out_cache() {
+    const CacheSpec& cache = problem.cache;
+    const std::int64_t length = cache.page_size != 0 ? cache.page_size : problem.longest_k() + 3;
+    std::int64_t needed = 0;
+    for (const oracle::Sequence& s : reference.sequences)
+        needed += std::max<std::int64_t>(1, (s.k_length + length - 1) / length);
+    const std::int64_t pages = needed + 2;
+    cache_shape = {pages, length};
+    std::fill(key_rows.begin(), key_rows.end(), -1);  // keys past a sequence's used ones have no place
+    std::vector<std::int64_t> order(at(pages));
+    std::iota(order.begin(), order.end(), std::int64_t{0});
+    RandomSource random(problem.data_seed + 1);
+    for (std::size_t n = order.size(); n > 1; --n)
+        std::swap(order[n - 1], order[at(random.integer(0, static_cast<std::int64_t>(n) - 1))]);
+    std::size_t dealt = 0;
+    for (const oracle::Sequence& s : reference.sequences) {
+        std::vector<std::int64_t> mine;
+        const std::int64_t count = (s.k_length + length - 1) / length;
+        for (std::int64_t n = 0; n < std::max<std::int64_t>(count, cache.page_size == 0 ? 1 : 0); ++n) {
+            const bool another_has_it =
+                cache.shared && n < 2 && !named_pages.empty() && named_pages.front().size() > at(n);
+            mine.push_back(another_has_it ? named_pages.front()[at(n)] : order[dealt++]);
+        }
+        for (std::int64_t j = 0; j < s.k_length; ++j)
+            key_rows[at(s.k_begin + j)] = mine[at(j / length)] * length + j % length;
+        named_pages.push_back(std::move(mine));
+    }
+}
+
+// Rows of the cache in the oracle's order of keys.
+std::vector<double> ProblemData::by_key(const GuardedTensor& t, std::int64_t width) const {
+    const std::vector<double> values = t.values();
+    std::vector<double> result;
+    result.reserve(key_rows.size() * at(width));
+    for (std::size_t key = 0; key < key_rows.size(); ++key) {
+        if (key_rows[key] < 0) {
+            result.insert(result.end(), at(width), 0.0);
+            continue;
+        }
+        const auto row = values.begin() + key_rows[key] * width;
+        result.insert(result.end(), row, row + width);
+    }
+    return result;
 }
 
 GuardedTensor ProblemData::make_broadcast(const BroadcastSpec& spec, dtype type) const {
@@ -164,8 +226,11 @@ void ProblemData::make_tensors() {
     Layout dout_layout = inputs;
     dout_layout.broadcast_first = dout_layout.broadcast_heads = false;
     q = make(p.type, q_shape, inputs);
-    k = make(p.type, k_shape, inputs);
-    v = make(p.type, v_shape, inputs);
+    const auto keys_like = [&](const Shape& dense, std::int64_t width) {
+        return p.cache.present ? Shape{cache_shape[0], cache_shape[1], p.kv_heads, width} : dense;
+    };
+    k = make(p.type, keys_like(k_shape, p.head_dim), inputs);
+    v = make(p.type, keys_like(v_shape, p.head_dim_v), inputs);
     dout = make(p.type, out_shape, dout_layout);
     if (p.with_dlse) dlse = make(fp32, lse_shape, dout_layout);
 
@@ -186,9 +251,21 @@ void ProblemData::make_tensors() {
     const dtype length_type = p.wide_lengths ? dtype::int64 : dtype::int32;
     if (p.packed()) {
         cu_seqlens_q = make(length_type, {p.sequences() + 1});
-        cu_seqlens_k = make(length_type, {p.sequences() + 1});
+        if (!p.cache.present) cu_seqlens_k = make(length_type, {p.sequences() + 1});
     }
-    if (!p.used_k.empty()) used_k = make(dtype::int32, {p.sequences()});
+    if (!p.used_k.empty() || p.cache.present) used_k = make(dtype::int32, {p.sequences()});
+    if (!p.used_q.empty()) used_q = make(dtype::int32, {p.sequences()});
+    if (!p.first_k.empty()) first_k = make(dtype::int32, {p.sequences()});
+    if (p.cache.present && p.cache.page_size == 0) cache_batch_idx = make(length_type, {p.sequences()});
+    if (p.cache.page_size != 0) {
+        const std::int64_t most = (p.longest_k() + p.cache.page_size - 1) / p.cache.page_size;
+        block_table = make(dtype::int32, {p.sequences(), most + 1});
+    }
+    if (p.tree) tree = make(boolean, {p.sequences(), p.data_seed % 2 == 0 ? p.heads : 1, p.longest_q(), p.longest_q()});
+    if (p.sinks != Sinks::none) {
+        sinks = make(p.sinks == Sinks::in_fp32 ? fp32 : p.type, {p.heads});
+        dsinks = make(p.sinks == Sinks::in_fp32 ? fp32 : p.type, {p.heads});
+    }
 }
 
 void ProblemData::fill_tensors() {
@@ -210,13 +287,24 @@ void ProblemData::fill_tensors() {
     std::int64_t sum_q = 0, sum_k = 0;
     for (std::size_t n = 0; n < cu_seqlens_q.size(); ++n) {
         cu_seqlens_q.set(n, static_cast<double>(sum_q));
-        cu_seqlens_k.set(n, static_cast<double>(sum_k));
+        if (cu_seqlens_k.present()) cu_seqlens_k.set(n, static_cast<double>(sum_k));
         if (n < p.lengths_q.size()) {
             sum_q += p.lengths_q[n];
             sum_k += p.lengths_k[n];
         }
     }
-    for (std::size_t n = 0; n < used_k.size(); ++n) used_k.set(n, static_cast<double>(p.used_k[n]));
+    for (std::size_t n = 0; n < used_k.size(); ++n) used_k.set(n, static_cast<double>(reference.sequences[n].k_length));
+    for (std::size_t n = 0; n < used_q.size(); ++n) used_q.set(n, static_cast<double>(reference.sequences[n].q_length));
+    for (std::size_t n = 0; n < first_k.size(); ++n) first_k.set(n, static_cast<double>(p.first_k[n]));
+    for (std::size_t b = 0; b < cache_batch_idx.size(); ++b)
+        cache_batch_idx.set(b, static_cast<double>(named_pages[b][0]));
+    // Entries behind a sequence's pages are never read.
+    for (std::size_t n = 0; n < block_table.size(); ++n) block_table.set(n, n % 2 == 0 ? 2147483647.0 : -7.0);
+    for (std::size_t b = 0; b < named_pages.size() && block_table.present(); ++b)
+        for (std::size_t n = 0; n < named_pages[b].size(); ++n)
+            block_table.set(b * at(block_table.shape()[1]) + n, static_cast<double>(named_pages[b][n]));
+    for (std::size_t n = 0; n < tree.size(); ++n) tree.set(n, random.chance(0.6) ? 1.0 : 0.0);
+    for (std::size_t h = 0; h < sinks.size(); ++h) sinks.set(h, h % 5 == 4 ? -kInfinity : 1.5 * random.normal());
 
     oracle::Problem& r = reference;
     r.heads = p.heads;
@@ -224,14 +312,20 @@ void ProblemData::fill_tensors() {
     r.head_dim = p.head_dim;
     r.head_dim_v = p.head_dim_v;
     r.q = q.values();
-    r.k = k.values();
-    r.v = v.values();
+    r.k = by_key(k, p.kv_heads * p.head_dim);
+    r.v = by_key(v, p.kv_heads * p.head_dim_v);
     r.scale = p.scale ? static_cast<double>(*p.scale) : 1.0 / std::sqrt(static_cast<double>(p.head_dim));
     r.softcap = static_cast<double>(p.softcap);
     r.causal = p.causal.value != FLASHTILE_CAUSAL_NONE;
     r.top_left = r.causal ? p.causal.value == FLASHTILE_CAUSAL_TOP_LEFT : p.align_top_left;
     r.window_left = p.window.left;
     r.window_right = p.window.right;
+    r.chunk = p.chunk;
+    r.sinks = sinks.values();
+    if (tree.present()) {
+        r.tree.shape = {tree.shape()[0], tree.shape()[1], tree.shape()[2], tree.shape()[3]};
+        r.tree.values = tree.values();
+    }
     r.slopes = slopes.values();
     r.slopes_per_batch = p.slopes == Slopes::per_batch_and_head;
     if (bias.present()) r.bias = read_broadcast(p.bias, bias);
@@ -251,12 +345,12 @@ void ProblemData::fill_tensors() {
 // Rows of no sequence, keys past seqused and keys that no query sees: NaN and infinities must have no effect there.
 void ProblemData::poison_unseen() {
     const oracle::Problem& r = reference;
-    std::vector<bool> seen(at(r.rows_k * r.kv_heads), false);
+    std::vector<bool> seen(k.size() / at(r.head_dim), false);  // of the library's rows
     for (std::int64_t b = 0; b < problem.sequences(); ++b) {
         const oracle::Sequence& s = r.sequences[at(b)];
         for (std::int64_t h = 0; h < r.heads; ++h)
             for (std::int64_t j = 0; j < s.k_length; ++j) {
-                const auto key = at((s.k_begin + j) * r.kv_heads + h / (r.heads / r.kv_heads));
+                const auto key = at(key_rows[at(s.k_begin + j)] * r.kv_heads + h / (r.heads / r.kv_heads));
                 for (std::int64_t i = 0; i < s.q_length && !seen[key]; ++i) seen[key] = oracle::sees(r, b, h, i, j);
             }
     }
@@ -319,6 +413,15 @@ flashtile::options ProblemData::options(isa which) const {
         o.max_seqlen_q = p.longest_q();
         o.max_seqlen_k = p.longest_k();
     }
+    if (p.cache.present) o.max_seqlen_k = p.longest_k();
+    o.block_table = block_table.view();
+    o.cache_batch_idx = cache_batch_idx.view();
+    o.first_k = first_k.view();
+    o.seqused_q = used_q.view();
+    o.tree_mask = tree.view();
+    o.sinks = sinks.view();
+    o.attention_chunk = p.chunk;
+    o.num_splits = p.num_splits;
     o.seqused_k = used_k.view();
     o.deterministic = p.deterministic;
     o.batch_invariant = p.batch_invariant;
@@ -336,7 +439,8 @@ backward_args ProblemData::gradients() const {
             .dq = dq.view(),
             .dk = dk.view(),
             .dv = dv.view(),
-            .dbias = dbias.view()};
+            .dbias = dbias.view(),
+            .dsinks = dsinks.view()};
 }
 
 std::vector<bool> ProblemData::owned(const std::vector<bool>& rows, std::int64_t width) const {

@@ -39,7 +39,8 @@ struct ProblemData {
     const Case problem;
     oracle::Problem reference;
     GuardedTensor q, k, v, slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, used_k, dout, dlse;  // inputs
-    GuardedTensor out, lse, dq, dk, dv, dbias;                                                  // outputs
+    GuardedTensor block_table, cache_batch_idx, first_k, used_q, tree, sinks;                   // likewise
+    GuardedTensor out, lse, dq, dk, dv, dbias, dsinks;                                          // outputs
 
     // Each input by name.
     std::vector<std::pair<const char*, GuardedTensor*>> inputs();
@@ -49,6 +50,8 @@ private:
     std::vector<bool> owned(const std::vector<bool>& rows, std::int64_t width) const;
     std::size_t lse_element(std::int64_t row, std::int64_t head) const;
     void lay_out_sequences();
+    void lay_out_cache();
+    std::vector<double> by_key(const GuardedTensor& of_cache, std::int64_t width) const;
     void make_tensors();
     GuardedTensor make(dtype type, std::vector<std::int64_t> shape, const Layout& layout = {}) const;
     void fill_tensors();
@@ -58,6 +61,9 @@ private:
     oracle::Broadcast read_broadcast(const BroadcastSpec& spec, const GuardedTensor& from) const;
 
     std::vector<bool> row_owned_q, row_owned_k;
+    std::vector<std::int64_t> key_rows;     // where each of the oracle's rows of k lies among the library's
+    std::vector<std::int64_t> cache_shape;  // its first two dimensions
+    std::vector<std::vector<std::int64_t>> named_pages;  // of each sequence, or the one row
     device where_;
     std::array<std::uint64_t, 2> seed_and_offset_;
     gpu_resources::Buffer seed_and_offset_on_gpu_;

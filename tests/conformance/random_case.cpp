@@ -1,5 +1,6 @@
 // random_case.cpp: any combination of sizes, options and layouts; sizes are bounded so that the oracle stays quick.
 #include <algorithm>
+#include <vector>
 
 #include "conformance/case_list.h"
 #include "conformance/random_source.h"
@@ -102,6 +103,27 @@ void options(Case& c, RandomSource& random) {
     c.threads = static_cast<int>(random.integer(1, 3));
 }
 
+// Drawn last: problems without any of it are the same from version to version.
+void serving(Case& c, RandomSource& random) {
+    if (random.chance(0.15)) c.sinks = random.chance(0.5) ? Sinks::in_fp32 : Sinks::in_the_inputs_type;
+    if (random.chance(0.1)) c.chunk = random.integer(1, 150);
+    const auto each = [&](std::int64_t low, std::int64_t high) {
+        std::vector<std::int64_t> values;
+        for (std::int64_t b = 0; b < c.sequences(); ++b) values.push_back(random.integer(low, high));
+        return values;
+    };
+    if (random.chance(0.15)) {
+        c.cache = {.present = true, .page_size = random.pick<std::int64_t>({0, 1, 3, 16, 16, 64, 100})};
+        c.cache.shared = random.chance(0.3);
+        c.inputs.broadcast_first = c.inputs.broadcast_heads = false;
+    }
+    if (random.chance(0.1)) c.first_k = each(0, c.longest_k() + 1);
+    if (random.chance(0.1)) c.used_q = each(0, c.longest_q());
+    c.tree = c.longest_q() <= 64 && random.chance(0.2);
+    if (!c.batch_invariant && random.chance(0.1)) c.num_splits = static_cast<int>(random.integer(1, 9));
+    if (c.head_dim_v <= 128 && random.chance(0.03)) c.head_dim = random.integer(513, 576);
+}
+
 }  // namespace
 
 Case random_case(std::uint64_t seed) {
@@ -117,6 +139,7 @@ Case random_case(std::uint64_t seed) {
     c.magnitude_qk = random.pick({0.1, 1.0, 1.0, 3.0});
     c.magnitude_v = random.pick({0.01, 1.0, 1.0, 20.0});
     c.data_seed = seed;
+    serving(c, random);
     return c;
 }
 

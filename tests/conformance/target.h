@@ -15,6 +15,9 @@ struct Target {
     bool on_gpu() const { return where.type == FLASHTILE_CUDA; }
 };
 
+// The instruction sets that there are.
+inline constexpr isa kIsas[] = {isa::portable, isa::avx2, isa::avx512, isa::avx512_bf16, isa::amx};
+
 inline Target cuda_target() {
     Target target = isa::automatic;
     target.where = cuda();

@@ -269,10 +269,11 @@ TEST_F(Jit, LengthsOnTheDeviceAreCheckedWhereThatIsAskedFor) {
 
 TEST_F(Jit, ABundleServesTheCallsItWasMadeFor) {
     const std::string path = folder / "kernels.ftb";
-    // Forward with and without LSE; backward has three kernels.
-    EXPECT_EQ(run("bundle " + path + " 80 " + std::to_string(FLASHTILE_WITH_CAUSAL) + " 1"), "5 of 5 kernels\n");
+    // Forward with and without LSE; backward has three kernels; merge has one for each type of its parts; append_kv
+    // one.
+    EXPECT_EQ(run("bundle " + path + " 80 " + std::to_string(FLASHTILE_WITH_CAUSAL) + " 1"), "8 of 8 kernels\n");
     const auto made = compiles();
-    EXPECT_EQ(made, 5);
+    EXPECT_EQ(made, 8);
     EXPECT_EQ(run("load " + path), "loads 1 contexts 1 launches 2\n");
     environment["FLASHTILE_BUNDLE"] = path;
     environment["FLASHTILE_NVRTC"] = folder / "none";
@@ -283,9 +284,21 @@ TEST_F(Jit, ABundleServesTheCallsItWasMadeFor) {
 
 TEST_F(Jit, ABundleOfOtherOptionsServesThemOnly) {
     const std::string path = folder / "kernels.ftb";
-    EXPECT_EQ(run("bundle " + path + " 80 0 0"), "2 of 2 kernels\n");
+    EXPECT_EQ(run("bundle " + path + " 80 0 0"), "5 of 5 kernels\n");
     environment["FLASHTILE_NVRTC"] = folder / "none";
-    EXPECT_NE(run("load " + path).find("has 2 kernels, not this one"), std::string::npos);
+    EXPECT_NE(run("load " + path).find("has 5 kernels, not this one"), std::string::npos);
+}
+
+TEST_F(Jit, ABundleHasWindowsWhereTheyAreAskedFor) {
+    for (const auto& [option, has] :
+         {std::pair(FLASHTILE_WITH_CAUSAL, false), std::pair(FLASHTILE_WITH_WINDOW, true)}) {
+        const std::string path = folder / "kernels.ftb";
+        run("bundle " + path + " 80 " + std::to_string(option) + " 0");
+        std::ifstream file(path, std::ios::binary);
+        const std::string text(std::istreambuf_iterator<char>(file), {});
+        EXPECT_NE(text.find(".band = true"), std::string::npos);
+        EXPECT_EQ(text.find(".window = true") != std::string::npos, has);
+    }
 }
 
 TEST_F(Jit, ABundleForHopperHoldsItsOwnKernels) {

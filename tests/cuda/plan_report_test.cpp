@@ -55,6 +55,15 @@ TEST(PlanReport, WhatHasNoKernelSaysSo) {
     EXPECT_NE(wide["backward"]["why_not"].get<std::string>().find("head_dim is 512"), std::string::npos);
 }
 
+TEST(PlanReport, WithoutACandidateItSaysWhatSpeaksAgainstEach) {
+    const tensor x = view(std::bit_cast<void*>(std::uintptr_t{256}), fp32, {2, 300, 4, 192}, cuda());
+    const auto backward = nlohmann::json::parse(plan_report({}, x, x, x, "RTX 4090"))["backward"];
+    EXPECT_NE(backward["why_not"].get<std::string>().find("101376 bytes of shared memory"), std::string::npos);
+    EXPECT_EQ(backward["passed_over"],
+              (nlohmann::json{{"backward_sm90", "the GPU is not of compute capability 9.0"},
+                              {"backward_sm80", "none of its tiles fits the GPU's shared memory"}}));
+}
+
 TEST(PlanReport, RefusesWhatCannotBe) {
     EXPECT_THROW(report({}, "V100", 64), error);
     const tensor x = at(256, {2, 300, 4, 64}, cpu);
@@ -62,7 +71,7 @@ TEST(PlanReport, RefusesWhatCannotBe) {
         plan_report({}, x, x, x, "H200");
         FAIL();
     } catch (const error& e) {
-        EXPECT_STREQ(e.what(), "q's device_type is 1, allowed is 2 (CUDA)");
+        EXPECT_STREQ(e.what(), "device_name is 'H200', allowed for tensors on the CPU is NULL");
     }
 }
 

@@ -513,7 +513,8 @@ TEST(Plan, ExactMaximaKeepKernelsAndTiles) {
             EXPECT_FALSE(backward.exact_max);
             p.exact_max = true;
             forward.lazy_rescale = false;
-            backward.exact_max = backward.kernel == Kernel::backward_sm90;
+            backward.exact_max =
+                backward.kernel == Kernel::backward_sm90 || backward.kernel == Kernel::backward_wide_sm90;
             EXPECT_TRUE(plan_forward(p, access, device).main().config == forward);
             EXPECT_TRUE(plan_backward(p, access, device).main().config == backward);
             EXPECT_FALSE(plan_backward(p, access, device).find(Kernel::backward_prepare)->config.exact_max);

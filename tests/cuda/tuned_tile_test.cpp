@@ -241,7 +241,8 @@ TEST(Alternatives, AllHavePlans) {
                     return plan.main();
                 });
             }
-    EXPECT_EQ(kernels, (std::set<std::string>{"forward_sm80", "forward_sm90", "backward_sm80", "backward_sm90"}));
+    EXPECT_EQ(kernels, (std::set<std::string>{"forward_sm80", "forward_sm90", "backward_sm80", "backward_sm90",
+                                              "backward_wide_sm90"}));
 }
 
 // A tile of a long problem's is checked on a short one.

@@ -115,7 +115,10 @@ public:
           dq_(at(problem.rows_q * problem.heads * problem.head_dim)),
           dk_(at(problem.rows_k * problem.kv_heads * problem.head_dim)),
           dv_(at(problem.rows_k * problem.kv_heads * problem.head_dim_v)),
-          dbias_(problem.bias.values.size()) {}
+          dbias_(problem.bias.values.size()),
+          dsinks_(problem.sinks.size()),
+          dsinks_terms_(problem.sinks.size()),
+          dsinks_from_out_(problem.sinks.size()) {}
 
     Result run(Pass pass) {
         for (std::size_t b = 0; b < p_.sequences.size(); ++b)
@@ -128,6 +131,10 @@ public:
             result_.largest_dk_from_out = std::abs(p_.scale) * root_of_largest(dk_from_out_);
             result_.largest_dbias_terms = root_of_largest(dbias_terms_);
             result_.largest_dbias_from_out = root_of_largest(dbias_from_out_);
+            for (const double terms : dsinks_terms_)
+                result_.largest_dsinks_terms = std::max(result_.largest_dsinks_terms, terms);
+            result_.largest_dsinks_from_out = root_of_largest(dsinks_from_out_);
+            result_.dsinks.assign(dsinks_.begin(), dsinks_.end());
             result_.dq = stored(dq_);
             result_.dk = stored(dk_);
             result_.dv = stored(dv_);
@@ -187,7 +194,8 @@ private:
         Matrix<Real> kept(nq, nk);     // 0, or what dropout multiplies by
         Matrix<Real> dropped(nq, nk);  // p after dropout
         for (std::int64_t i = 0; i < nq; ++i) {
-            Real m = -std::numeric_limits<Real>::infinity();
+            const Real sink = sink_of(h);
+            Real m = sink;
             for (std::int64_t j = 0; j < nk; ++j) {
                 const Score built = score(s.row(i)[j], b, h, i, j, offset);
                 s.row(i)[j] = built.value;
@@ -196,7 +204,7 @@ private:
                 m = std::max(m, built.value);
             }
             if (m == -std::numeric_limits<Real>::infinity()) continue;  // an empty row: out 0, lse -inf
-            Real sum = 0;
+            Real sum = std::exp(sink - m);
             for (std::int64_t j = 0; j < nk; ++j) sum += p.row(i)[j] = std::exp(s.row(i)[j] - m);
             lse_[at((sequence.q_begin + i) * p_.heads + h)] = static_cast<double>(m + std::log(sum));
             for (std::int64_t j = 0; j < nk; ++j) p.row(i)[j] = round_(p.row(i)[j] / sum);
@@ -232,6 +240,7 @@ private:
                 terms.row(i)[j] = pij * (std::abs(dp.row(i)[j]) + std::abs(d) + std::abs(static_cast<Real>(dlse)));
             }
         }
+        if (!p_.sinks.empty()) add_dsink(sequence, h, dout, out);
         const Real scale = static_cast<Real>(p_.scale);
         Matrix<Real> dq = product(ds, k);
         Matrix<Real> dk = product(transpose(ds), q);
@@ -242,6 +251,31 @@ private:
         if constexpr (std::is_same_v<Real, double>) {
             measure_terms(terms, dropped, q, k, dout, b, h);
             measure_out(p, q, k, dout, out, b, h);
+        }
+    }
+
+    Real sink_of(std::int64_t h) const {
+        return p_.sinks.empty() ? -std::numeric_limits<Real>::infinity() : static_cast<Real>(p_.sinks[at(h)]);
+    }
+
+    // The sink's probability has no value: its gradient is the sum over rows of P_sink (dlse - D).
+    void add_dsink(const Sequence& sequence, std::int64_t h, const Matrix<Real>& dout, const Matrix<Real>& out) {
+        for (std::int64_t i = 0; i < sequence.q_length; ++i) {
+            const auto row = at((sequence.q_begin + i) * p_.heads + h);
+            const Real lse = static_cast<Real>(lse_[row]);
+            const double dlse = p_.dlse.empty() ? 0.0 : p_.dlse[row];
+            if (lse == -std::numeric_limits<Real>::infinity()) continue;
+            const Real p = std::exp(sink_of(h) - lse);
+            Real d = 0;
+            double d_squared = 0.0;
+            for (std::int64_t c = 0; c < p_.head_dim_v; ++c) {
+                const Real term = dout.row(i)[c] * round_(out.row(i)[c]);
+                d += term;
+                d_squared += static_cast<double>(term) * static_cast<double>(term);
+            }
+            dsinks_[at(h)] += p * (static_cast<Real>(dlse) - d);
+            dsinks_terms_[at(h)] += static_cast<double>(p) * (std::abs(static_cast<double>(d)) + std::abs(dlse));
+            dsinks_from_out_[at(h)] += static_cast<Real>(static_cast<double>(p) * static_cast<double>(p) * d_squared);
         }
     }
 
@@ -318,6 +352,9 @@ private:
     std::vector<Real> out_;
     std::vector<double> lse_;
     std::vector<Real> dq_, dk_, dv_, dbias_;
+    std::vector<Real> dsinks_;
+    std::vector<double> dsinks_terms_;
+    std::vector<Real> dsinks_from_out_;                             // squares
     std::vector<Real> dk_from_out_, dbias_from_out_, dbias_terms_;  // squares
     Result result_;
 };
@@ -332,7 +369,17 @@ std::size_t Broadcast::index(std::int64_t b, std::int64_t h, std::int64_t i, std
 }
 
 bool sees(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
-    const std::int64_t center = i + diagonal(problem, problem.sequences[at(b)]);
+    const Sequence& sequence = problem.sequences[at(b)];
+    const std::int64_t center = i + diagonal(problem, sequence);
+    if (j < sequence.first_k) return false;
+    if (problem.chunk != 0) {
+        const std::int64_t chunk_of_query = center >= 0 ? center / problem.chunk : -1;  // no key has a place below 0
+        if (j / problem.chunk != chunk_of_query) return false;
+    }
+    const std::int64_t old_keys = sequence.k_length - sequence.q_length;
+    if (problem.tree.present() && j >= old_keys &&
+        problem.tree.values[problem.tree.index(b, h, i, j - old_keys)] == 0.0)
+        return false;
     if (problem.causal && j > center) return false;
     if (problem.window_left >= 0 && j < center - problem.window_left) return false;
     if (problem.window_right >= 0 && j > center + problem.window_right) return false;

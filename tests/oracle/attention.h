@@ -31,6 +31,7 @@ struct Sequence {
     std::int64_t q_length = 0;
     std::int64_t k_begin = 0;
     std::int64_t k_length = 0;
+    std::int64_t first_k = 0;  // keys before it are hidden
 };
 
 struct Problem {
@@ -51,11 +52,14 @@ struct Problem {
     bool top_left = false;  // where the diagonal of causal, window and ALiBi starts
     std::int64_t window_left = -1;
     std::int64_t window_right = -1;
+    std::int64_t chunk = 0;      // not 0: a query sees no key of another chunk of so many positions than its own
     std::vector<double> slopes;  // (heads), or (batch, heads)
     bool slopes_per_batch = false;
     Broadcast bias;
     bool bias_in_fp32 = false;  // whatever the inputs' precision; its gradient too
     Broadcast mask;             // nonzero keeps
+    Broadcast tree;             // (batch, heads, seqlen_q, seqlen_q): the mask of a sequence's last seqlen_q keys
+    std::vector<double> sinks;  // (heads): a score more in the denominator, of no value
     double dropout = 0.0;
     std::uint64_t seed = 0;
     std::uint64_t offset = 0;
@@ -70,7 +74,8 @@ struct Result {
     std::vector<double> out;  // (rows_q, heads, head_dim_v)
     std::vector<double> lse;  // (rows_q, heads)
     std::vector<double> dq, dk, dv;
-    std::vector<double> dbias;  // of the bias's shape
+    std::vector<double> dbias;   // of the bias's shape
+    std::vector<double> dsinks;  // (heads)
     // The largest magnitude that an attended score takes at any stage of being built.
     double largest_score = 0.0;
     double largest_lse = 0.0;
@@ -81,14 +86,17 @@ struct Result {
     double largest_dk_terms = 0.0;
     double largest_dv_terms = 0.0;
     double largest_dbias_terms = 0.0;
+    double largest_dsinks_terms = 0.0;
     // What a relative roundoff of 1 in every element of the stored out would do to them through D, errors adding up
     // like independent ones do (exact_attention only).
     double largest_dq_from_out = 0.0;
     double largest_dk_from_out = 0.0;
     double largest_dbias_from_out = 0.0;
+    double largest_dsinks_from_out = 0.0;
 };
 
-// True where the causal, window and boolean masks let query i of sequence b see key j for head h.
+// True where first_k, chunks, and the causal, window, tree and boolean masks let query i of sequence b see key j for
+// head h.
 bool sees(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j);
 
 enum class Pass { forward, forward_and_backward };

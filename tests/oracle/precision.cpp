@@ -35,12 +35,12 @@ std::uint16_t to_fp16_bits(float value) {
 }
 
 float from_fp16_bits(std::uint16_t bits) {
-    const float sign = (bits & 0x8000u) != 0 ? -1.0f : 1.0f;
-    const int exponent = bits >> 10 & 0x1F;
-    const int mantissa = bits & 0x3FF;
-    if (exponent == 31) return mantissa != 0 ? std::nanf("") : sign * INFINITY;
-    if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -24);
-    return sign * std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
+    const std::uint32_t sign = (bits & 0x8000u) << 16;
+    const std::uint32_t magnitude = bits & 0x7FFFu;
+    if (magnitude > 0x7C00u) return std::nanf("");
+    if (magnitude == 0x7C00u) return std::bit_cast<float>(sign | 0x7F800000u);
+    if (magnitude >= 0x400u) return std::bit_cast<float>(sign | ((magnitude << 13) + (112u << 23)));
+    return (sign != 0 ? -0x1p-24f : 0x1p-24f) * static_cast<float>(magnitude);  // subnormal
 }
 
 std::uint16_t to_bf16_bits(float value) {

@@ -37,6 +37,37 @@ Case packed() {
     return c;
 }
 
+Case paged() {
+    Case c = dense();
+    c.bias.present = c.mask.present = false;
+    c.cache = {.present = true, .page_size = 4};
+    c.first_k = {1, 0};
+    c.used_q = {5, 2};
+    c.tree = true;
+    c.sinks = conformance::Sinks::in_fp32;
+    return c;
+}
+
+Case cache_rows() {
+    Case c = paged();
+    c.cache.page_size = 0;
+    c.type = bf16;
+    return c;
+}
+
+Case packed_paged() {
+    Case c = packed();
+    c.bias.present = c.mask.present = false;
+    c.cache = {.present = true, .page_size = 4};
+    return c;
+}
+
+Case with_sinks() {
+    Case c = dense();
+    c.sinks = conformance::Sinks::in_fp32;
+    return c;
+}
+
 enum class Pass { both, forward, backward };
 
 struct Wrong {
@@ -210,6 +241,113 @@ const std::vector<Wrong>& wrong_calls() {
         {"gradients_size", [](Call& c) { c.gradients.size = 1; }, {"gradients.size", "1"}, Pass::backward},
 
         // lengths
+        {"page_past_the_end",
+         [](Call& c) { element<std::int32_t>(c.block_table, 0) = 99; },
+         {"block_table[0, 0] is 99", "a page of the cache"},
+         Pass::forward,
+         paged},
+        {"page_negative",
+         [](Call& c) { element<std::int32_t>(c.block_table, 1) = -3; },
+         {"block_table[0, 1] is -3"},
+         Pass::forward,
+         paged},
+        {"table_rank", [](Call& c) { c.block_table.rank = 1; }, {"block_table.rank is 1"}, Pass::forward, paged},
+        {"table_batch",
+         [](Call& c) { c.block_table.shape[0] = 3; },
+         {"block_table.shape is (3, 3)"},
+         Pass::forward,
+         paged},
+        {"table_dtype",
+         [](Call& c) { c.block_table.dtype = FLASHTILE_FP32; },
+         {"block_table.dtype is fp32", "int32"},
+         Pass::forward,
+         paged},
+        {"page_size_0",
+         [](Call& c) { c.k.shape[1] = c.v.shape[1] = 0; },
+         {"k.shape is", "a page_size from 1"},
+         Pass::forward,
+         paged},
+        {"cache_dtype",
+         [](Call& c) { c.k.dtype = FLASHTILE_FP16; },
+         {"k.dtype is fp16", "fp32, that of q"},
+         Pass::forward,
+         paged},
+        {"cache_rank", [](Call& c) { c.k.rank = 3; }, {"k.rank is 3", "4"}, Pass::forward, paged},
+        {"v_pages", [](Call& c) { c.v.shape[0] = 1; }, {"v.shape is"}, Pass::forward, paged},
+        {"table_and_rows",
+         [](Call& c) { c.inputs.cache_batch_idx = &c.used_k; },
+         {"cache_batch_idx is given with block_table"},
+         Pass::forward,
+         paged},
+        {"table_and_lengths",
+         [](Call& c) { c.inputs.cu_seqlens_k = c.inputs.cu_seqlens_q; },
+         {"cu_seqlens_k is given beside a cache"},
+         Pass::forward,
+         packed_paged},
+        {"keys_past_the_table",
+         [](Call& c) { element<std::int32_t>(c.used_k, 0) = 8; },
+         {"seqused_k[0] is 8", "7"},
+         Pass::forward,
+         paged},
+        {"longest_past_the_table",
+         [](Call& c) { c.inputs.max_seqlen_k = 13; },
+         {"max_seqlen_k is 13", "at most 12"},
+         Pass::forward,
+         paged},
+        {"row_past_the_cache",
+         [](Call& c) { element<std::int32_t>(c.cache_batch_idx, 1) = 4; },
+         {"cache_batch_idx[1] is 4", "0 to 3"},
+         Pass::forward,
+         cache_rows},
+        {"first_k_negative",
+         [](Call& c) { element<std::int32_t>(c.first_k, 0) = -1; },
+         {"first_k[0] is -1", "0 or more"},
+         Pass::forward,
+         paged},
+        {"used_q_past_the_end",
+         [](Call& c) { element<std::int32_t>(c.used_q, 0) = 6; },
+         {"seqused_q[0] is 6", "5"},
+         Pass::forward,
+         paged},
+        {"tree_of_too_many",
+         [](Call& c) { c.q.shape[1] = c.out.shape[1] = c.lse.shape[2] = 65; },
+         {"tree_mask is given with 65 queries", "at most 64"},
+         Pass::forward,
+         paged},
+        {"tree_shape", [](Call& c) { c.tree.shape[3] = 4; }, {"tree_mask.shape is"}, Pass::forward, paged},
+        {"sinks_shape",
+         [](Call& c) { c.sinks.shape[0] = 2; },
+         {"sinks.shape is (2)", "(heads) = (4)"},
+         Pass::both,
+         with_sinks},
+        {"sinks_dtype",
+         [](Call& c) { c.sinks.dtype = FLASHTILE_BF16; },
+         {"sinks.dtype is bf16", "fp32"},
+         Pass::both,
+         with_sinks},
+        {"dsinks_shape", [](Call& c) { c.dsinks.shape[0] = 2; }, {"dsinks.shape is (2)"}, Pass::backward, with_sinks},
+        {"dsinks_without_sinks",
+         [](Call& c) { c.inputs.sinks = nullptr; },
+         {"dsinks is given without sinks"},
+         Pass::backward,
+         with_sinks},
+        {"backward_of_pages",
+         [](Call&) {},
+         {"block_table is given to backward", "only forward takes it"},
+         Pass::backward,
+         paged},
+        {"backward_of_rows", [](Call&) {}, {"cache_batch_idx is given to backward"}, Pass::backward, cache_rows},
+        {"backward_of_cached_keys",
+         [](Call& c) { c.inputs.block_table = nullptr, c.inputs.seqused_k = nullptr, c.inputs.max_seqlen_k = -1; },
+         {"cu_seqlens_k is NULL", "backward takes no cache"},
+         Pass::backward,
+         packed_paged},
+        {"chunk_negative", [](Call& c) { c.options.attention_chunk = -1; }, {"attention_chunk is -1"}},
+        {"splits_negative", [](Call& c) { c.options.num_splits = -1; }, {"num_splits is -1"}},
+        {"splits_too_many", [](Call& c) { c.options.num_splits = 257; }, {"num_splits is 257", "256"}},
+        {"splits_with_batch_invariant",
+         [](Call& c) { c.options.num_splits = 2, c.options.batch_invariant = 1; },
+         {"num_splits is 2", "0 with batch_invariant"}},
         {"used_past_the_end", [](Call& c) { element<std::int32_t>(c.used_k, 1) = 8; }, {"seqused_k[1]", "8"}},
         {"used_negative", [](Call& c) { element<std::int32_t>(c.used_k, 0) = -1; }, {"seqused_k[0]", "-1"}},
         {"used_shape", [](Call& c) { c.used_k.shape[0] = 1; }, {"seqused_k.shape", "1"}},
@@ -294,10 +432,14 @@ INSTANTIATE_TEST_SUITE_P(Arguments, BadInput, testing::ValuesIn(wrong_calls()),
 
 // Before the table spoils them, the calls are right.
 TEST(BadInput, TheUnspoiltCallsAreAccepted) {
-    for (Case (*base)() : {dense, packed}) {
+    for (Case (*base)() : {dense, packed, with_sinks}) {
         Call call(base());
         ASSERT_EQ(call.forward(), FLASHTILE_OK) << flashtile_last_error();
         ASSERT_EQ(call.backward(), FLASHTILE_OK) << flashtile_last_error();
+    }
+    for (Case (*base)() : {paged, cache_rows, packed_paged}) {
+        Call call(base());
+        ASSERT_EQ(call.forward(), FLASHTILE_OK) << flashtile_last_error();
     }
 }
 

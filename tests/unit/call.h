@@ -1,4 +1,5 @@
-// call.h: a small problem with every optional tensor, as the C interface takes it. A test may spoil any part of it.
+// call.h: a call of the C interface, made from a problem with all the tensors that it has. A test may spoil any part of
+// it.
 #pragma once
 
 #include <flashtile/flashtile.hpp>
@@ -8,6 +9,15 @@
 #include "conformance/problem_data.h"
 
 namespace flashtile::unit {
+
+// A problem without options that runs in no time.
+inline conformance::Case small() {
+    conformance::Case c;
+    c.heads = c.kv_heads = 2;
+    c.seqlen_q = 20;
+    c.seqlen_k = 30;
+    return c;
+}
 
 struct Call {
     explicit Call(const conformance::Case& problem)
@@ -21,6 +31,12 @@ struct Call {
         bind(data.cu_seqlens_q, cu_seqlens_q, inputs.cu_seqlens_q);
         bind(data.cu_seqlens_k, cu_seqlens_k, inputs.cu_seqlens_k);
         bind(data.used_k, used_k, inputs.seqused_k);
+        bind(data.block_table, block_table, inputs.block_table);
+        bind(data.cache_batch_idx, cache_batch_idx, inputs.cache_batch_idx);
+        bind(data.first_k, first_k, inputs.first_k);
+        bind(data.used_q, used_q, inputs.seqused_q);
+        bind(data.tree, tree, inputs.tree_mask);
+        bind(data.sinks, sinks, inputs.sinks);
         inputs.max_seqlen_q = cpp_options.max_seqlen_q;
         inputs.max_seqlen_k = cpp_options.max_seqlen_k;
         bind(data.out, out, outputs.out);
@@ -33,6 +49,7 @@ struct Call {
         bind(data.dk, dk, gradients.dk);
         bind(data.dv, dv, gradients.dv);
         bind(data.dbias, dbias, gradients.dbias);
+        bind(data.dsinks, dsinks, gradients.dsinks);
     }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
@@ -42,7 +59,7 @@ struct Call {
 
     // True if no byte of any output has been written since it was poisoned.
     bool outputs_untouched() const {
-        for (const auto* t : {&data.out, &data.lse, &data.dq, &data.dk, &data.dv, &data.dbias})
+        for (const auto* t : {&data.out, &data.lse, &data.dq, &data.dk, &data.dv, &data.dbias, &data.dsinks})
             if (t->present() && !t->poison_intact(std::vector<bool>(t->size(), false))) return false;
         return true;
     }
@@ -54,7 +71,8 @@ struct Call {
     flashtile_forward_outputs outputs = FLASHTILE_FORWARD_OUTPUTS_INIT;
     flashtile_gradients gradients = FLASHTILE_GRADIENTS_INIT;
     flashtile_tensor q{}, k{}, v{}, slopes{}, bias{}, mask{}, cu_seqlens_q{}, cu_seqlens_k{}, used_k{};
-    flashtile_tensor out{}, lse{}, dout{}, dlse{}, dq{}, dk{}, dv{}, dbias{};
+    flashtile_tensor block_table{}, cache_batch_idx{}, first_k{}, used_q{}, tree{}, sinks{};
+    flashtile_tensor out{}, lse{}, dout{}, dlse{}, dq{}, dk{}, dv{}, dbias{}, dsinks{};
 
 private:
     static void bind(const conformance::GuardedTensor& from, flashtile_tensor& to, const flashtile_tensor*& argument) {

@@ -11,14 +11,6 @@
 namespace flashtile::unit {
 namespace {
 
-conformance::Case small() {
-    conformance::Case c;
-    c.heads = c.kv_heads = 2;
-    c.seqlen_q = 20;
-    c.seqlen_k = 30;
-    return c;
-}
-
 conformance::Case packed() {
     conformance::Case c = small();
     c.lengths_q = {5, 2};

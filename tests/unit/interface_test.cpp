@@ -12,14 +12,6 @@
 namespace flashtile::unit {
 namespace {
 
-conformance::Case small() {
-    conformance::Case c;
-    c.heads = c.kv_heads = 2;
-    c.seqlen_q = 20;
-    c.seqlen_k = 30;
-    return c;
-}
-
 TEST(Interface, Version) {
     EXPECT_STREQ(flashtile_version(), FLASHTILE_VERSION_STRING);
     EXPECT_STREQ(version(), "0.1.0");

@@ -9,10 +9,11 @@
 #include <vector>
 
 #include "conformance/problem_data.h"
+#include "conformance/target.h"
 
 namespace flashtile::unit {
 
-inline constexpr isa kIsas[] = {isa::portable, isa::avx2, isa::avx512, isa::avx512_bf16, isa::amx};
+using conformance::kIsas;
 inline constexpr dtype kTypes[] = {fp32, fp16, bf16};
 
 // Results in row-major order of their tensors. Equal doubles mean equal bits, since each double comes from a number of

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "unit/run.h"
+#include "unit/sanitizers.h"
 
 namespace flashtile::unit {
 namespace {
@@ -188,6 +189,7 @@ TEST(Threads, AnExecutorMayNestCalls) {
 
 // Many threads must not spend many times the CPU time of one thread because they wait for each other.
 TEST(Threads, MoreThreadsThanCpusCostLittleMore) {
+    if (kAddressSanitizer || kThreadSanitizer) GTEST_SKIP() << "the sanitizer's own work is most of the CPU time";
     Case c = problem(0);
     c.batch = 1;
     c.heads = c.kv_heads = 2;

@@ -1,7 +1,7 @@
 """flash_attn_with_kvcache: attention of new queries on a cache of keys and values, which it may first append to.
 
-It consists of PyTorch's operators around `attention`: the result is the same, but it is not as fast as one kernel.
-Pages (block_table) and chosen rows (cache_batch_idx) of a cache are copied first, and cache_leftpad becomes a mask.
+It consists of `append_kv` and `attention`. On CUDA pages (block_table) and chosen rows (cache_batch_idx) of a cache are
+copied for attention, and cache_leftpad becomes a mask: the result is the same, but it is not as fast as one kernel.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Optional, Union
 import torch
 from torch import Tensor
 
+from .._append_kv import append_kv
 from .._attention import attention
-from ._paged import places_in_pages, rows_of_pages
-from .layers.rotary import apply_rotary_emb
+from ._paged import rows_of_pages
 
 
 @torch.no_grad()
@@ -43,13 +43,11 @@ def flash_attn_with_kvcache(
     Returns:
         out (batch, seqlen_q, nheads, d); with return_softmax_lse (out, lse), fp32 (batch, nheads, seqlen_q).
     """
-    batch, seqlen_q = q.shape[:2]
     if block_table is not None and cache_batch_idx is not None:
         raise ValueError("cache_batch_idx and block_table are both given, allowed is one of them")
-    rows = torch.arange(batch, device=q.device) if cache_batch_idx is None else cache_batch_idx.long()
     lengths = cache_seqlens
     if isinstance(lengths, int):
-        lengths = torch.full((batch,), lengths, dtype=torch.int32, device=q.device)
+        lengths = torch.full((q.shape[0],), lengths, dtype=torch.int32, device=q.device)
     if k is None or v is None:
         if (k is None) != (v is None):
             raise ValueError(f"{'k' if k is None else 'v'} is None, allowed is None for both of k and v or for neither")
@@ -58,27 +56,28 @@ def flash_attn_with_kvcache(
     else:
         if lengths is None:
             raise ValueError("cache_seqlens is None, allowed with k and v is the length that they are appended to")
-        if rotary_cos is not None and rotary_sin is not None:
-            def rotate(x: Tensor) -> Tensor:
-                return apply_rotary_emb(x, rotary_cos, rotary_sin, rotary_interleaved, seqlen_offsets=lengths)
-
-            k = rotate(k)
-            moves = causal or tuple(window_size) != (-1, -1)
-            q = rotate(q) if moves else rotate(q.flatten(1, 2).unsqueeze(1)).view(q.shape)
-        position = lengths[:, None].long() + torch.arange(k.shape[1], device=q.device)
-        where = (rows[:, None], position)
-        if block_table is not None:
-            where = places_in_pages(block_table, position, k_cache.shape[1])
-        k_cache[where], v_cache[where] = k.to(k_cache.dtype), v.to(v_cache.dtype)
+        rotates = rotary_cos is not None or rotary_sin is not None
+        rotated = append_kv(
+            k_cache, v_cache, k, v, cache_seqlens=lengths, block_table=block_table, cache_batch_idx=cache_batch_idx,
+            rotary_cos=rotary_cos, rotary_sin=rotary_sin, rotary_interleaved=rotary_interleaved,
+            q=q if rotates else None, causal=causal, window=window_size)
+        q = q if rotated is None else rotated
         lengths = lengths + k.shape[1]
     keys, values = k_cache, v_cache
+    used = None if lengths is None else lengths.to(torch.int32)
+    if q.device.type == "cpu":
+        return attention(q, keys, values, causal=causal, window=window_size, scale=softmax_scale, softcap=softcap,
+                         alibi_slopes=alibi_slopes, block_table=block_table, cache_batch_idx=cache_batch_idx,
+                         first_k=None if cache_leftpad is None else cache_leftpad.to(torch.int32), seqused_k=used,
+                         return_lse=return_softmax_lse)
     if block_table is not None:
         keys, values = rows_of_pages(k_cache, block_table), rows_of_pages(v_cache, block_table)
     elif cache_batch_idx is not None:
+        rows = cache_batch_idx.long()
         keys, values = k_cache[rows], v_cache[rows]
     mask = None
     if cache_leftpad is not None:
         mask = (torch.arange(keys.shape[1], device=q.device) >= cache_leftpad[:, None])[:, None, None]
     return attention(q, keys, values, causal=causal, window=window_size, scale=softmax_scale, softcap=softcap,
                      alibi_slopes=alibi_slopes, mask=mask, return_lse=return_softmax_lse,
-                     seqused_k=None if lengths is None else lengths.to(torch.int32))
+                     seqused_k=used)

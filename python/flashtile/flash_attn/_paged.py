@@ -11,9 +11,3 @@ def rows_of_pages(cache: Tensor, block_table: Tensor) -> Tensor:
     end may be anything."""
     pages = block_table.long().clamp(0, max(cache.shape[0] - 1, 0))
     return cache[pages].flatten(1, 2)
-
-
-def places_in_pages(block_table: Tensor, position: Tensor, page_size: int) -> tuple[Tensor, Tensor]:
-    """The page of each position (batch, n) of each sequence, and the row there."""
-    page = torch.gather(block_table.long(), 1, position // page_size)
-    return page, position % page_size

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "api/checks/cache.h"
 #include "api/checks/options.h"
 #include "api/checks/read_struct.h"
 #include "api/checks/refuse.h"
@@ -13,38 +14,25 @@
 namespace flashtile::api {
 namespace {
 
-// No memory holds more rows, and no product of sizes in a backend overflows below it.
-constexpr double kMaxRows = 0x1p47;
-
-bool is_float(DType dtype) {
-    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
-}
-
 void check_dtypes(const TensorArgument& q, const TensorArgument& k, const TensorArgument& v, Problem& p) {
     p.dtype = q.dtype();
     if (p.dtype == DType::fp8_e4m3)
         throw Error(FLASHTILE_UNSUPPORTED, "q.dtype is fp8_e4m3, which is not supported yet");
-    if (!is_float(p.dtype)) refuse("q.dtype", name(p.dtype), "fp32, fp16 or bf16");
+    q.check_float();
     k.check_dtype(p.dtype, ", that of q");
     v.check_dtype(p.dtype, ", that of q");
 }
 
-void check_head_dim(std::int64_t head_dim, const TensorArgument& of) {
-    if (head_dim < 1 || head_dim > FLASHTILE_MAX_HEAD_DIM)
-        refuse(text(of.name(), ".shape"), shape_text(*of), text("a head_dim from 1 to ", FLASHTILE_MAX_HEAD_DIM));
-}
-
 void check_heads(const TensorArgument& q, const TensorArgument& k, const TensorArgument& v, Problem& p) {
-    const int heads = q->rank - 2, columns = q->rank - 1;
-    p.heads = q.shape(heads);
-    p.kv_heads = k.shape(heads);
-    p.head_dim = q.shape(columns);
-    p.head_dim_v = v.shape(columns);
+    p.heads = q.shape(q->rank - 2);
+    p.kv_heads = k.shape(k->rank - 2);
+    p.head_dim = q.shape(q->rank - 1);
+    p.head_dim_v = v.shape(v->rank - 1);
     if (p.heads < 1) refuse("q.shape", shape_text(*q), "at least one head");
     if (p.kv_heads < 1 || p.heads % p.kv_heads != 0)
         refuse("q.shape", shape_text(*q), text("heads a multiple of k's ", p.kv_heads));
-    check_head_dim(p.head_dim, q);
-    check_head_dim(p.head_dim_v, v);
+    q.check_columns(FLASHTILE_MAX_HEAD_DIM);
+    v.check_columns(FLASHTILE_MAX_HEAD_DIM_V);
 }
 
 void check_packed_sizes(const TensorArgument& q, const TensorArgument& k, const TensorArgument& v, CallUnderCheck& c) {
@@ -68,23 +56,17 @@ void check_dense_sizes(const TensorArgument& q, const TensorArgument& k, const T
     if (c.inputs.max_seqlen_k != -1) refuse("max_seqlen_k", c.inputs.max_seqlen_k, unset);
 }
 
-// Views without elements, broadcast ones, and max_seqlen can claim any size.
-void check_rows(const Problem& p) {
-    const std::int64_t batch = std::max<std::int64_t>(p.batch, 1);
-    const std::int64_t seqlen = std::max({p.seqlen_q, p.seqlen_k, std::int64_t{1}});
-    if (static_cast<double>(batch) * static_cast<double>(p.heads) * static_cast<double>(seqlen) > kMaxRows)
-        refuse("batch x heads x the longer seqlen (each at least 1)", text(batch, " x ", p.heads, " x ", seqlen),
-               "at most 2^47");
-}
-
 void check_queries_keys_values(CallUnderCheck& c) {
     Problem& p = c.call.problem;
     const TensorArgument q(c.inputs.q, "q"), k(c.inputs.k, "k"), v(c.inputs.v, "v");
     p.packed = c.inputs.cu_seqlens_q != nullptr || c.inputs.cu_seqlens_k != nullptr;
+    p.cache = names_a_cache(c.inputs);
     for (const TensorArgument* t : {&q, &k, &v}) {
         t->require();
         t->check_form();
-        if (p.packed)
+        if (p.cache && t != &q)
+            t->check_rank(4, kCacheShape);
+        else if (p.packed)
             t->check_rank(3, "(total, heads, head_dim)");
         else
             t->check_rank(4, "(batch, seqlen, heads, head_dim)");
@@ -95,11 +77,13 @@ void check_queries_keys_values(CallUnderCheck& c) {
     c.call.execution.device_id = q->device_id;
     check_dtypes(q, k, v, p);
     check_heads(q, k, v, p);
-    if (p.packed)
+    if (p.cache)
+        check_cache_sizes(q, k, v, c);
+    else if (p.packed)
         check_packed_sizes(q, k, v, c);
     else
         check_dense_sizes(q, k, v, c);
-    check_rows(p);
+    check_count("batch x heads x the longer seqlen", {p.batch, p.heads, std::max(p.seqlen_q, p.seqlen_k)});
     c.call.operands.q = rows_operand(q);
     c.call.operands.k = rows_operand(k);
     c.call.operands.v = rows_operand(v);
@@ -113,7 +97,7 @@ void check_inputs(const flashtile_inputs* given, CallUnderCheck& c) {
     c.inputs = read_struct(given, defaults, "inputs");
     Problem& p = c.call.problem;
     check_queries_keys_values(c);
-    check_used_keys(c);
+    check_used_lengths(c);
     check_length_values(c);
     settle_scale_and_window(c.options, p);
     if (p.dropout_threshold != 0) check_dropout_sizes(p);

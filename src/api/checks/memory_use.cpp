@@ -8,7 +8,7 @@ namespace flashtile::api {
 namespace {
 
 // Room for all that a backward pass has, so that a call allocates once for each list.
-constexpr std::size_t kMostInputs = 13, kMostOutputs = 4;
+constexpr std::size_t kMostInputs = 20, kMostOutputs = 5;
 
 constexpr const char* kAllowed = "memory of its own";
 

@@ -22,9 +22,11 @@ void check_band(const flashtile_options& o, Problem& p) {
         refuse("alignment", o.alignment, "0 (bottom-right) or 1 (top-left)");
     if (o.window_left < -1) refuse("window_left", o.window_left, "-1 (open) or more");
     if (o.window_right < -1) refuse("window_right", o.window_right, "-1 (open) or more");
+    if (o.attention_chunk < 0) refuse("attention_chunk", o.attention_chunk, "0 (off) or the length of a chunk");
     const bool causal = o.causal != FLASHTILE_CAUSAL_NONE;
     p.window_left = o.window_left;
     p.window_right = causal ? 0 : o.window_right;
+    p.attention_chunk = o.attention_chunk;
     p.top_left = causal ? o.causal == FLASHTILE_CAUSAL_TOP_LEFT : o.alignment == FLASHTILE_ALIGN_TOP_LEFT;
 }
 
@@ -38,6 +40,14 @@ void check_scores(const flashtile_options& o, Problem& p) {
 void check_dropout(const flashtile_options& o, Problem& p) {
     if (!(o.dropout >= 0.0 && o.dropout < 1.0)) refuse("dropout", o.dropout, "a probability in [0, 1)");
     p.dropout_threshold = static_cast<std::uint32_t>(std::fmin(std::nearbyint(o.dropout * 65536.0), 65535.0));
+}
+
+void check_splits(const flashtile_options& o, Problem& p) {
+    if (o.num_splits < 0 || o.num_splits > FLASHTILE_MAX_SPLITS)
+        refuse("num_splits", o.num_splits, text("0 (the library's rule) to ", FLASHTILE_MAX_SPLITS));
+    if (o.num_splits != 0 && o.batch_invariant != 0)
+        refuse("num_splits", o.num_splits, "0 with batch_invariant, whose rule knows no batch");
+    p.num_splits = o.num_splits;
 }
 
 void check_workspace(const flashtile_options& o) {
@@ -59,6 +69,7 @@ Problem check_problem_options(const flashtile_options& o) {
     check_band(o, p);
     check_scores(o, p);
     check_dropout(o, p);
+    check_splits(o, p);
     p.deterministic = o.deterministic != 0;
     p.batch_invariant = o.batch_invariant != 0;
     p.exact_max = o.exact_max != 0 || p.batch_invariant;

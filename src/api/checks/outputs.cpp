@@ -3,6 +3,7 @@
 
 #include <array>
 #include <span>
+#include <utility>
 
 #include "api/checks/options.h"
 #include "api/checks/read_struct.h"
@@ -62,6 +63,27 @@ Operand check_dbias(const TensorArgument& dbias, const CallUnderCheck& c) {
     return operand;
 }
 
+Operand check_dsinks(const TensorArgument& dsinks, const CallUnderCheck& c) {
+    const TensorArgument sinks(c.inputs.sinks, "sinks");
+    if (!sinks.present()) refuse("dsinks", "given without sinks", "NULL");
+    dsinks.check_form();
+    dsinks.check_device({c.inputs.q, "q"});
+    if (dsinks.dtype() != c.call.problem.dtype && dsinks.dtype() != DType::fp32)
+        refuse("dsinks.dtype", name(dsinks.dtype()), "fp32 or q's");
+    dsinks.check_shape({c.call.problem.heads}, "(heads)");
+    return {.data = dsinks->data, .dtype = dsinks.dtype(), .stride_head = dsinks.stride(0)};
+}
+
+// What only forward takes: there are no gradients of a cache.
+void refuse_what_forward_alone_takes(const flashtile_inputs& inputs, const Problem& p) {
+    for (const auto& [name, given] :
+         {std::pair("block_table", inputs.block_table), std::pair("cache_batch_idx", inputs.cache_batch_idx),
+          std::pair("first_k", inputs.first_k), std::pair("seqused_q", inputs.seqused_q),
+          std::pair("tree_mask", inputs.tree_mask)})
+        if (given != nullptr) refuse(name, "given to backward", "NULL: only forward takes it");
+    if (p.cache) refuse("cu_seqlens_k", "NULL", "a tensor beside cu_seqlens_q: backward takes no cache");
+}
+
 }  // namespace
 
 void check_forward_outputs(const flashtile_forward_outputs* given, CallUnderCheck& c) {
@@ -82,8 +104,9 @@ void check_forward_outputs(const flashtile_forward_outputs* given, CallUnderChec
 void check_gradients(const flashtile_gradients* given, CallUnderCheck& c) {
     const flashtile_gradients defaults = FLASHTILE_GRADIENTS_INIT;
     const flashtile_gradients g = read_struct(given, defaults, "gradients");
+    refuse_what_forward_alone_takes(c.inputs, c.call.problem);
     const TensorArgument out(g.out, "out"), dout(g.dout, "dout"), lse(g.lse, "lse"), dlse(g.dlse, "dlse"),
-        dq(g.dq, "dq"), dk(g.dk, "dk"), dv(g.dv, "dv"), dbias(g.dbias, "dbias");
+        dq(g.dq, "dq"), dk(g.dk, "dk"), dv(g.dv, "dv"), dbias(g.dbias, "dbias"), dsinks(g.dsinks, "dsinks");
     const Problem& p = c.call.problem;
     Operands& x = c.call.operands;
     x.out = check_rows(out, q_rows(p, p.head_dim_v), c);
@@ -96,7 +119,8 @@ void check_gradients(const flashtile_gradients* given, CallUnderCheck& c) {
     x.dk = check_rows(dk, k_rows(p, p.head_dim), c);
     x.dv = check_rows(dv, k_rows(p, p.head_dim_v), c);
     if (dbias.present()) x.dbias = check_dbias(dbias, c);
-    for (const TensorArgument* written : {&dq, &dk, &dv, &dbias})
+    if (dsinks.present()) x.dsinks = check_dsinks(dsinks, c);
+    for (const TensorArgument* written : {&dq, &dk, &dv, &dbias, &dsinks})
         if (written->present()) c.memory.writes(*written);
     c.memory.check(c.call.execution);
 }

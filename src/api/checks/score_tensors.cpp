@@ -53,16 +53,47 @@ void check_mask(const TensorArgument& mask, const std::array<std::int64_t, 4>& f
     c.memory.reads(mask);
 }
 
+void check_tree_mask(const TensorArgument& tree, CallUnderCheck& c) {
+    const Problem& p = c.call.problem;
+    if (p.seqlen_q > FLASHTILE_MAX_TREE)
+        refuse("tree_mask", text("given with ", p.seqlen_q, " queries a sequence"),
+               text("at most ", FLASHTILE_MAX_TREE));
+    tree.check_form();
+    tree.check_device({c.inputs.q, "q"});
+    tree.check_dtype(DType::boolean, "");
+    tree.check_rank(4, "(batch or 1, heads or 1, seqlen_q, seqlen_q)");
+    const auto one_or = [&](int n, std::int64_t size) { return tree.shape(n) == 1 ? 1 : size; };
+    tree.check_shape({one_or(0, p.batch), one_or(1, p.heads), p.seqlen_q, p.seqlen_q},
+                     "(batch or 1, heads or 1, seqlen_q, seqlen_q)");
+    c.call.operands.tree_mask = broadcast_operand(tree);
+    c.call.problem.tree_mask = static_cast<bool>(c.call.operands.tree_mask);
+    c.memory.reads(tree);
+}
+
+void check_sinks(const TensorArgument& sinks, CallUnderCheck& c) {
+    Problem& p = c.call.problem;
+    sinks.check_form();
+    sinks.check_device({c.inputs.q, "q"});
+    if (sinks.dtype() != p.dtype && sinks.dtype() != DType::fp32)
+        refuse("sinks.dtype", name(sinks.dtype()), p.dtype == DType::fp32 ? "fp32" : text(name(p.dtype), " or fp32"));
+    sinks.check_shape({p.heads}, "(heads)");
+    c.call.operands.sinks = {.data = sinks->data, .dtype = sinks.dtype(), .stride_head = sinks.stride(0)};
+    p.sinks = sinks.dtype();
+    c.memory.reads(sinks);
+}
+
 }  // namespace
 
 void check_score_tensors(CallUnderCheck& c) {
     const Problem& p = c.call.problem;
     const std::array<std::int64_t, 4> full = {p.batch, p.heads, p.seqlen_q, p.seqlen_k};
     const TensorArgument slopes(c.inputs.alibi_slopes, "alibi_slopes"), bias(c.inputs.bias, "bias"),
-        mask(c.inputs.mask, "mask");
+        mask(c.inputs.mask, "mask"), tree(c.inputs.tree_mask, "tree_mask"), sinks(c.inputs.sinks, "sinks");
     if (slopes.present()) check_slopes(slopes, c);
     if (bias.present()) check_bias(bias, full, c);
     if (mask.present()) check_mask(mask, full, c);
+    if (tree.present()) check_tree_mask(tree, c);
+    if (sinks.present()) check_sinks(sinks, c);
 }
 
 }  // namespace flashtile::api

@@ -1,11 +1,9 @@
 // sequence_lengths.cpp: see sequence_lengths.h.
 #include "api/checks/sequence_lengths.h"
 
-#include <cstddef>
-#include <vector>
-
+#include "api/checks/cache.h"
+#include "api/checks/readable_lengths.h"
 #include "api/checks/refuse.h"
-#include "core/backend.h"
 
 namespace flashtile::api {
 namespace {
@@ -19,25 +17,6 @@ Lengths lengths_of(const TensorArgument& t) {
     return {t->data, t.dtype() == DType::int64};
 }
 
-// Lengths where the host can read them: the caller's own memory, or a copy of what lies on a device.
-class ReadableLengths {
-public:
-    ReadableLengths(const Lengths& given, std::int64_t count, const Execution& execution) : lengths_(given) {
-        if (execution.device_type == FLASHTILE_CPU) return;
-        copy_.resize(static_cast<std::size_t>(count) * (given.wide ? 8 : 4));
-        backend_for(execution.device_type).read(copy_.data(), given.data, copy_.size(), execution);
-        lengths_.data = copy_.data();
-    }
-    ReadableLengths(const ReadableLengths&) = delete;
-    ReadableLengths& operator=(const ReadableLengths&) = delete;
-
-    std::int64_t operator[](std::int64_t n) const { return lengths_[n]; }
-
-private:
-    Lengths lengths_;
-    std::vector<std::byte> copy_;
-};
-
 // What cu_seqlens_q or cu_seqlens_k has to agree with.
 struct Bounds {
     const char* name;
@@ -47,54 +26,70 @@ struct Bounds {
 };
 
 void check_cumulative(const ReadableLengths& cu, std::int64_t batch, const Bounds& of) {
-    if (cu[0] != 0) refuse(text(of.name, "[0]"), cu[0], "0");
-    for (std::int64_t b = 0; b < batch; ++b) {
-        const std::int64_t here = cu[b], next = cu[b + 1];
-        if (next < here) refuse(text(of.name, "[", b + 1, "]"), next, text("no less than the entry before, ", here));
-        if (next - here > of.longest)
-            refuse(of.longest_name, of.longest, text("at least the length of sequence ", b, ", ", next - here));
-    }
-    if (cu[batch] > of.total) refuse(text(of.name, "[", batch, "]"), cu[batch], text("at most the total, ", of.total));
+    check_ascending(cu, batch, of.total, of.name);
+    for (std::int64_t b = 0; b < batch; ++b)
+        if (cu[b + 1] - cu[b] > of.longest)
+            refuse(of.longest_name, of.longest, text("at least the length of sequence ", b, ", ", cu[b + 1] - cu[b]));
 }
 
-void check_used(std::int64_t used, std::int64_t b, std::int64_t seqlen) {
-    if (used < 0 || used > seqlen) refuse(text("seqused_k[", b, "]"), used, text("0 to the sequence's ", seqlen));
+void check_used(const char* name, const ReadableLengths& used, std::int64_t b, std::int64_t seqlen) {
+    if (used && (used[b] < 0 || used[b] > seqlen))
+        refuse(text(name, "[", b, "]"), used[b], text("0 to the sequence's ", seqlen));
+}
+
+void check_cumulative_form(const TensorArgument& t, const CallUnderCheck& c) {
+    t.require();
+    t.check_form();
+    t.check_device({c.inputs.q, "q"});
+    t.check_rank(1, "(batch + 1)");
+    t.check_innermost();
+    if (t.dtype() != DType::int32 && t.dtype() != DType::int64)
+        refuse(text(t.name(), ".dtype"), name(t.dtype()), "int32 or int64");
+    if (t.shape(0) < 1) refuse(text(t.name(), ".shape"), shape_text(*t), "batch + 1 entries");
+}
+
+// A list of one int32 for each sequence.
+Lengths check_used_list(const TensorArgument& list, CallUnderCheck& c) {
+    if (!list.present()) return {};
+    list.check_form();
+    list.check_device({c.inputs.q, "q"});
+    list.check_dtype(DType::int32, "");
+    list.check_shape({c.call.problem.batch}, "(batch)");
+    list.check_innermost();
+    c.memory.reads(list);
+    return lengths_of(list);
 }
 
 }  // namespace
 
-void check_cumulative_lengths(CallUnderCheck& c) {
+void check_cumulative_queries(CallUnderCheck& c) {
     Problem& p = c.call.problem;
-    const TensorArgument cu_q(c.inputs.cu_seqlens_q, "cu_seqlens_q"), cu_k(c.inputs.cu_seqlens_k, "cu_seqlens_k");
-    for (const TensorArgument* t : {&cu_q, &cu_k}) {
-        t->require();
-        t->check_form();
-        t->check_device({c.inputs.q, "q"});
-        t->check_rank(1, "(batch + 1)");
-        t->check_innermost();
-        if (t->dtype() != DType::int32 && t->dtype() != DType::int64)
-            refuse(text(t->name(), ".dtype"), name(t->dtype()), "int32 or int64");
-        if (t->shape(0) < 1) refuse(text(t->name(), ".shape"), shape_text(**t), "batch + 1 entries");
-    }
+    const TensorArgument cu_q(c.inputs.cu_seqlens_q, "cu_seqlens_q");
+    check_cumulative_form(cu_q, c);
     p.batch = cu_q.shape(0) - 1;
-    cu_k.check_shape({p.batch + 1}, "(batch + 1), that of cu_seqlens_q");
     p.seqlen_q = longest(c.inputs.max_seqlen_q, "max_seqlen_q");
-    p.seqlen_k = longest(c.inputs.max_seqlen_k, "max_seqlen_k");
     c.call.operands.cu_seqlens_q = lengths_of(cu_q);
-    c.call.operands.cu_seqlens_k = lengths_of(cu_k);
-    c.memory.reads(cu_q), c.memory.reads(cu_k);
+    c.memory.reads(cu_q);
 }
 
-void check_used_keys(CallUnderCheck& c) {
-    const TensorArgument used(c.inputs.seqused_k, "seqused_k");
-    if (!used.present()) return;
-    used.check_form();
-    used.check_device({c.inputs.q, "q"});
-    used.check_dtype(DType::int32, "");
-    used.check_shape({c.call.problem.batch}, "(batch)");
-    used.check_innermost();
-    c.call.operands.seqused_k = lengths_of(used);
-    c.memory.reads(used);
+void check_cumulative_lengths(CallUnderCheck& c) {
+    Problem& p = c.call.problem;
+    check_cumulative_queries(c);
+    const TensorArgument cu_k(c.inputs.cu_seqlens_k, "cu_seqlens_k");
+    check_cumulative_form(cu_k, c);
+    cu_k.check_shape({p.batch + 1}, "(batch + 1), that of cu_seqlens_q");
+    p.seqlen_k = longest(c.inputs.max_seqlen_k, "max_seqlen_k");
+    c.call.operands.cu_seqlens_k = lengths_of(cu_k);
+    c.memory.reads(cu_k);
+}
+
+void check_used_lengths(CallUnderCheck& c) {
+    Operands& x = c.call.operands;
+    x.seqused_k = check_used_list({c.inputs.seqused_k, "seqused_k"}, c);
+    x.seqused_q = check_used_list({c.inputs.seqused_q, "seqused_q"}, c);
+    x.first_k = check_used_list({c.inputs.first_k, "first_k"}, c);
+    c.call.problem.used_q = static_cast<bool>(x.seqused_q);
+    c.call.problem.first_k = static_cast<bool>(x.first_k);
 }
 
 void check_length_values(CallUnderCheck& c) {
@@ -103,18 +98,19 @@ void check_length_values(CallUnderCheck& c) {
     const Execution& execution = c.call.execution;
     const bool readable = execution.device_type == FLASHTILE_CPU || execution.check_values;
     if (!c.tensors_have_memory || !readable) return;
-    if (p.packed) {
-        const ReadableLengths cu_q(x.cu_seqlens_q, p.batch + 1, execution);
-        const ReadableLengths cu_k(x.cu_seqlens_k, p.batch + 1, execution);
-        check_cumulative(cu_q, p.batch, {"cu_seqlens_q", p.total_q, "max_seqlen_q", p.seqlen_q});
-        check_cumulative(cu_k, p.batch, {"cu_seqlens_k", p.total_k, "max_seqlen_k", p.seqlen_k});
-        if (!x.seqused_k) return;
-        const ReadableLengths used(x.seqused_k, p.batch, execution);
-        for (std::int64_t b = 0; b < p.batch; ++b) check_used(used[b], b, cu_k[b + 1] - cu_k[b]);
-    } else if (x.seqused_k) {
-        const ReadableLengths used(x.seqused_k, p.batch, execution);
-        for (std::int64_t b = 0; b < p.batch; ++b) check_used(used[b], b, p.seqlen_k);
+    const ReadableLengths cu_q(x.cu_seqlens_q, p.batch + 1, execution), cu_k(x.cu_seqlens_k, p.batch + 1, execution),
+        used_q(x.seqused_q, p.batch, execution), used_k(x.seqused_k, p.batch, execution),
+        first_k(x.first_k, p.batch, execution);
+    if (cu_q) check_cumulative(cu_q, p.batch, {"cu_seqlens_q", p.total_q, "max_seqlen_q", p.seqlen_q});
+    if (cu_k) check_cumulative(cu_k, p.batch, {"cu_seqlens_k", p.total_k, "max_seqlen_k", p.seqlen_k});
+    if (!used_q && !used_k && !first_k && !p.cache) return;
+    for (std::int64_t b = 0; b < p.batch; ++b) {
+        check_used("seqused_q", used_q, b, cu_q ? cu_q[b + 1] - cu_q[b] : p.seqlen_q);
+        const std::int64_t seqlen_k = cu_k ? cu_k[b + 1] - cu_k[b] : p.seqlen_k;
+        check_used("seqused_k", used_k, b, seqlen_k);
+        if (first_k && first_k[b] < 0) refuse(text("first_k[", b, "]"), first_k[b], "0 or more");
     }
+    if (p.cache) check_cache_values(used_k, c);
 }
 
 }  // namespace flashtile::api

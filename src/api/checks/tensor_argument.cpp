@@ -63,6 +63,18 @@ void TensorArgument::check_dtype(DType expected, const char* why) const {
         refuse(text(name_, ".dtype"), flashtile::name(dtype()), text(flashtile::name(expected), why));
 }
 
+void TensorArgument::check_float() const {
+    const DType is = dtype();
+    if (is != DType::fp32 && is != DType::fp16 && is != DType::bf16)
+        refuse(text(name_, ".dtype"), flashtile::name(is), "fp32, fp16 or bf16");
+}
+
+void TensorArgument::check_columns(std::int64_t most) const {
+    const std::int64_t columns = shape(tensor_->rank - 1);
+    if (columns < 1 || columns > most)
+        refuse(text(name_, ".shape"), shape_text(*tensor_), text("a head_dim from 1 to ", most));
+}
+
 void TensorArgument::check_innermost() const {
     const int last = tensor_->rank - 1;
     if (last >= 0 && tensor_->shape[last] > 1 && tensor_->stride[last] != 1)
@@ -84,6 +96,15 @@ std::array<std::int64_t, 4> TensorArgument::check_broadcast(const std::array<std
             refuse(text(name_, ".shape"), shape_text(*tensor_),
                    text("one that broadcasts to (batch, heads, seqlen_q, seqlen_k) = ", shape_text(full)));
     return shape;
+}
+
+void check_count(const char* what, std::initializer_list<std::int64_t> sizes) {
+    double product = 1;
+    for (const std::int64_t size : sizes) product *= static_cast<double>(std::max<std::int64_t>(size, 1));
+    if (product <= 0x1p47) return;
+    std::string list;
+    for (const std::int64_t size : sizes) list += (list.empty() ? "" : " x ") + std::to_string(size);
+    refuse(text(what, " (each at least 1)"), list, "at most 2^47");
 }
 
 std::string shape_text(std::span<const std::int64_t> shape) {

@@ -34,7 +34,9 @@ public:
     void check_shape(std::span<const std::int64_t> expected, const char* meaning) const;
     void check_shape(std::initializer_list<std::int64_t> expected, const char* meaning) const;
     void check_dtype(DType expected, const char* why) const;
+    void check_float() const;      // fp32, fp16 or bf16
     void check_innermost() const;  // contiguous
+    void check_columns(std::int64_t most) const;
     void check_device(const TensorArgument& like) const;
 
     // The shape, right-aligned in (batch, heads, seqlen_q, seqlen_k). Each size must be 1 or that of `full`.
@@ -46,6 +48,10 @@ private:
     const flashtile_tensor* tensor_;
     const char* name_;
 };
+
+// Refuses sizes whose product, each counted as at least 1, is over 2^47: views without elements and broadcast ones can
+// claim any size. No memory holds more rows, and no product of sizes in a backend overflows below it.
+void check_count(const char* what, std::initializer_list<std::int64_t> sizes);
 
 // "(2, 5, 4, 8)"
 std::string shape_text(std::span<const std::int64_t> shape);

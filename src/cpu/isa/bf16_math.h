@@ -18,8 +18,8 @@ struct Bf16Pairs {
     static void store_words(Scalar* dst, int64_t /*low*/, IntVec words) { memcpy(dst, &words, sizeof words); }
 };
 
-// dst[col] = the word (even[col], odd[col]), with low parts at dst[low + col]; a null row reads as zero, and so do
-// columns that are missing to a whole vector.
+// dst[col] = the word (even[col], odd[col]); low parts go to dst[low + col]. A row that is null counts as zeros. Zeros
+// fill the last vector.
 template <class Math>
 inline void interleave(const uint16_t* even, const uint16_t* odd, int64_t cols, uint32_t* dst, int64_t low) {
     for (int64_t c = 0; c < cols; c += kLanes) {
@@ -38,12 +38,12 @@ struct Bf16Math : Bf16Pairs {
     using Operand = __m512bh;
     static constexpr bool kTiles = false;
     static constexpr int kStep = 2;
-    static constexpr int64_t kPartner = 1;  // a row of queries pairs each with that many further on
+    static constexpr int64_t kPartner = 1;  // in a word, a query's partner is so many queries further on
 
     static Operand load_panel(const Scalar* b) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(b)); }
     static Operand spread(const Scalar* a) {
         int32_t pair;
-        memcpy(&pair, a, sizeof pair);  // the pairs of a row of K lie at any even address
+        memcpy(&pair, a, sizeof pair);  // pairs of K's elements may lie at any even address
         return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
     }
     static Vec multiply_add(Operand a, Operand b, Vec c) { return _mm512_dpbf16_ps(c, a, b); }
@@ -56,7 +56,7 @@ struct Bf16Math : Bf16Pairs {
         _mm512_storeu_si512(dst, _mm512_permutexvar_epi16(order, halves));
     }
 
-    // dst = the 2 kLanes elements of a, then b, rounded to bf16, in order.
+    // dst = the elements of a, then those of b, rounded to bf16.
     static void store_row(Scalar* dst, Vec a, Vec b) {
         _mm512_storeu_si512(dst, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
     }

@@ -1,5 +1,5 @@
-// extensions.h: what the vector extensions of GCC and clang say at any width. A set of primitives (avx2.h, portable.h,
-// ..) takes from here whatever its instructions have nothing better for.
+// extensions.h: primitives in the vector extensions of GCC and clang, at any width. An instruction set's file (avx2.h,
+// four_lanes.h, ..) uses them where it has no better instruction.
 #pragma once
 
 #include <stdint.h>
@@ -23,11 +23,6 @@ inline uint32_t to_bits(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
-}
-
-template <class V>
-inline V greater_lanes(V a, V b) {
-    return a > b ? a : b;
 }
 
 template <class V>
@@ -60,11 +55,6 @@ inline V exp2_by_rounding(V x) {
     p = p * f + 1.0f;
     const I exponent = (reinterpret_cast<I>(shifted) - 0x4B400000 + 127) << 23;
     return p * reinterpret_cast<V>(exponent);
-}
-
-template <class Wide, class U>
-inline Wide multiply_even_lanes(U x, uint32_t m) {
-    return (reinterpret_cast<Wide>(x) & 0xFFFFFFFFu) * static_cast<uint64_t>(m);
 }
 
 }  // namespace FLASHTILE_TARGET

@@ -7,7 +7,7 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
-// What a task's use of an arithmetic needs set up, where it needs nothing.
+// The session of an arithmetic that needs no setup (compare TileSession).
 struct NoSession {
     NoSession() {}
 };
@@ -18,7 +18,7 @@ struct Fp32Math {
     using Operand = Vec;
     static constexpr bool kTiles = false;
     static constexpr int kPack = 1;   // elements of the reduction in one Scalar
-    static constexpr int kStep = 1;   // and in one step: operands are padded with zeros to whole steps
+    static constexpr int kStep = 1;   // elements of the reduction in one step; zeros fill an operand's last step
     static constexpr int kParts = 1;  // Scalars that hold one word of operands
 
     static Operand load_panel(const Scalar* b) { return load(b); }

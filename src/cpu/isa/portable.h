@@ -1,18 +1,12 @@
 // portable.h: vector.h's primitives in vector extensions alone: four lanes on any CPU.
 #pragma once
 
-#include "cpu/isa/extensions.h"
+#include "cpu/isa/four_lanes.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
-constexpr int kLanes = 4;
 constexpr int kRows = 6;
-
-using Vec = float __attribute__((vector_size(16)));
-using IntVec = int32_t __attribute__((vector_size(16)));
-using UintVec = uint32_t __attribute__((vector_size(16)));
-using WideVec = uint64_t __attribute__((vector_size(16)));
 
 // On x86-64 without FMA and on unknown CPUs. An unknown CPU's compiler may still fuse.
 [[gnu::always_inline]] inline Vec rounded(Vec x) {
@@ -20,31 +14,6 @@ using WideVec = uint64_t __attribute__((vector_size(16)));
     asm("" : "+x"(x));
 #endif
     return x;
-}
-
-inline Vec max(Vec a, Vec b) {
-    return greater_lanes(a, b);
-}
-inline bool all_one(Vec x) {
-    return all_lanes_one(x);
-}
-inline bool any(IntVec lanes) {
-    return any_lane(lanes);
-}
-
-inline Vec exp2(Vec x) {
-    return exp2_by_rounding<IntVec>(max(-127.0f - Vec{}, x));
-}
-
-inline Vec interleave_low(Vec a, Vec b) {
-    return __builtin_shufflevector(a, b, 0, 4, 1, 5);
-}
-inline Vec interleave_high(Vec a, Vec b) {
-    return __builtin_shufflevector(a, b, 2, 6, 3, 7);
-}
-
-inline WideVec multiply_even(UintVec x, uint32_t m) {
-    return multiply_even_lanes<WideVec>(x, m);
 }
 
 inline float fp16_to_float(uint16_t half) {

@@ -1,8 +1,9 @@
 // tile_math.h: the arithmetics of AMX's tile unit: in which order the unit reads operands, and how rows and vectors of
 // numbers are brought into that order.
 //
-// The unit multiplies bf16 alone, and an fp16 is the sum of two bf16. SplitTileMath therefore keeps both parts of every
-// operand, each tile of low parts beside the tile of high ones, and products of parts are added up in one tile of C.
+// The unit multiplies bf16 only. An fp16 number is the sum of two bf16 numbers, a high and a low part. SplitTileMath
+// keeps both parts of every operand, each tile of low parts beside the tile of high parts. The products of parts are
+// added up in one tile of C.
 #pragma once
 
 #include "cpu/isa/bf16_math.h"
@@ -12,14 +13,14 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
-// Where the tiles of an A operand lie: words from row to row of a tile, from one 16 rows to the next, from one step of
-// the reduction to the next, and from a tile to that of its low parts.
+// Where the tiles of an A operand lie, as distances in words: `row` between two rows of a tile, `group` between two
+// groups of 16 rows, `step` between two steps of the reduction, `low` from a tile to the tile of its low parts.
 struct TileLayout {
     int64_t row, group, step, low;
 };
 
-// Which products of parts are added up. The product of the low parts is needed where a sum must be as good as fp32's,
-// but not for O, which is rounded to fp16.
+// Which products of parts are added up. Scores must be as exact as in fp32, for which the product of the low parts is
+// needed. O is rounded to fp16, so it does without.
 enum class Parts { high, no_low_by_low, all };
 constexpr int64_t products_of(Parts parts) {
     return parts == Parts::high ? 1 : (parts == Parts::all ? 4 : 3);
@@ -37,19 +38,19 @@ struct TileArithmetic : Bf16Pairs {
     static constexpr int kParts = kPartsOfAnElement;
     static constexpr Parts kScores = kParts == 1 ? Parts::high : Parts::all;
     static constexpr Parts kSums = kParts == 1 ? Parts::high : Parts::no_low_by_low;
-    static constexpr int64_t kPartner = kLanes;  // any order serves a sum over queries, and this needs no shuffle
+    static constexpr int64_t kPartner = kLanes;  // a sum over queries may take any order, and this one needs no shuffle
     static constexpr int64_t kTileWords = kTileRows * kLanes;
 
-    // Words of a step of V^T: a tile, or one of each part, for each 16 columns.
+    // How many words a step of V^T has: for each 16 columns one tile, or one tile for each part.
     static int64_t tile_step(int64_t cols) { return round_up(cols, kTileRows) * kParts * kLanes; }
 
-    // Rows `row_words` apart, as of K; columns as pack_tiles leaves them, as of V^T.
+    // The layouts of rows that lie `row_words` apart (K), and of columns as pack_tiles writes them (V^T).
     static TileLayout row_tiles(int64_t row_words) {
         return {row_words, kTileRows * row_words, kParts * kLanes, kLanes};
     }
     static TileLayout column_tiles(int64_t cols) { return {kLanes, kParts * kTileWords, tile_step(cols), kTileWords}; }
 
-    // dst = pairs of the operand's type: bf16 as they are; fp16 in parts, the low ones at dst + low.
+    // Stores pairs of the operand's type. bf16 is stored as it is. fp16 is split, and its low parts go to dst + low.
     static void store_words(Scalar* dst, int64_t low, IntVec pairs) {
         if constexpr (kParts == 1) {
             Bf16Pairs::store_words(dst, low, pairs);
@@ -57,16 +58,15 @@ struct TileArithmetic : Bf16Pairs {
             const auto halves = [](IntVec x) {
                 return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(x)));
             };
-            // An x that is not 0 gets parts that are not 0 and of its sign, so that infinity times x, and x times
-            // infinity, is infinity in every product of parts that is not finite. Infinity itself is the largest bf16
-            // and infinity.
+            // If x is not 0, neither of its parts is 0, and both have its sign. So infinity times x gives infinity in
+            // every product of parts that is not finite. Infinity itself is split into the largest bf16 and infinity.
             store_parts(
                 dst, low, halves(pairs), halves(pairs >> 16),
                 [](Vec x) { return (reinterpret_cast<IntVec>(x) + (x != 0.0f)) & kHighHalf; }, Words{});
         }
     }
 
-    // A row of fp16 in parts, 16 words of high ones before their low ones, with zeros to a whole step.
+    // Splits a row of fp16. Each 16 words of high parts stand before their low parts. Zeros fill the last step.
     static void split_row(const uint16_t* row, int64_t cols, Scalar* dst) {
         for (int64_t c = 0; c < cols; c += kStep, dst += kParts * kLanes) {
             const auto present = static_cast<__mmask32>(cols - c >= kStep ? ~0u : (1u << (cols - c)) - 1);
@@ -81,9 +81,9 @@ struct TileArithmetic : Bf16Pairs {
             reinterpret_cast<IntVec>(_mm512_set4_epi32(0x0F0E0F0E, 0x0B0A0B0A, 0x07060706, 0x03020302));
     };
 
-    // dst[lane] = the pair (even[lane], odd[lane]), rounded to bf16 if there are no low parts to go to dst + low;
-    // halves go up. For probabilities: a NaN of any other bits than arithmetic gives may be lost, but its row's l is
-    // NaN too.
+    // dst[lane] = the pair (even[lane], odd[lane]). Without low parts the numbers are rounded to bf16, halves up;
+    // otherwise the low parts go to dst + low. It is for probabilities: a NaN with other bits than those that
+    // arithmetic gives may be lost, but then l of its row is NaN, too.
     static void store_floats(Scalar* dst, int64_t low, Vec even, Vec odd, const Words& words = {}) {
         if constexpr (kParts == 1) {
             const auto up = [&](Vec x) { return reinterpret_cast<IntVec>(x) + words.rounding; };
@@ -101,7 +101,7 @@ struct TileArithmetic : Bf16Pairs {
 private:
     static constexpr auto kHighHalf = static_cast<int32_t>(0xFFFF0000u);
 
-    // Both parts: high(x), and what that leaves.
+    // Stores both parts: high(x) and x - high(x).
     template <class High>
     static void store_parts(Scalar* dst, int64_t low, Vec even, Vec odd, High high, const Words& words) {
         const auto left = [&](Vec x) { return reinterpret_cast<IntVec>(x - reinterpret_cast<Vec>(high(x))); };
@@ -109,7 +109,7 @@ private:
         Bf16Pairs::store_words(dst + low, 0, merge(left(even), left(odd), words));
     }
 
-    // The pairs of upper halves.
+    // Pairs of the upper halves of even and odd.
     static IntVec merge(IntVec even, IntVec odd, const Words& words) {
         return reinterpret_cast<IntVec>(_mm512_mask_shuffle_epi8(reinterpret_cast<__m512i>(odd), 0x3333333333333333u,
                                                                  reinterpret_cast<__m512i>(even),

@@ -1,6 +1,6 @@
-// tiles.h: the tile unit of AMX, one instruction a function. Eight registers of 16 rows of 64 bytes. Written as
-// assembly, since the compilers' intrinsics do not say which memory they read and write. tests/tile_model holds a model
-// of this file in plain C++, for machines that have no such unit.
+// tiles.h: the tile unit of AMX, with a function for each instruction. It has eight registers of 16 rows of 64 bytes.
+// The functions are written in assembly, since the compilers' intrinsics do not say which memory they read and write.
+// tests/tile_model has a model of this file in plain C++ for machines without the unit.
 #pragma once
 
 #include <stdint.h>
@@ -11,8 +11,8 @@ inline namespace FLASHTILE_TARGET {
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileRowBytes = 64;
 
-// A task's use of the unit, in which all eight registers have their full size. Its end gives the registers back, so
-// that the operating system need not save them.
+// While a TileSession lives, its thread may use the unit, and all eight registers have their full size. Its end
+// releases the registers, so that the operating system need not save them.
 class TileSession {
 public:
     TileSession() {
@@ -42,7 +42,7 @@ template <int T>
 inline void tile_load(const void* from, int64_t stride) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(T) : "memory");
 }
-// The same, for what is read once before much else is: it shall not push that out of the level-1 cache.
+// The same for data that is read only once. It does not push other data out of the level-1 cache.
 template <int T>
 inline void tile_stream(const void* from, int64_t stride) {
     asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(T) : "memory");

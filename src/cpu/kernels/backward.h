@@ -65,6 +65,8 @@ class BackwardKeys {
     static constexpr int64_t kStride = kPairs ? int64_t{kPanel} : kRow;
 
 public:
+    static constexpr int64_t kQueries = Br;
+
     BackwardKeys(const Problem& problem, const Operands& operands, const cpu::BackwardState& state, std::byte* scratch)
         : problem_(problem),
           operands_(operands),
@@ -121,7 +123,8 @@ public:
                     columns_operand<Math>(head.k, first, used_end, d_, hidden_rows(head, first, used_end), k_columns_);
             }
             const int64_t i_end = head.band.end_query(used_end - 1, head.seqlen_q);
-            for (int64_t i0 = head.band.first_query(first) / Br * Br; i0 < i_end; i0 += Br) {
+            const auto queries = VisitedBlocks<int64_t>::holding(head.band.first_query(first), i_end, Br);
+            for (int64_t i0 = queries.forwards(0); i0 < i_end; i0 = queries.next_forwards(i0)) {
                 const int64_t i1 = lesser(i0 + Br, head.seqlen_q);
                 start_queries(head, h, i0, i1);
                 for (int64_t j0 = first; j0 < used_end; j0 += Bc)

@@ -1,9 +1,13 @@
 // bind.h: one instruction set's table of kernels. Each .cpp file in this folder includes it and names the table.
 #pragma once
 
+#include "cpu/kernels/append_kv.h"
 #include "cpu/kernels/backward.h"
 #include "cpu/kernels/backward_bias.h"
+#include "cpu/kernels/backward_sinks.h"
+#include "cpu/kernels/decode.h"
 #include "cpu/kernels/forward.h"
+#include "cpu/kernels/merge.h"
 #include "cpu/kernels/tile_choice.h"
 #if defined(FLASHTILE_TILES)
 #include "cpu/kernels/tile_pipeline.h"
@@ -32,8 +36,9 @@ inline auto with_math(const Problem& p, F f) {
 }
 
 inline int64_t forward_rows(const Problem& p, const Operands& x) {
-    return with_math(
-        p, [&]<class Math>(Math) { return Forward<Math>::most_rows(p, rows_of(x.k, 0, 0, 0), rows_of(x.v, 0, 0, 0)); });
+    return with_math(p, [&]<class Math>(Math) {
+        return Forward<Math>::most_rows(p, key_rows_of(p, x, x.k, 0, 0, 0), key_rows_of(p, x, x.v, 0, 0, 0));
+    });
 }
 
 inline std::size_t forward_scratch(const Problem& p, int64_t rows) {
@@ -47,8 +52,34 @@ inline void forward(const Problem& p, const Operands& x, const cpu::Block& block
     with_math(p, [&]<class Math>(Math) {
         const typename Math::Session session;
         const Head head = make_head(p, x, block.b, block.h);
-        Forward<Math>(p, head, &held, scratch).run(block.first, block.end);
+        const int64_t end = lesser(block.end, head.seqlen_q);  // seqused_q may say less than the schedule knows
+        if (block.first < end) Forward<Math>(p, head, &held, scratch).run(block.first, end);
     });
+}
+
+// batch_invariant: calls with up to 64 queries are one class, in which a row has the same bits (docs/semantics.md).
+// Else: a panel of forward() has work for kPanel queries, of which a few leave most lanes idle.
+inline int64_t decode_queries(const Problem& p) {
+    constexpr int64_t kClass = 64, kFew = kPanel / 4;
+    return p.batch_invariant ? kClass : kFew;
+}
+
+inline int64_t part_floats(const Problem& p) {
+    return Decode::part_floats(p);
+}
+
+inline std::size_t decode_scratch(const Problem& p) {
+    return Decode::scratch_bytes(p);
+}
+
+inline void decode(const Problem& p, const Operands& x, const cpu::DecodeState& state, const cpu::KeyRange& range,
+                   std::byte* scratch) {
+    Decode(p, x, state, scratch).run(range.b, range.kv_head, range.first, range.end);
+}
+
+inline void combine(const Problem& p, const Operands& x, const cpu::DecodeState& state, int64_t b, int64_t h,
+                    std::byte* scratch) {
+    Decode(p, x, state, scratch).combine(b, h);
 }
 
 // Which way of computing dk and dv a problem gets.
@@ -60,6 +91,29 @@ inline auto with_backward_keys(const Problem& p, F f) {
                 return f.template operator()<Math, BackwardKeys<Math, kManyBackwardQueries>>();
         return f.template operator()<Math, BackwardKeys<Math, kBackwardQueries>>();
     });
+}
+
+// What with_math and with_backward_keys pick, in words. Cold, or GCC would inline other things in the kernels.
+[[gnu::cold]] inline cpu::Choice choice(const Problem& p) {
+    cpu::Choice made{};
+    with_backward_keys(p, [&]<class Math, class Keys>() {
+        made.backward_queries = Keys::kQueries;
+        if constexpr (Math::kTiles)
+            made.arithmetic = Math::kParts == 1 ? "bf16 tiles" : "bf16 tiles, two for each tile of fp16";
+        else
+            made.arithmetic = Math::kPack == 2 ? "bf16 pairs" : "fp32 vectors";
+        made.why = Math::kPack == 2         ? "the instruction set has a dot product of bf16"
+                   : p.dtype == DType::fp32 ? "the inputs' type"
+                                            : "16-bit inputs are widened";
+    });
+#if defined(FLASHTILE_TILES)
+    if (p.dtype == DType::fp32) return made;
+    made.tiles_from = tiles_from(p);
+    made.why = p.batch_invariant ? "batch_invariant takes tiles for any number of keys"
+               : tiles_win(p)    ? "enough keys for tiles"
+                                 : "faster than tiles for so few keys";
+#endif
+    return made;
 }
 
 inline int64_t query_row_floats(const Problem& p) {
@@ -95,6 +149,11 @@ inline void backward_finish(const Problem& p, const Operands& x, const cpu::Back
                             const cpu::Block& block, std::byte* scratch) {
     finish_queries(p, make_head(p, x, block.b, block.h), state, block.h, block.first, block.end,
                    reinterpret_cast<float*>(scratch));
+}
+
+inline void backward_sinks(const Problem& p, const Operands& x, const cpu::BackwardState& state,
+                           const cpu::Block& block, std::byte*) {
+    sum_dsink(p, x, state, block.h);
 }
 
 inline void backward_bias(const Problem& p, const Operands& x, const cpu::BackwardState& state, const cpu::Block& block,
@@ -134,19 +193,29 @@ constexpr int64_t kDqRows = 1, kBlocksAThread = 4, kFewestKeys = 32;
 constexpr cpu::Kernels make_kernels(flashtile_isa isa) {
     return {isa,
             kPanel,
+            kForwardKeys,
             kBackwardKeys,
             kBackwardQueries,
             kDqRows,
             kBlocksAThread,
             kFewestKeys,
+            choice,
             forward_rows,
             forward_scratch,
             forward,
+            decode_queries,
+            part_floats,
+            decode_scratch,
+            decode,
+            combine,
             backward_scratch,
             backward_prepare,
             backward_keys,
             backward_finish,
+            backward_sinks,
             backward_bias,
+            merge,
+            append_kv,
             probe};
 }
 

@@ -9,6 +9,7 @@
 #include "cpu/kernels.h"
 #include "cpu/kernels/dropout.h"
 #include "cpu/kernels/key_blocks.h"
+#include "cpu/kernels/row_end.h"
 #include "cpu/kernels/scores.h"
 #include "cpu/kernels/tile_choice.h"
 
@@ -40,7 +41,7 @@ public:
         : head_(head),
           d_(problem.head_dim),
           dv_(problem.head_dim_v),
-          late_v_(head.bias || head.mask),
+          late_v_(head.bias || head.hides()),
           pipelined_(kTiles && !head.modified() && !head.drops),
           together_(keys_together(problem)),
           arena_(scratch),
@@ -50,7 +51,7 @@ public:
 
     // Rows of a block of queries. The more there are, the fewer times K and V are copied; but Q and O of more than
     // kMostElements leave the level-2 cache, which costs more than reading K and V again where they lie.
-    static int64_t most_rows(const Problem& problem, const Rows& k, const Rows& v) {
+    static int64_t most_rows(const Problem& problem, const KeyRows& k, const KeyRows& v) {
         const int64_t d = problem.head_dim, dv = problem.head_dim_v;
         int64_t panels = KeyBlocks<Math>::in_place(k, v, d, dv) ? kFewPanels : kMaxPanels;
         while (panels > kFewPanels && panels * kPanel * (d + dv) > kMostElements) panels /= 2;
@@ -89,8 +90,8 @@ private:
     // copied together.
     void walk(Panel* panel, int64_t panels, int64_t first, int64_t end) {
         const Head& head = head_;
-        const int64_t j_end = head.band.end_key(end - 1, head.seqlen_k);
-        const int64_t j_first = head.band.first_key(first);
+        const int64_t j_end = head.end_key(end - 1);
+        const int64_t j_first = head.first_key(first);
         if (j_first >= j_end)
             for (int64_t n = 0; n < panels; ++n) {
                 start(panel[n]);
@@ -109,8 +110,8 @@ private:
                     q_ahead_ = Prefetch(head.q, i1, lesser(i1 + kPanel, end), d_);
                 }
                 if (end_key == j_end) out_ahead_ = Prefetch(head.out, i0, i1, dv_);
-                const int64_t from = greater(first_key, head.band.first_key(i0));
-                const int64_t to = lesser(end_key, head.band.end_key(i1 - 1, head.seqlen_k));
+                const int64_t from = greater(first_key, head.first_key(i0));
+                const int64_t to = lesser(end_key, head.end_key(i1 - 1));
                 if (from < to) process_blocks(panel[n], j0, from, to);
                 blocks_.advance(head);
                 if (end_key == j_end) finish(panel[n]);
@@ -148,7 +149,7 @@ private:
         from -= (from - j0) % Math::kStep;  // steps of keys start at the same places in every panel
         const int64_t keys = to - from;
         const ScoreTile tile{s_, panel.i0, panel.count, from, to};
-        const bool plain = !head_.modified() && head_.band.covers(panel.i0, panel.i0 + panel.count, from, to);
+        const bool plain = !head_.modified() && head_.covers(panel.i0, panel.i0 + panel.count, from, to);
         Vec block_max[2];
         bool all_visible = true;
         scores(panel, from, to, block_max);  // line 8: S = Q K^T
@@ -305,14 +306,17 @@ private:
         alignas(64) float factor[kPanel];
         const float kept = head_.drops ? head_.dropout.scale() : 1.0f;
         for (int64_t n = 0; n < kPanel; ++n) factor[n] = panel.l[n] == 0.0f ? 0.0f : kept / panel.l[n];
+        const bool sinks = head_.sink > -__builtin_inff();
+        double lse[kPanel];
+        if (sinks || head_.lse)
+            for (int64_t n = 0; n < panel.count; ++n) lse[n] = lse_of(panel.m[n], unit_of_m(), panel.l[n]);
+        if (sinks)
+            for (int64_t n = 0; n < panel.count; ++n) factor[n] *= with_sink(lse[n], static_cast<double>(head_.sink));
         store_panel(panel.o, dv_, factor, rows_, head_.out, panel.i0, panel.count);
         if (!head_.lse) return;
-        const double unit = unit_of_m();
         for (int64_t n = 0; n < panel.count; ++n) {
-            const float lse = panel.l[n] == 0.0f ? -__builtin_inff()
-                                                 : static_cast<float>(static_cast<double>(panel.m[n]) * unit +
-                                                                      __builtin_log(static_cast<double>(panel.l[n])));
-            memcpy(head_.lse.at(panel.i0 + n), &lse, sizeof lse);
+            const float rounded_lse = static_cast<float>(lse[n]);
+            memcpy(head_.lse.at(panel.i0 + n), &rounded_lse, sizeof rounded_lse);
         }
     }
 

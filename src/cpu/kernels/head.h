@@ -1,5 +1,5 @@
-// head.h: one (batch, head) of a problem as the kernels see it: its own lengths, band, base pointers and options, and
-// the units that its scores are in.
+// head.h: one head of one sequence as the kernels see it: its lengths, band, addresses and options, and the units of
+// its scores.
 #pragma once
 
 #include "core/problem.h"
@@ -7,6 +7,7 @@
 #include "cpu/isa/sizes.h"
 #include "shared/mask.h"
 #include "shared/philox.h"
+#include "shared/visited_blocks.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
@@ -14,8 +15,9 @@ inline namespace FLASHTILE_TARGET {
 constexpr double kLog2eExact = 1.4426950408889634;
 constexpr float kLog2e = static_cast<float>(kLog2eExact);
 
-// Just above kHiddenScore: at or below it, a score is hidden. Running maxima start here. A hidden score then never
-// becomes a maximum, its P is exactly 0, a row of nothing else ends with l = 0, and no -inf - -inf can arise.
+// Just above kHiddenScore; a score at or below kLeastScore is hidden. Running maxima start at kLeastScore. A hidden
+// score then never becomes a maximum, and its P is exactly 0. A row with only hidden scores ends with l = 0. -inf is
+// never subtracted from -inf.
 constexpr float kLeastScore = kHiddenScore * 0.999999f;
 
 // Rows of one operand of one head.
@@ -47,11 +49,44 @@ inline Rows rows_of(const Operand& x, int64_t b, int64_t h, int64_t first_row) {
     return rows;
 }
 
+// Keys or values of one head: rows one after the other, or in the pages of a cache.
+class KeyRows : private Rows {
+public:
+    using Rows::bytes;
+    using Rows::dtype;
+    using Rows::stride_col;
+    using Rows::stride_row;
+
+    KeyRows() = default;
+    explicit KeyRows(const Rows& rows) : Rows(rows) {}
+    // Row j is row j % page_size of page pages[j / page_size]; `first` are the rows of page 0.
+    KeyRows(const Rows& first, const int32_t* pages, int64_t page_size, int64_t stride_page)
+        : Rows(first), pages_(pages), page_size_(page_size), page_bytes_(stride_page * first.bytes) {
+        if ((page_size & (page_size - 1)) == 0) shift_ = __builtin_ctzll(static_cast<unsigned long long>(page_size));
+    }
+
+    bool paged() const { return pages_ != nullptr; }
+    char* at(int64_t row, int64_t col = 0) const {
+        if (!paged()) return Rows::at(row, col);
+        const int64_t n = shift_ >= 0 ? row >> shift_ : row / page_size_;
+        return Rows::at(row - n * page_size_, col) + pages_[n] * page_bytes_;
+    }
+
+private:
+    const int32_t* pages_ = nullptr;
+    int64_t page_size_ = 0, page_bytes_ = 0;
+    int shift_ = -1;  // of a page_size that is a power of two
+};
+
 struct Head {
     int64_t seqlen_q;
     int64_t seqlen_k;
-    Band band;
-    Rows q, k, v, out, lse, bias, mask;
+    int64_t first_k;  // keys before it are hidden
+    ChunkedBand band;
+    Rows q, out, lse, bias, mask;
+    KeyRows k, v;
+    Rows tree;   // the mask of the last seqlen_q keys
+    float sink;  // -infinity: none
     Rows dout, dq, dk, dv, dlse;
     float scale;
     float softcap;  // 0: off
@@ -60,31 +95,57 @@ struct Head {
     bool drops;
     Dropout dropout;
     int64_t origin_i, origin_j;
-    int64_t rows_before;  // queries and sequences that lie before this one, for BackwardState
+    int64_t rows_before;  // queries and sequences before this one, for BackwardState
     int64_t sequences_before;
 
-    // Where this sequence's units of `unit` queries start, if every sequence starts at a unit of its own.
+    // The number of this sequence's first unit of `unit` queries. Every sequence starts at a new unit.
     int64_t first_unit(int64_t unit) const { return rows_before / unit + sequences_before; }
 
-    // True if scores need more than the band: every block then passes through modify_scores. (A factor of 0 cannot
-    // follow a mask: 0 times -inf is NaN.)
-    bool modified() const { return softcap != 0.0f || alibi || bias || mask || scale == 0.0f; }
+    // The keys that a query may see without regard to masks: the band's from first_k on.
+    int64_t first_key(int64_t i) const {
+        const int64_t j = band.first_key(i);
+        return j > first_k ? j : first_k;
+    }
+    int64_t end_key(int64_t i) const { return band.end_key(i, seqlen_k); }
+    // True if every query of [i0, i1) may see every key of [j0, j1).
+    bool covers(int64_t i0, int64_t i1, int64_t j0, int64_t j1) const {
+        return j0 >= first_k && band.covers(i0, i1, j0, j1);
+    }
 
-    // scale * q.k is score_factor * (query_factor q).k. The sign goes into Q, so that the factor is positive and may
-    // follow the maximum.
+    // True if scores need more than that. modify_scores then works on every block. A scale of 0 is among these
+    // cases: it must be applied before a mask, since 0 times -inf is NaN.
+    bool modified() const { return softcap != 0.0f || alibi || bias || hides() || scale == 0.0f; }
+    // True if a mask may hide keys that the band shows.
+    bool hides() const { return mask || tree; }
+
+    // scale * q.k is computed as score_factor * (query_factor q).k. The sign of scale goes into Q. The factor is then
+    // not negative, so that the maximum may be taken before the factor is applied.
     float query_factor() const { return scale < 0.0f ? -1.0f : 1.0f; }
     float score_factor() const { return scale < 0.0f ? -scale : scale; }
 
-    // A score is score_unit * s, rounded, of what a block holds. Plain: (query_factor q).k. Modified: the score itself,
-    // since softcap, ALiBi and bias have worked on it. P = e^(score - m), with lse for m in backward, all in natural
-    // units: a row's maximum gets exactly 1 whatever its score, forward and backward mean the same score, as D wants,
-    // and lse is taken as it is stored. Units of log2 would round each of these once more, by hundreds at -1e10, where
-    // a bias hides a whole row.
+    // A block holds values s, and a score is score_unit * s, rounded. Where modified() is false, s is
+    // (query_factor q).k. Where it is true, s is the score itself, since softcap, ALiBi and bias have changed it.
+    // P is e^(score - m), in backward e^(score - lse). All of them are in natural units, not in units of log2:
+    //   - P of a row's maximum is exactly 1, whatever the score.
+    //   - Forward and backward compute the same score, which D relies on.
+    //   - lse is used as it is stored.
+    // Units of log2 would round each score once more. At -1e10, where a bias hides a whole row, that rounding is off by
+    // hundreds.
     float score_unit() const { return modified() ? 1.0f : score_factor(); }
 };
 
 inline int64_t length_at(const Lengths& lengths, int64_t n) {
     return lengths.wide ? static_cast<const int64_t*>(lengths.data)[n] : static_cast<const int32_t*>(lengths.data)[n];
+}
+
+// The rows of k or v of one sequence and key head, from row `first_row` of what lies one after the other.
+inline KeyRows key_rows_of(const Problem& p, const Operands& x, const Operand& keys, int64_t b, int64_t kv_head,
+                           int64_t first_row) {
+    if (!p.cache) return KeyRows(rows_of(keys, p.packed ? 0 : b, kv_head, first_row));
+    if (x.block_table != nullptr)
+        return KeyRows(rows_of(keys, 0, kv_head, 0), x.block_table + b * x.block_table_stride, p.page_size,
+                       keys.stride_batch);
+    return KeyRows(rows_of(keys, x.cache_batch_idx.data != nullptr ? length_at(x.cache_batch_idx, b) : b, kv_head, 0));
 }
 
 // `h` is a query head.
@@ -95,27 +156,36 @@ inline Head make_head(const Problem& p, const Operands& x, int64_t b, int64_t h)
     head.seqlen_k = p.seqlen_k;
     if (p.packed) {
         q0 = length_at(x.cu_seqlens_q, b);
-        k0 = length_at(x.cu_seqlens_k, b);
         head.seqlen_q = length_at(x.cu_seqlens_q, b + 1) - q0;
-        head.seqlen_k = length_at(x.cu_seqlens_k, b + 1) - k0;
         pointer_b = 0;
+    }
+    if (p.packed && !p.cache) {
+        k0 = length_at(x.cu_seqlens_k, b);
+        head.seqlen_k = length_at(x.cu_seqlens_k, b + 1) - k0;
+    }
+    if (x.seqused_q.data != nullptr) {
+        const int64_t used = length_at(x.seqused_q, b);
+        if (used < head.seqlen_q) head.seqlen_q = used;
     }
     if (x.seqused_k.data != nullptr) {
         const int64_t used = length_at(x.seqused_k, b);
         if (used < head.seqlen_k) head.seqlen_k = used;
     }
+    head.first_k = x.first_k.data != nullptr ? length_at(x.first_k, b) : 0;
     head.rows_before = p.packed ? q0 : b * p.seqlen_q;
     head.sequences_before = b;
-    head.band = {p.diagonal + (p.top_left ? 0 : head.seqlen_k - head.seqlen_q), p.window_left, p.window_right};
+    head.band = ChunkedBand::of(p, head.seqlen_q, head.seqlen_k);
 
     const int64_t kv_head = h / (p.heads / p.kv_heads);
     head.q = rows_of(x.q, pointer_b, h, q0);
-    head.k = rows_of(x.k, pointer_b, kv_head, k0);
-    head.v = rows_of(x.v, pointer_b, kv_head, k0);
+    head.k = key_rows_of(p, x, x.k, b, kv_head, k0);
+    head.v = key_rows_of(p, x, x.v, b, kv_head, k0);
     head.out = rows_of(x.out, pointer_b, h, q0);
     head.lse = rows_of(x.lse, pointer_b, h, q0);
     head.bias = rows_of(x.bias, b, h, 0);  // indexed (sequence, head, i, j)
     head.mask = rows_of(x.mask, b, h, 0);
+    head.tree = rows_of(x.tree_mask, b, h, 0);
+    head.sink = x.sinks.data != nullptr ? rows_of(x.sinks, 0, h, 0).element(0, 0) : -__builtin_inff();
     head.dout = rows_of(x.dout, pointer_b, h, q0);
     head.dq = rows_of(x.dq, pointer_b, h, q0);
     head.dk = rows_of(x.dk, pointer_b, kv_head, k0);
@@ -135,8 +205,8 @@ inline Head make_head(const Problem& p, const Operands& x, int64_t b, int64_t h)
     return head;
 }
 
-// Hands out pieces of one scratch buffer, each on a cache line of its own. It counts in an integer, since a null base,
-// with which it only measures, has no place that a pointer could move to.
+// Hands out pieces of one scratch buffer, each on cache lines of its own. With a null base it only measures how much
+// memory is needed. It counts in an integer, since arithmetic on a null pointer is undefined.
 class Arena {
 public:
     explicit Arena(void* base) : next_(reinterpret_cast<std::uintptr_t>(base)) {}

@@ -28,7 +28,7 @@ public:
     }
 
     // True if K and V are read where they lie.
-    static bool in_place(const Rows& k, const Rows& v, int64_t d, int64_t dv) {
+    static bool in_place(const KeyRows& k, const KeyRows& v, int64_t d, int64_t dv) {
         return Math::kPack == 1 && k.dtype == DType::fp32 && lies_close(k, d) && lies_close(v, dv);
     }
 

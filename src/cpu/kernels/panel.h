@@ -1,9 +1,9 @@
-// panel.h: blocks of rows in the forms that product.h reads them in.
-//   transposed panel  [col][kPanel]: kPanel rows side by side, one lane a row (Q^T, dO^T, a tile of bias or mask)
-//   rows operand      A(r, s) over the columns of row r: K for S, V for dP
-//   columns operand   A(r, s) over the rows of column r: V for O, K for dQ
-// In fp32 K and V are read where they lie; 16-bit types are widened once a block, or kept in pairs for Bf16Math and
-// tiles, fp16 in two parts.
+// panel.h: brings blocks of rows into the layouts that product.h reads.
+//   transposed panel  [col][kPanel]: kPanel rows side by side, one lane for each (Q^T, dO^T, a tile of bias or mask)
+//   rows operand      A(r, s) is element s of row r: K for S, V for dP
+//   columns operand   A(r, s) is element s of column r: V for O, K for dQ
+// fp32 rows of K and V are read in place where they lie close together. 16-bit rows are widened to fp32 once a block,
+// or stay 16-bit in pairs for Bf16Math and for tiles. For tiles, fp16 is split into two bf16 parts.
 #pragma once
 
 #include "cpu/isa/bf16_math.h"
@@ -16,12 +16,13 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
-// panel[col][lane] = factor * rows(first_row + lane, first_col + col) for lane < count; other lanes are 0.
+// panel[col][lane] = factor * rows(first_row + lane, first_col + col) for lane < count, and 0 in the other lanes.
 // `row_buffer` holds kLanes rows of round_up(cols, kLanes) floats.
-inline void load_panel(const Rows& rows, int64_t first_row, int64_t count, int64_t first_col, int64_t cols,
+template <class AnyRows>
+inline void load_panel(const AnyRows& rows, int64_t first_row, int64_t count, int64_t first_col, int64_t cols,
                        float factor, float* row_buffer, float* panel) {
     const int64_t width = round_up(cols, kLanes);
-    // Whole vectors of fp32 are read where they lie; anything else is widened, or padded with zeros, in the buffer.
+    // Whole vectors of fp32 are read in place. Other rows are first widened or padded with zeros in the buffer.
     const bool in_place = rows.dtype == DType::fp32 && rows.stride_col == 1 && width == cols;
     for (int64_t half = 0; half < kPanel; half += kLanes) {
         const float* source[kLanes];
@@ -85,8 +86,8 @@ struct Operand2d {
     int64_t step;
 };
 
-// Steps of a reduction over `n`, and words (a Scalar each, or one of each part) of a row whose columns are the
-// reduction.
+// steps_of: how many steps a reduction over n elements has. words_of: how many words a row has if the product sums over
+// its columns. A word is a Scalar; where Math splits elements into parts, it is a Scalar for each part.
 template <class Math>
 inline int64_t steps_of(int64_t n) {
     return (n + Math::kStep - 1) / Math::kStep;
@@ -96,26 +97,32 @@ inline int64_t words_of(int64_t cols) {
     return steps_of<Math>(cols) * (Math::kStep / Math::kPack);
 }
 
-// Scalars of a panel packed for a product over its columns.
+// How many Scalars a panel has when it is packed for a product that sums over its columns.
 template <class Math>
 inline int64_t packed_panel_size(int64_t cols) {
     return words_of<Math>(cols) * Math::kParts * kPanel;
 }
 
-// Scalars from one copied row to the next: a little more than the row, so that a column of a block spreads over the
-// sets of a cache. Rows further apart than two of these are copied even where their type needs no change: the rows of
-// one head among many often lie a power of two apart, and a column of them would fight over one set.
+// row_step: the distance of copied rows in Scalars. It is a little more than a row, so that the elements of one column
+// fall into different sets of the cache.
+// lies_close: whether rows are near enough to be read in place. Rows of one head among many often lie a power of
+// two apart. The elements of one column would then all compete for one cache set, so such rows are copied.
 template <class Math>
 inline int64_t row_step(int64_t cols) {
     return round_up((cols + Math::kPack - 1) / Math::kPack, kLanes) * Math::kParts + kLanes;
 }
-inline bool lies_close(const Rows& x, int64_t cols) {
+template <class AnyRows>
+inline bool lies_close(const AnyRows& x, int64_t cols) {
     return x.stride_row <= 2 * cols;
 }
+template <>
+inline bool lies_close(const KeyRows& x, int64_t cols) {
+    return !x.paged() && x.stride_row <= 2 * cols;
+}
 
-// buffer = rows [first, end), row_step(cols) apart.
-template <class Math>
-inline void copy_rows(const Rows& x, int64_t first, int64_t end, int64_t cols, typename Math::Scalar* buffer) {
+// Copies rows [first, end) to the buffer, row_step(cols) apart.
+template <class Math, class AnyRows>
+inline void copy_rows(const AnyRows& x, int64_t first, int64_t end, int64_t cols, typename Math::Scalar* buffer) {
     for (int64_t r = first; r < end; ++r) {
         typename Math::Scalar* row = buffer + (r - first) * row_step<Math>(cols);
         if constexpr (Math::kPack == 1) {
@@ -123,35 +130,35 @@ inline void copy_rows(const Rows& x, int64_t first, int64_t end, int64_t cols, t
         } else if constexpr (Math::kParts > 1) {
             Math::split_row(reinterpret_cast<const uint16_t*>(x.at(r)), cols, row);
         } else {
-            // the partner of a last odd column, and whatever else is missing to a whole step
+            // zeros beside a last odd column, and up to the end of the last step
             for (int64_t word = cols / 2; word < words_of<Math>(cols); ++word) row[word] = 0;
             memcpy(row, x.at(r), static_cast<size_t>(cols) * 2);
         }
     }
 }
 
-// Rows [first, end) as a rows operand, in place where they can be read so.
-template <class Math>
-inline Operand2d<Math> rows_operand(const Rows& x, int64_t first, int64_t end, int64_t cols,
+// Rows [first, end) as a rows operand, read in place where possible.
+template <class Math, class AnyRows>
+inline Operand2d<Math> rows_operand(const AnyRows& x, int64_t first, int64_t end, int64_t cols,
                                     typename Math::Scalar* buffer) {
     const bool whole = Math::kPack == 1 ? x.dtype == DType::fp32 : cols % 2 == 0 && x.stride_row % 2 == 0;
-    if (!Math::kTiles && whole && lies_close(x, cols))  // tiles read whole steps and sixteen rows
+    if (!Math::kTiles && whole && lies_close(x, cols))  // a tile load reads 16 rows and whole steps
         return {reinterpret_cast<const typename Math::Scalar*>(x.at(first)), x.stride_row / Math::kPack, 1};
     copy_rows<Math>(x, first, end, cols, buffer);
     return {buffer, row_step<Math>(cols), 1};
 }
 
-// Scalars from one copied step of rows of a columns operand (a row, a pair of them, a step of tiles) to the next.
+// The distance of copied steps of a columns operand in Scalars. A step is one row, two rows, or for tiles 32.
 template <class Math>
 inline int64_t column_step(int64_t cols) {
     if constexpr (Math::kTiles) return Math::tile_step(cols);
     return round_up(cols, kLanes) + kLanes;
 }
 
-// buffer = rows [first, end) in steps, column_step(cols) apart. Rows for which visible[r - first] is 0 read
-// as zero (`visible` may be null), so that whatever lies in a hidden row has no effect.
-template <class Math>
-inline void copy_columns(const Rows& x, int64_t first, int64_t end, int64_t cols, const uint8_t* visible,
+// Copies rows [first, end) to the buffer in steps, column_step(cols) apart. A row for which visible[r - first] is 0
+// becomes zeros, so that what lies in a hidden row has no effect. If `visible` is null, all rows are copied.
+template <class Math, class AnyRows>
+inline void copy_columns(const AnyRows& x, int64_t first, int64_t end, int64_t cols, const uint8_t* visible,
                          typename Math::Scalar* buffer) {
     const int64_t step = column_step<Math>(cols);
     const auto shown = [&](int64_t r) { return r < end && (visible == nullptr || visible[r - first] != 0); };
@@ -176,10 +183,10 @@ inline void copy_columns(const Rows& x, int64_t first, int64_t end, int64_t cols
     }
 }
 
-// Rows [first, end) as a columns operand, in place where they can be read so.
-template <class Math>
-inline Operand2d<Math> columns_operand(const Rows& x, int64_t first, int64_t end, int64_t cols, const uint8_t* visible,
-                                       typename Math::Scalar* buffer) {
+// Rows [first, end) as a columns operand, read in place where possible.
+template <class Math, class AnyRows>
+inline Operand2d<Math> columns_operand(const AnyRows& x, int64_t first, int64_t end, int64_t cols,
+                                       const uint8_t* visible, typename Math::Scalar* buffer) {
     if constexpr (Math::kPack == 1)
         if (x.dtype == DType::fp32 && visible == nullptr && lies_close(x, cols))
             return {reinterpret_cast<const float*>(x.at(first)), 1, x.stride_row};
@@ -187,14 +194,15 @@ inline Operand2d<Math> columns_operand(const Rows& x, int64_t first, int64_t end
     return {buffer, 1, column_step<Math>(cols)};
 }
 
-// load_panel in the form that a product over its columns reads. `factor` is 1 or -1.
+// Does what load_panel does, packed for a product that sums over the panel's columns. `factor` is 1 or -1.
 template <class Math>
 inline void load_packed_panel(const Rows& rows, int64_t first_row, int64_t count, int64_t cols, float factor,
                               float* row_buffer, typename Math::Scalar* packed) {
     if constexpr (Math::kPack == 1) {
         load_panel(rows, first_row, count, 0, cols, factor, row_buffer, packed);
     } else {
-        // Pairs of columns are words: transposed as they are, in the place of floats, but for the sign.
+        // A pair of 16-bit columns is one word. Words are transposed as if they were floats; only their signs may
+        // change.
         const int64_t words = (cols + 1) / 2, width = round_up(words, kLanes);
         const IntVec sign = broadcast_int(factor < 0.0f ? static_cast<int32_t>(0x80008000u) : 0);
         for (int64_t half = 0; half < kPanel; half += kLanes) {

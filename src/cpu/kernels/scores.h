@@ -1,5 +1,5 @@
-// scores.h: from q.k to the score that softmax sees, on one panel of S^T: softcap, ALiBi, bias, then the masks, in
-// that order (docs/semantics.md). Only blocks that need any of it come here.
+// scores.h: turns q.k into the score that softmax sees, on one panel of S^T. The order is that of docs/semantics.md:
+// softcap, ALiBi, bias, then the masks. forward.h and backward.h call it only for blocks that need one of these.
 #pragma once
 
 #include "cpu/kernels/panel.h"
@@ -7,13 +7,13 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
-// Differences of positions that a band can tell apart within a block; saturation keeps them in 32 bits.
+// Limits a difference of positions to 32 bits. A block is so small that the limit changes no comparison within it.
 inline int32_t saturate(int64_t x) {
     constexpr int64_t kFar = int64_t{1} << 30;
     return static_cast<int32_t>(x < -kFar ? -kFar : (x > kFar ? kFar : x));
 }
 
-// One panel x key block of scores: S^T rows are keys [j0, j1), lanes are queries [i0, i0 + count).
+// The scores of one panel and one block of keys: rows of S^T are keys [j0, j1), lanes are queries [i0, i0 + count).
 struct ScoreTile {
     float* s;  // [j - j0][kPanel]
     int64_t i0, count;
@@ -24,9 +24,10 @@ inline void scale_tile(const ScoreTile& tile, float factor) {
     for (int64_t n = 0; n < (tile.j1 - tile.j0) * kPanel; n += kLanes) store(tile.s + n, load(tile.s + n) * factor);
 }
 
-// Applies softcap, ALiBi, bias, mask and band. Where `derivative` is not null it receives softcap's 1 - tanh^2 in the
-// layout of s. Where `visible` is not null it receives, per key, whether any query of the panel sees it; returns true
-// if all keys are seen. `tile_buffer` holds (j1 - j0 + kLanes) rows of kPanel floats and `row_buffer` kLanes rows of
+// Applies softcap, ALiBi, bias, masks and band, and returns true if every key is seen by some query of the panel.
+// `derivative` receives 1 - tanh^2, softcap's derivative, in the layout of s. `visible` receives for each key whether
+// some query of the panel sees it. Either may be null; without `visible` the result is true.
+// `tile_buffer` holds (j1 - j0 + kLanes) rows of kPanel floats and `row_buffer` kLanes rows of
 // round_up(j1 - j0, kLanes).
 inline bool modify_scores(const Head& head, const ScoreTile& tile, float* derivative, uint8_t* visible,
                           float* tile_buffer, float* row_buffer) {
@@ -40,7 +41,7 @@ inline bool modify_scores(const Head& head, const ScoreTile& tile, float* deriva
         }
     }
     if (head.alibi) {
-        // i + offset - j, exact in 32 bits wherever a distance fits them
+        // distance = i + offset - j, which is exact unless it exceeds the limit of saturate()
         for (int half = 0; half < 2; ++half) {
             IntVec distance;
             for (int lane = 0; lane < kLanes; ++lane)
@@ -63,14 +64,21 @@ inline bool modify_scores(const Head& head, const ScoreTile& tile, float* deriva
         for (int64_t n = 0; n < keys * kPanel; n += kLanes)
             store(tile.s + n, load(tile_buffer + n) != 0.0f ? load(tile.s + n) : hidden);
     }
-    if (!head.band.covers(tile.i0, tile.i0 + tile.count, tile.j0, tile.j1)) {
+    if (const int64_t old = head.seqlen_k - head.seqlen_q; head.tree && tile.j1 > old) {
+        const int64_t first = tile.j0 > old ? tile.j0 : old;  // of the tree's keys
+        load_panel(head.tree, tile.i0, tile.count, first - old, tile.j1 - first, 1.0f, row_buffer, tile_buffer);
+        float* s = tile.s + (first - tile.j0) * kPanel;
+        for (int64_t n = 0; n < (tile.j1 - first) * kPanel; n += kLanes)
+            store(s + n, load(tile_buffer + n) != 0.0f ? load(s + n) : hidden);
+    }
+    if (!head.covers(tile.i0, tile.i0 + tile.count, tile.j0, tile.j1)) {
         for (int half = 0; half < 2; ++half) {
             IntVec first, end;
             for (int lane = 0; lane < kLanes; ++lane) {
                 const int64_t i = tile.i0 + half * kLanes + lane;
-                const bool present = half * kLanes + lane < tile.count;  // a lane without a query sees nothing
-                first[lane] = saturate(head.band.first_key(i) - tile.j0);
-                end[lane] = present ? saturate(head.band.end_key(i, head.seqlen_k) - tile.j0) : first[lane];
+                const bool present = half * kLanes + lane < tile.count;  // a lane without a query sees no key
+                first[lane] = saturate(head.first_key(i) - tile.j0);
+                end[lane] = present ? saturate(head.end_key(i) - tile.j0) : first[lane];
             }
             for (int64_t j = 0; j < keys; ++j) {
                 float* s = tile.s + j * kPanel + half * kLanes;
@@ -83,7 +91,7 @@ inline bool modify_scores(const Head& head, const ScoreTile& tile, float* deriva
     bool all = true;
     for (int64_t j = 0; j < keys; ++j) {
         bool any = false;
-        // Not "greater": a NaN score is seen.
+        // Written with !(<=) and not with >, since a NaN score counts as seen.
         for (int64_t lane = 0; lane < tile.count; ++lane) any |= !(tile.s[j * kPanel + lane] <= kLeastScore);
         visible[j] = any;
         all &= any;

@@ -34,6 +34,7 @@ constexpr void visit_members(Visit&& visit) {
     visit("warps_dq", &C::warps_dq, tile);
     visit("blocks_per_sm", &C::blocks_per_sm, tile);
     visit("vector_bytes", &C::vector_bytes, kernel);
+    visit("out_element", &C::out_element, kernel);
     visit("lse", &C::lse, manner);
     visit("band", &C::band, option);
     visit("window", &C::window, option);

@@ -48,8 +48,8 @@ std::string render(const KernelConfig& config, unsigned stress) {
            to_string(config) +
            ";\n"
            "extern \"C\" __global__ void __launch_bounds__(config.warps * 32, config.blocks_per_sm)\n" +
-           kKernelName +
-           "(const __grid_constant__ flashtile::KernelParams params) {\n"
+           kKernelName + "(const __grid_constant__ flashtile::" + params_of(config.kernel) +
+           " params) {\n"
            "    flashtile::" +
            name_of(config.kernel) +
            "<config>(params);\n"

@@ -49,7 +49,7 @@ private:
     __device__ __forceinline__ void add_block(const Sequence& seq, int i0, int j0, Accumulators& sum) const {
         if (i0 >= seq.seqlen_q || j0 >= seq.seqlen_k) return;
         const int i1 = smaller(i0 + config.Br, seq.seqlen_q);
-        if (seq.first_key<config>(i0) >= j0 + config.Bc || seq.end_key<config>(i1) <= j0) return;
+        if (!seq.sees_any<config>(i0, i1, j0, j0 + config.Bc)) return;
         __syncthreads();  // the block before has been read
         tile.load_keys(params, seq, j0);
         tile.load_queries(params, seq, seq.h, i0, 0);

@@ -40,13 +40,11 @@ struct BackwardSm80 {
         dv.clear();
 
         const int j_end = smaller(j1, seq.seqlen_k);
-        const int first_query = seq.first_query<config>(j0);
-        const int end_query = j_end > j0 ? seq.end_query<config>(j_end) : 0;
-        const int first_block = first_query / config.Br;
-        const int blocks = first_query < end_query ? (end_query - 1) / config.Br - first_block + 1 : 0;
-        const int steps = blocks * params.group;
-        const auto head_of = [&](int n) { return kv_head * params.group + n / blocks; };
-        const auto query_of = [&](int n) { return (first_block + n % blocks) * config.Br; };
+        const int first_query = seq.first_query<config>(j0), end_query = j_end > j0 ? seq.end_query<config>(j_end) : 0;
+        const auto queries = VisitedBlocks<int>::holding(first_query, end_query, config.Br);
+        const int steps = queries.count * params.group;
+        const auto head_of = [&](int n) { return kv_head * params.group + n / queries.count; };
+        const auto query_of = [&](int n) { return queries.forwards(n % queries.count); };
 
         if (steps > 0) {
             tile.clear_paddings();

@@ -5,7 +5,6 @@
 // shared memory, for dQ, which is added to in fp32 in global memory. (Heads wider than 128 have backward_wide_sm90.h.)
 #pragma once
 
-#include "cuda/kernels/backward_wide_sm90.h"
 #include "cuda/kernels/parts/hopper/key_block_sm90.h"
 
 namespace flashtile {
@@ -116,40 +115,9 @@ struct BackwardSm90 : KeyBlock<config> {
     }
 };
 
-extern __shared__ __align__(1024) unsigned char shared_memory[];
-
-// One thread block works on one block of keys.
-template <class Backward, KernelConfig config>
-__device__ __forceinline__ void run_backward_sm90(const KernelParams& params) {
-    const HeadBlock own(params.seqlen_k, config.Bc);
-    const Sequence seq = own.of_keys<config>(params);
-    const unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
-    const int block = launched_key_block<config>(own);
-    if (block * config.Bc >= seq.rows_k) return;  // of a sequence that is shorter than others
-    Backward backward(params, seq, memory, block);
-    if (threadIdx.x == 0) backward.init_barriers();
-    __syncthreads();  // barriers are initialised
-    // A warp's lanes have the same number; the shuffle tells the compiler so.
-    const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
-    // 384 threads start with 168 registers each, and the kernel redistributes them. Warpgroups that together asked for
-    // more would wait for ever.
-    static_assert(Backward::kProducerRegisters + 2 * Backward::kConsumerRegisters <= 3 * 168, "");
-    if (warpgroup == 2) {
-        ptx::registers_give_back<Backward::kProducerRegisters>();
-        if (threadIdx.x == 256) backward.produce();
-        if (config.deterministic && threadIdx.x == 256 + 32) backward.keep_turns();
-    } else {
-        ptx::registers_take<Backward::kConsumerRegisters>();
-        backward.consume(warpgroup);
-    }
-}
-
 template <KernelConfig config>
 __device__ __forceinline__ void backward_sm90(const KernelParams& params) {
-    if constexpr (wide_backward(config))
-        run_backward_sm90<BackwardWideSm90<config>, config>(params);
-    else
-        run_backward_sm90<BackwardSm90<config>, config>(params);
+    run_backward_sm90<BackwardSm90<config>, config>(params);
 }
 
 }  // namespace flashtile

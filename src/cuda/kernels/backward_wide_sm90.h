@@ -260,4 +260,9 @@ struct BackwardWideSm90 : KeyBlock<config> {
     }
 };
 
+template <KernelConfig config>
+__device__ __forceinline__ void backward_wide_sm90(const KernelParams& params) {
+    run_backward_sm90<BackwardWideSm90<config>, config>(params);
+}
+
 }  // namespace flashtile

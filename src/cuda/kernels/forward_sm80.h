@@ -90,11 +90,10 @@ struct ForwardSm80 {
         o.clear();
         softmax.start(log2_factor<config>(params));
 
-        // Blocks of keys start at multiples of Bc. They are walked from the last one back, so that a causal problem's
-        // masked blocks come first.
-        const int first_block = first_key / config.Bc;
-        const int blocks = first_key < end_key ? (end_key - 1) / config.Bc - first_block + 1 : 0;
-        const auto key_of = [&](int n) { return (first_block + blocks - 1 - n) * config.Bc; };
+        // Blocks are walked from the last one back, so that a causal problem's mixed blocks come first.
+        const auto keys = VisitedBlocks<int>::holding(first_key, end_key, config.Bc);
+        const int blocks = keys.count;
+        const auto key_of = [&](int n) { return keys.backwards(n); };
         if (blocks > 0) {
             clear_paddings();
             load_queries();
@@ -108,7 +107,7 @@ struct ForwardSm80 {
 #pragma unroll 1
             for (int n = 0; n < blocks; ++n) {
                 const int j0 = key_of(n);
-                const bool sees = sees_any(warp_i0, warp_i1, j0);
+                const bool sees = seq.template sees_any<config>(warp_i0, warp_i1, j0, j0 + config.Bc);
                 ptx::cp_async_wait<0>();
                 __syncthreads();  // K has come for every thread, and none still reads V
                 load_values(0, j0);
@@ -133,7 +132,7 @@ struct ForwardSm80 {
 #pragma unroll 1
             for (int n = 0; n < blocks; ++n) {
                 const int j0 = key_of(n);
-                const bool sees = sees_any(warp_i0, warp_i1, j0);
+                const bool sees = seq.template sees_any<config>(warp_i0, warp_i1, j0, j0 + config.Bc);
                 if (sees) bias_and_mask.load(params, seq, {warp_i0, j0});  // the wait and the product hide the load
                 ptx::cp_async_wait<config.stages - 2>();
                 __syncthreads();  // block n has come, and none still reads the stage that is filled next
@@ -150,12 +149,6 @@ struct ForwardSm80 {
         finish(warp_i0, warp_i1, softmax, o);
     }
 
-    __device__ __forceinline__ bool sees_any(int warp_i0, int warp_i1, int j0) const {
-        if (warp_i0 >= warp_i1) return false;
-        if constexpr (!config.band) return true;
-        return seq.band.end_key(warp_i1 - 1, seq.seqlen_k) > j0 && seq.band.first_key(warp_i0) < j0 + config.Bc;
-    }
-
     // Line 8: S = Q K^T.
     __device__ __forceinline__ void scores(const Scalar* warp_q, int stage, Fragments<MT, NT>& s) const {
         dot_products<M, kQueryColumns, kPitchO, kPitchQ>(s, warp_q, tiles.k_stage(stage));
@@ -168,7 +161,7 @@ struct ForwardSm80 {
         const Place place{warp_i0, j0};
         const float factor = log2_factor<config>(params);
         ScoreModifier<config>::make(params, seq).template apply<false>(s, params, seq, place, bias_and_mask, s);
-        if (!band_covers<config>(seq, warp_i0, warp_i1, j0, j0 + config.Bc)) apply_band<config>(s, seq, place);
+        if (!seq.template sees_all<config>(warp_i0, warp_i1, j0, j0 + config.Bc)) apply_band<config>(s, seq, place);
 
         SeenColumns<MT, NT> seen;
         if constexpr (ScoreModifier<config>::kMayHide) seen.find(s, ScoreModifier<config>::hidden_score(params));

@@ -66,7 +66,7 @@ struct ForwardSm90 : QueryPipeline<config> {
         Softmax<1, own_units<config>()> softmax;
         float factor[2] = {0.0f, 0.0f};
         // Short tiles of few columns lose more by keeping in step than turns gain.
-        const bool turns = kConsumers > 1 && (kColumns > 64 || tile.blocks >= 12);
+        const bool turns = kConsumers > 1 && (kColumns > 64 || tile.keys.count >= 12);
         bool held = true;           // what an optimistic pass takes for granted of maxima
         int first_of_kept_max = 1;  // the first block that is not searched for its maximum
         softmax.start(log2_factor<config>(params));
@@ -77,13 +77,13 @@ struct ForwardSm90 : QueryPipeline<config> {
         const auto bring = [&](int n) {
             if constexpr (kMayHide && kAhead) {
                 bias_and_mask = coming;
-                if (n + 1 < tile.blocks) coming.load(params, tile.seq, place_of(tile, consumer, n + 1));
+                if (n + 1 < tile.keys.count) coming.load(params, tile.seq, place_of(tile, consumer, n + 1));
             } else if constexpr (kMayHide) {
                 bias_and_mask.load(params, tile.seq, place_of(tile, consumer, n));
             }
         };
 
-        if (tile.blocks > 0) {
+        if (tile.keys.count > 0) {
             // S and P of the first block.
             if constexpr (config.packed) clear_queries<config>(tile, consumer, own_q);
             if constexpr (kMayHide && kAhead) coming.load(params, tile.seq, place_of(tile, consumer, 0));
@@ -145,20 +145,20 @@ struct ForwardSm90 : QueryPipeline<config> {
             // one.
             int n = 1;
 #pragma unroll 1
-            for (; n < tile.blocks && !(kKeepsMaxima && all_of(consumer, softmax.anchored())); ++n)
+            for (; n < tile.keys.count && !(kKeepsMaxima && all_of(consumer, softmax.anchored())); ++n)
                 step.template operator()<false, false>(n, p, p);
             if constexpr (kKeepsMaxima) {
                 first_of_kept_max = n;
                 if constexpr (kTwoOfP) {
                     LeftP other;
 #pragma unroll 1
-                    for (; n + 1 < tile.blocks; n += 2) {
+                    for (; n + 1 < tile.keys.count; n += 2) {
                         step.template operator()<true, true>(n, p, other);
                         step.template operator()<true, true>(n + 1, other, p);
                     }
                 }
 #pragma unroll 1
-                for (; n < tile.blocks; ++n) step.template operator()<true, false>(n, p, p);
+                for (; n < tile.keys.count; ++n) step.template operator()<true, false>(n, p, p);
                 if (!__all_sync(~0u, held)) TileSlot::fail(slot());
             }
 
@@ -167,7 +167,7 @@ struct ForwardSm90 : QueryPipeline<config> {
             if constexpr (!kTrustsHiddenValues) release_query();
             v_ring.wait_full();
             if constexpr (config.lengths_differ())
-                clear_hidden_values<config>(done, consumer, done.blocks - 1, v + v_ring.stage * kBytesV);
+                clear_hidden_values<config>(done, consumer, done.keys.count - 1, v + v_ring.stage * kBytesV);
             accumulate<pass>(o, p, consumer);
             finish_rows(done, consumer, softmax, factor);
             ptx::wgmma_wait<0>();
@@ -295,8 +295,8 @@ struct ForwardSm90 : QueryPipeline<config> {
         modify(tile, place, bias_and_mask, s);
         // After a block in which every row saw a key, only the left side of a window hides keys.
         constexpr bool kBandMayHide = !kKept || config.window;
-        if (kBandMayHide &&
-            !band_covers<config>(tile.seq, place.i0, smaller(place.i0 + 16, tile.i1), place.j0, place.j0 + config.Bc))
+        if (kBandMayHide && !tile.seq.template sees_all<config>(place.i0, smaller(place.i0 + 16, tile.i1), place.j0,
+                                                                place.j0 + config.Bc))
             apply_band<config>(s, tile.seq, place);
         if constexpr (!kKept) softmax.template find_maximum<config.lazy_rescale>(s, log2_factor<config>(params));
     }

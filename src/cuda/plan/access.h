@@ -1,5 +1,5 @@
-// access.h: what the operands allow beside what the Problem says: how wide loads may be, whether TMA can read them, and
-// which of them are there. A plan follows from the Problem, from this and from the GPU, and from no address.
+// access.h: what a plan needs to know of the operands' memory: how wide loads may be, whether TMA can read the
+// operands, and which of them are given. A plan depends on the Problem, on this and on the GPU, but on no address.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 namespace flashtile::gpu {
 
 struct Access {
-    int vector_bytes = 16;    // of loads and stores: what all rows are aligned to
+    int vector_bytes = 16;    // of a load or store: all rows are aligned to it
     bool tensor_maps = true;  // TMA can read q, k and v
-    bool bias_map = true;     // and the bias
+    bool bias_map = true;     // TMA can read the bias
     bool lse = true;          // forward writes LSE
     bool seqused = false;
     bool dbias = false;
@@ -22,10 +22,10 @@ struct Access {
 
 Access access_of(const Problem& problem, const Operands& operands);
 
-// That of contiguous tensors.
+// The access to contiguous tensors.
 Access contiguous_access(const Problem& problem);
 
-// The bytes that an address or a stride is a multiple of, at most 16.
+// The largest power of two, up to 16, of which an address or a stride in bytes is a multiple.
 int alignment_of(std::uint64_t bytes);
 
 }  // namespace flashtile::gpu

@@ -36,7 +36,7 @@ Launch bias_launch(const Question& q, const KernelConfig& main) {
                                                                    : std::span<const Tile>(sm80::kBackwardBias);
     // no more than a unit, which holds rows of one sequence
     std::optional<Launch> launch = first_fit(c, table, q.device, main.Br);
-    if (!launch) no_room(q.problem, q.device, "backward");
+    if (!launch) unsupported(no_room(q.problem, q.device, "backward"));
     const Access& access = q.access;
     const std::int64_t rows = access.bias_rows == 1 ? 1 : blocks_of(access.bias_rows, launch->config.Br);
     const std::int64_t columns = access.bias_cols == 1 ? 1 : blocks_of(access.bias_cols, launch->config.Bc);

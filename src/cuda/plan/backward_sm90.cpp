@@ -1,4 +1,6 @@
-// backward_sm90.cpp: when Hopper's backward kernel runs, and with which tile.
+// backward_sm90.cpp: when Hopper's backward kernels run, and with which tile.
+#include <algorithm>
+
 #include "cuda/plan/backward_launches.h"
 #include "cuda/plan/candidate.h"
 #include "cuda/plan/conditions_sm90.h"
@@ -11,6 +13,7 @@ namespace {
 
 constexpr int kConsumerWarps = 8;
 constexpr std::int64_t kAnyLength[] = {1};
+constexpr int kWidestApart = 128;  // columns of heads of which each consumer holds dK and dV of 64 keys
 
 constexpr Condition kConditions[] = {
     {"a boolean mask", [](const Question& q) { return !q.config.mask; }},
@@ -28,7 +31,7 @@ constexpr Condition kConditions[] = {
 
 std::optional<Launch> main_launch(const Question& q) {
     KernelConfig c = q.config;
-    c.kernel = Kernel::backward_sm90;
+    c.kernel = std::max(c.head_dim, c.head_dim_v) > kWidestApart ? Kernel::backward_wide_sm90 : Kernel::backward_sm90;
     c.deterministic = q.problem.deterministic;
     c.exact_max = q.problem.exact_max;
     return first_fit(c, sm90::kBackward, q.device);

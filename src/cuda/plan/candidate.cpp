@@ -6,11 +6,11 @@ namespace {
 
 constexpr float kLeastCap = 1e-30f, kMostCap = 1e30f;  // softcap in units of scale
 
+}  // namespace
+
 Element element_of(DType dtype) {
     return dtype == DType::fp32 ? Element::fp32 : dtype == DType::fp16 ? Element::fp16 : Element::bf16;
 }
-
-}  // namespace
 
 Question question_of(const Problem& p, const Access& access, const DeviceFacts& device) {
     KernelConfig c;

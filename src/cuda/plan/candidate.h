@@ -1,6 +1,7 @@
-// candidate.h: a kernel family that may run a problem: its conditions, its tiles and what it launches. The candidates
-// of a pass stand in plan.cpp, from the most special to the most general; the first whose conditions hold, and of which
-// a tile fits the GPU, makes the plan. A new family is a file beside this one's, and a line there.
+// candidate.h: a candidate is a family of kernels that may run a problem, with its conditions, its tiles and what it
+// launches. plan.cpp lists the candidates of each pass, from the most special to the most general. The plan is made by
+// the first one whose conditions hold and that has a tile which fits the GPU. A new family is a file beside this one,
+// and a line in plan.cpp.
 #pragma once
 
 #include <array>
@@ -13,7 +14,7 @@
 
 namespace flashtile::gpu {
 
-// What a candidate is asked.
+// A problem on a GPU, as candidates see it.
 struct Question {
     const Problem& problem;
     const Access& access;
@@ -22,30 +23,32 @@ struct Question {
 };
 
 struct Condition {
-    std::string_view otherwise;  // the reason given where it does not hold
+    std::string_view otherwise;  // the reason that is given if it does not hold
     bool (*holds)(const Question&);
 };
 
 struct Candidate {
-    const char* name;  // that of its main kernel, as it is printed
-    // In this order: those of all kernels of an architecture, then its own.
+    const char* name;  // the name of its main kernel, for people
+    // First the conditions of all kernels of an architecture, then its own.
     std::array<std::span<const Condition>, 2> conditions;
-    // The launch of its main kernel, but for the grid and the maps, with the first tile of its tables that fits the
-    // GPU; nothing where none does.
+    // The launch of its main kernel with the first tile of its tables that fits the GPU, without grid and tensor maps.
+    // Returns nothing if no tile fits.
     std::optional<Launch> (*main)(const Question&);
-    // Adds to the plan what it launches, the main kernel being `main`, and what those need.
+    // Adds all launches to the plan, `main` among them, and the regions of the workspace that they need.
     void (*complete)(const Question&, const Launch& main, Plan& plan);
-    // Lengths of queries and of keys: one of each range in which its main kernel has another config.
+    // The main kernel's config depends on the lengths. Here is one length of each range that has another config.
     std::span<const std::int64_t> seqlens_q, seqlens_k;
 };
 
 extern const Candidate forward_sm90, forward_sm80;
 extern const Candidate backward_sm90, backward_sm80;
 
-// What all kernels of a problem have in common.
+Element element_of(DType dtype);
+
+// Sets what all kernels of a problem have in common.
 Question question_of(const Problem& problem, const Access& access, const DeviceFacts& device);
 
-// The first condition that does not hold, in its words; "": all hold.
+// The reason of the first condition that does not hold, or "" if all hold.
 std::string_view why_passed_over(const Candidate& candidate, const Question& question);
 
 }  // namespace flashtile::gpu

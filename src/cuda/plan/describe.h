@@ -7,7 +7,7 @@
 
 namespace flashtile::gpu {
 
-// "forward_sm80 bf16 d=128 dv=128, 128x64 tile, 4 warps, ...": a line.
+// One line: "forward_sm80 bf16 d=128 dv=128, 128x64 tile, 4 warps, ...".
 std::string describe(const Launch& launch);
 
 }  // namespace flashtile::gpu

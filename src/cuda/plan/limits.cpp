@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostRows = std::numeric_limits<std::int32_t>::max() - 1024;
+constexpr std::int64_t kWidestForward = 512;
 constexpr std::int64_t kWidestBackward = 256;
 constexpr int kOldest = 80;  // compute capability 8.0: mma.sync as the kernels want it, cp.async
 
@@ -24,11 +25,15 @@ void unsupported(const std::string& message) {
     throw Error(FLASHTILE_UNSUPPORTED, message);
 }
 
-void check_limits(const Problem& p, const DeviceFacts& device) {
+void check_architecture(const DeviceFacts& device) {
     if (device.architecture < kOldest)
         unsupported("device is '" + device.name + "' of compute capability " +
                     std::to_string(device.architecture / 10) + "." + std::to_string(device.architecture % 10) +
                     ", supported is 8.0 and newer");
+}
+
+void check_limits(const Problem& p, const DeviceFacts& device) {
+    check_architecture(device);
     for (const auto& [name, count] : {std::pair("seqlen_q", p.seqlen_q), std::pair("seqlen_k", p.seqlen_k),
                                       std::pair("batch", p.batch), std::pair("heads", p.heads)})
         if (count > kMostRows)
@@ -37,6 +42,19 @@ void check_limits(const Problem& p, const DeviceFacts& device) {
     if (p.origin_i % 16 != 0 || p.origin_j % 16 != 0)
         unsupported("the origin of a shard is (" + std::to_string(p.origin_i) + ", " + std::to_string(p.origin_j) +
                     "), supported on CUDA are multiples of 16");
+}
+
+void check_options(const Problem& p) {
+    const std::pair<const char*, bool> missing[] = {{p.page_size != 0 ? "block_table" : "a cache", p.cache},
+                                                    {"first_k", p.first_k},
+                                                    {"seqused_q", p.used_q},
+                                                    {"tree_mask", p.tree_mask},
+                                                    {"sinks", p.sinks != DType::unset},
+                                                    {"attention_chunk", p.attention_chunk != 0}};
+    for (const auto& [name, asked] : missing)
+        if (asked) unsupported(std::string(name) + " is given, which only the CPU computes so far");
+    if (p.head_dim > kWidestForward)
+        unsupported(head_dims(p) + ", supported on CUDA is at most " + std::to_string(kWidestForward));
 }
 
 bool backward_takes(const Problem& p) {
@@ -49,10 +67,10 @@ void check_backward_limits(const Problem& p) {
                     std::to_string(kWidestBackward));
 }
 
-void no_room(const Problem& p, const DeviceFacts& device, const char* pass) {
-    unsupported(head_dims(p) + ", and " + device.name + " has " + std::to_string(device.shared_memory_per_block) +
-                " bytes of shared memory a block: too little for this " + pass +
-                " pass; smaller head dimensions or the CPU do");
+std::string no_room(const Problem& p, const DeviceFacts& device, const char* pass) {
+    return head_dims(p) + ", and " + device.name + " has " + std::to_string(device.shared_memory_per_block) +
+           " bytes of shared memory a block: too little for this " + pass +
+           " pass; smaller head dimensions or the CPU do";
 }
 
 std::int64_t checked_blocks(std::int64_t blocks) {

@@ -11,15 +11,21 @@ namespace flashtile::gpu {
 
 [[noreturn]] void unsupported(const std::string& message);
 
-// Throws UNSUPPORTED for a GPU that is too old, and for sizes and origins that kernels do not count in.
+// Throws UNSUPPORTED for a GPU that is too old.
+void check_architecture(const DeviceFacts& device);
+
+// As check_architecture, and for sizes and origins that kernels do not count in.
 void check_limits(const Problem& problem, const DeviceFacts& device);
+
+// Throws UNSUPPORTED for what no kernel here computes yet.
+void check_options(const Problem& problem);
 
 // True where a backward kernel takes heads of these widths; check_backward_limits() throws where none does.
 bool backward_takes(const Problem& problem);
 void check_backward_limits(const Problem& problem);
 
-// No tile of the pass's kernels fits the GPU's shared memory.
-[[noreturn]] void no_room(const Problem& problem, const DeviceFacts& device, const char* pass);
+// The message where no tile of the pass's kernels fits the GPU's shared memory.
+std::string no_room(const Problem& problem, const DeviceFacts& device, const char* pass);
 
 // ceil(rows / tile)
 constexpr std::int64_t blocks_of(std::int64_t rows, int tile) {

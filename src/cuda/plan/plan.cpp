@@ -36,7 +36,7 @@ Plan plan_of(std::span<const Candidate* const> candidates, const char* pass, con
         plan.name = candidate->name;
         candidate->complete(question, measured_or(*main, question.problem, question.device, tuned), plan);
     }
-    if (serving == nullptr) no_room(question.problem, question.device, pass);
+    if (serving == nullptr) throw NoCandidate(no_room(question.problem, question.device, pass), plan.passed_over);
     return plan;
 }
 
@@ -56,11 +56,13 @@ const Launch* Plan::find(Kernel kernel) const {
 
 Plan plan_forward(const Problem& p, const Access& access, const DeviceFacts& device, TunedTiles tuned) {
     check_limits(p, device);
+    check_options(p);
     return plan_of(kForward, "forward", question_of(p, access, device), tuned);
 }
 
 Plan plan_backward(const Problem& p, const Access& access, const DeviceFacts& device, TunedTiles tuned) {
     check_limits(p, device);
+    check_options(p);
     check_backward_limits(p);
     return plan_of(kBackward, "backward", question_of(p, access, device), tuned);
 }

@@ -6,13 +6,15 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/error.h"
+#include "core/fixed_list.h"
 #include "core/problem.h"
 #include "cuda/device_facts.h"
 #include "cuda/plan/access.h"
-#include "cuda/plan/fixed_list.h"
 #include "shared/kernel_config.h"
 #include "shared/tile_rounds.h"
 
@@ -65,12 +67,14 @@ struct PassedOver {
     bool asked = false;
 };
 
+using PassedOverList = FixedList<PassedOver, 4>;  // in the order of candidates
+
 struct Plan {
-    const char* name = "";            // of the candidate: that of its main kernel
+    const char* name = "";            // of the candidate
     FixedList<Launch, 4> launches{};  // in their order
     std::size_t main_launch = 0;      // the one whose tile may be a tuned one
     PlannedWorkspace workspace{};
-    FixedList<PassedOver, 4> passed_over{};  // in the order of candidates
+    PassedOverList passed_over{};
 
     // What launches are told beside what the problem says: KernelParams explains them.
     TileRounds rounds{};
@@ -85,6 +89,17 @@ struct Plan {
 
 struct TunedTile;
 using TunedTiles = std::span<const TunedTile>;  // what `flashtile tune` measured on this GPU: tuned_tile.h
+
+// No candidate serves: UNSUPPORTED, with what speaks against each.
+class NoCandidate : public Error {
+public:
+    NoCandidate(const std::string& message, const PassedOverList& passed_over)
+        : Error(FLASHTILE_UNSUPPORTED, message), passed_over_(passed_over) {}
+    const PassedOverList& passed_over() const { return passed_over_; }
+
+private:
+    PassedOverList passed_over_;
+};
 
 // Throws UNSUPPORTED where no candidate serves the problem on this GPU, naming what would.
 Plan plan_forward(const Problem& problem, const Access& access, const DeviceFacts& device, TunedTiles tuned = {});

@@ -1,6 +1,6 @@
-// alternatives.h: tiles that `flashtile tune` measures beside those of the tables: for each kernel and width of heads a
-// few that differ in what they trade. They compile without spills for causal problems (the list of kernel variants
-// holds them); what no GPU has the shared memory for is passed over there.
+// alternatives.h: the tiles that `flashtile tune` measures beside those of the tables. Each kernel and width of heads
+// has a few, which trade one resource for another. For causal problems they compile without spills: the list of kernel
+// variants contains them. `tune` passes over a tile that does not fit the GPU's shared memory.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace flashtile::gpu::alternatives {
 
-// fp16 and bf16. A row serves heads that are wider than the width before its own, up to its own.
+// For fp16 and bf16. A row is for heads that are wider than the previous width and at most as wide as its own.
 inline constexpr int kWidths[] = {64, 128, 192, 256};
 
 inline constexpr const char* kFewerKeys = "fewer keys";
@@ -70,7 +70,7 @@ inline constexpr Tile kBackward[] = {
     {256, 64, 64, 8, 2, 1, "more queries"},
 };
 
-// Its tiles are fixed by how dQ is shared; only the stages are free.
+// How the consumers share dQ fixes these tiles; only the number of stages may vary.
 inline constexpr Tile kBackwardSm90[] = {
     {64, 128, 128, 12, 2, 1, kFewerStages}, {64, 128, 128, 12, 3, 1, kMoreStages},
     {128, 64, 128, 12, 2, 1, kFewerStages}, {128, 64, 128, 12, 3, 1, kMoreStages},
@@ -87,6 +87,7 @@ constexpr std::span<const Tile> of(Kernel kernel, Element element) {
         case Kernel::backward_sm80:
             return kBackward;
         case Kernel::backward_sm90:
+        case Kernel::backward_wide_sm90:
             return kBackwardSm90;
         default:
             return {};

@@ -1,12 +1,12 @@
-// sm80.h: tiles of the mma.sync kernels, which serve every GPU since Ampere. Measured where a line says so
-// (docs/performance/cuda.md), otherwise what shared memory and registers allow.
+// sm80.h: the tiles of the mma.sync kernels, which run on every GPU since Ampere. Where a line says so, the tile was
+// measured (docs/performance/cuda.md); the others are what shared memory and registers allow.
 #pragma once
 
 #include "cuda/tiles/tile.h"
 
 namespace flashtile::gpu::sm80 {
 
-// fp16 and bf16, nothing but a band.
+// For fp16 and bf16 with no option but a band.
 inline constexpr Tile kForward[] = {
     {64, 128, 64, 4, 2, 2, "32 queries a warp halve what it reads of K and V; two blocks hide each other's waits"},
     {128, 128, 64, 4, 2, 2, "as for d = 64; 232 registers of O and S a lane are just what there is"},
@@ -20,7 +20,7 @@ inline constexpr Tile kForward[] = {
     {512, 32, 16, 2, 2, 1, "shared memory under 117 KB a block"},
 };
 
-// Packed batches: their lengths and offsets take registers too.
+// For packed batches, whose lengths and offsets take registers.
 inline constexpr Tile kForwardPacked[] = {
     {64, 128, 64, 4, 2, 2, "as for dense batches"},
     {128, 128, 32, 4, 2, 2, "128x64 would spill 104 bytes"},
@@ -33,7 +33,7 @@ inline constexpr Tile kForwardPacked[] = {
     {512, 32, 16, 2, 2, 1, "shared memory under 117 KB a block"},
 };
 
-// With options that need registers of their own: 16 queries a warp.
+// For options that take registers: 16 queries a warp.
 inline constexpr Tile kForwardWithOptions[] = {
     {128, 64, 64, 4, 2, 2, "options take registers"},
     {128, 64, 32, 4, 2, 2, "shared memory under 105 KB a block"},
@@ -68,7 +68,7 @@ inline constexpr Tile kBackward[] = {
     {256, 32, 32, 4, 1, 1, "as little as there can be"},
 };
 
-// Packed batches and options.
+// For packed batches and for options.
 inline constexpr Tile kBackwardWithOptions[] = {
     {64, 64, 128, 8, 2, 1, "128x128 would spill 36 bytes"},
     {64, 64, 64, 8, 2, 1, "shared memory under 116 KB a block"},
@@ -82,7 +82,7 @@ inline constexpr Tile kBackwardWithOptions[] = {
     {256, 32, 32, 4, 1, 1, "as little as there can be"},
 };
 
-// Softcap keeps its derivative beside S and dP.
+// For softcap, whose derivative takes registers beside S and dP.
 inline constexpr Tile kBackwardSoftcap[] = {
     {64, 64, 128, 8, 2, 1, "as for other options"},
     {128, 64, 64, 8, 2, 1, "64x128 would spill 224 bytes"},
@@ -102,7 +102,7 @@ inline constexpr Tile kBackwardFp32[] = {
     {256, 32, 32, 4, 1, 1, "shared memory under 214 KB a block"},
 };
 
-// dbias: a tile of it, and one block each of K, V, Q and dO at a time.
+// For dbias. Shared memory holds one block each of K, V, Q and dO at a time.
 inline constexpr Tile kBackwardBias[] = {
     {128, 64, 64, 8, 1, 1, "S, dP and the sum of one tile"},
     {128, 32, 32, 4, 1, 1, "shared memory under 90 KB a block"},
@@ -115,7 +115,7 @@ inline constexpr Tile kBackwardBiasFp32[] = {
     {256, 32, 32, 4, 1, 1, "twice as wide"},
 };
 
-// Columns of O that the registers of a thread block hold.
+// How many columns of O the registers of a thread block hold.
 inline constexpr int kMostValueColumns = 256;
 inline constexpr int kMostValueColumnsFp32 = 128;
 

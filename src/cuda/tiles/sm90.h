@@ -1,12 +1,12 @@
-// sm90.h: tiles of Hopper's forward kernel: 64 queries a consumer warpgroup, and a producer warpgroup. Figures are in
-// docs/performance/cuda.md.
+// sm90.h: the tiles of Hopper's forward and backward kernels. In forward each consumer warpgroup has 64 queries, and
+// one more warpgroup is the producer. The measurements are in docs/performance/cuda.md.
 #pragma once
 
 #include "cuda/tiles/tile.h"
 
 namespace flashtile::gpu::sm90 {
 
-// Long sequences without a band.
+// For long sequences without a band.
 inline constexpr Tile kForwardLong[] = {
     {64, 192, 128, 16, 3, 1, "three consumers: exponentials are the limit, and two hide under the third's products"},
     {128, 192, 80, 16, 2, 1, "three consumers; 2 to 5% over 128x128"},
@@ -21,8 +21,8 @@ inline constexpr Tile kForward[] = {
     {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane, and leaves by halves; 225 KB of shared memory"},
 };
 
-// Short sequences, and those whose lengths are not known: smaller tiles leave fewer multiprocessors without work at the
-// end, and less of a sequence's last tile empty.
+// For short sequences, and for those whose lengths are not known. With smaller tiles fewer multiprocessors are without
+// work at the end, and less of a sequence's last tile is empty.
 inline constexpr Tile kForwardShort[] = {
     {64, 64, 64, 8, 3, 3,
      "one consumer, three blocks share a multiprocessor: one's start or end under the others' products"},
@@ -31,7 +31,7 @@ inline constexpr Tile kForwardShort[] = {
     {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane, and leaves by halves; 225 KB of shared memory"},
 };
 
-// With dropout other warps draw: a warpgroup of their own, which leaves 208 registers a lane for each of two consumers.
+// For dropout. A fourth warpgroup draws the random numbers. It leaves 208 registers a lane for each of two consumers.
 inline constexpr Tile kForwardDropout[] = {
     {64, 128, 128, 16, 4, 1, "two consumers"},
     {128, 128, 128, 16, 2, 1, "two consumers"},
@@ -39,28 +39,28 @@ inline constexpr Tile kForwardDropout[] = {
     {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane, which leaves none for a fourth warpgroup"},
 };
 
-// A mask of a block of keys, or of two, waits in registers for its scores.
+// For a mask. Registers hold the mask of the next one or two blocks of keys until their scores are computed.
 inline constexpr Tile kForwardMask[] = {
     {64, 128, 128, 12, 4, 1, "two consumers; 1.10 of 192x64's speed, 1.22 of 128x64's"},
     {128, 192, 64, 16, 3, 1, "three consumers; 1.22 of 128x64's speed"},
     {256, 128, 64, 12, 2, 1, "O takes up to 128 registers a lane"},
 };
 
-// So does a bias in the inputs' type, which takes twice as many.
+// For a bias in the inputs' type. Registers hold it as they hold a mask, and it takes twice as many.
 inline constexpr Tile kForwardBias[] = {
     {64, 192, 64, 16, 4, 1, "three consumers; 1.04 of 128x128's speed, 1.18 of 128x64's"},
     {128, 128, 64, 12, 4, 1, "two consumers; 1.25 of 192x64's speed"},
     {256, 128, 64, 12, 2, 1, "O takes up to 128 registers a lane"},
 };
 
-// A bias that TMA brings takes none, but room in shared memory.
+// For a bias that TMA loads. It takes shared memory instead of registers.
 inline constexpr Tile kForwardBiasMapped[] = {
     {64, 192, 128, 16, 3, 1, "three consumers; 1.04 of three blocks a multiprocessor, 1.23 of 128x128's speed"},
     {128, 128, 128, 12, 2, 1, "two consumers; 1.05 of 192x64's speed, 1.22 of 128x64's"},
     {256, 128, 64, 12, 2, 1, "O takes up to 128 registers a lane"},
 };
 
-// A bias in fp32, or two options that take registers.
+// For a bias in fp32, or for two options that take registers.
 inline constexpr Tile kForwardBiasAndMore[] = {
     {128, 128, 64, 12, 4, 1, "two consumers"},
     {256, 128, 64, 12, 2, 1, "O takes up to 128 registers a lane"},
@@ -72,7 +72,8 @@ inline constexpr Tile kForwardBiasOrMaskDropout[] = {
     {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane, which leaves none for a fourth warpgroup"},
 };
 
-// dQ is 64 x 64 for each of two consumers; wider ones share the same 64 keys (backward_wide_sm90.h).
+// For backward. In the first two rows each of two consumers has a share of the keys. In the last row both work on the
+// same 64 keys (backward_wide_sm90.h).
 inline constexpr Tile kBackward[] = {
     {64, 128, 128, 12, 2, 1, "64 keys a consumer"},
     {128, 64, 128, 12, 2, 1, "dK and dV of 64 keys take 128 registers a lane"},

@@ -24,7 +24,9 @@
 
 #include "cuda/jit/compile.h"
 #include "cuda/jit/compiler_report.h"
+#include "cuda/jit/config_fields.h"
 #include "cuda/jit/render.h"
+#include "cuda/kernel_names.h"
 #include "cuda/plan/describe.h"
 #include "cuda/variants/explained.h"
 #include "cuda/variants/machine_code.h"
@@ -47,21 +49,11 @@ std::string describe(const Variant& variant) {
     std::string text = gpu::target_name(variant.architecture) + ' ' + gpu::describe(kernel);
     text.erase(std::min(text.find(", 0 bytes of shared memory"), text.size()));
     text += ", " + std::to_string(c.vector_bytes) + "-byte loads:";
-    const std::pair<bool, const char*> options[] = {{c.lse, " lse"},
-                                                    {c.band && !c.window, " band"},
-                                                    {c.window, " window"},
-                                                    {c.packed, " packed"},
-                                                    {c.seqused, " seqused"},
-                                                    {c.softcap, " softcap"},
-                                                    {c.alibi, " alibi"},
-                                                    {c.mask, " mask"},
-                                                    {c.bias != BiasElement::none, " bias"},
-                                                    {c.dropout, " dropout"},
-                                                    {c.deterministic, " deterministic"},
-                                                    {c.lazy_rescale, " lazy_rescale"},
-                                                    {c.exact_max, " exact_max"}};
-    for (const auto& [on, name] : options)
-        if (on) text += name;
+    gpu::visit_members([&](const char* name, auto member, gpu::FieldGroup group) {
+        if (group != gpu::FieldGroup::option && group != gpu::FieldGroup::manner) return;
+        if (c.*member != KernelConfig{}.*member) text += std::string(" ") + name;
+    });
+    if (c.kernel == Kernel::merge) text += std::string(" to ") + gpu::name_of(c.out_element);
     return text;
 }
 

@@ -154,6 +154,24 @@ std::vector<Variant> hiding_forward() {
     return result;
 }
 
+// What most calls ask for: no option but a mask by position and packing. On Hopper, where a dimension has tiles of its
+// own.
+std::vector<Variant> plain() {
+    std::vector<Variant> result;
+    for (int dims = 0; dims < 5; ++dims)
+        for (int mask = 0; mask < 3; ++mask)
+            for (const int packed : {0, 1}) {
+                Row row(factors().size(), 0);
+                row[graphics_card] = kHopper;
+                row[dtype] = 2;
+                row[head_dims] = dims;
+                row[band] = mask;
+                row[lengths] = packed;
+                for (const Variant& variant : variants_of(row)) result.push_back(variant);
+            }
+    return result;
+}
+
 std::vector<Variant> all_variants() {
     std::vector<Variant> result;
     const auto add = [&](const std::vector<Variant>& list) {
@@ -161,8 +179,10 @@ std::vector<Variant> all_variants() {
             if (std::ranges::find(result, variant) == result.end()) result.push_back(variant);
     };
     for (const Row& row : rows()) add(variants_of(row));
+    add(plain());
     add(hiding_forward());
     add(alternatives());
+    add(beside_attention());
     return result;
 }
 

@@ -37,7 +37,10 @@ std::vector<Row> rows();
 // Those with the tiles that `flashtile tune` may choose.
 std::vector<Variant> alternatives();
 
-// The variants of all rows and the alternatives, each once.
+// Those of merge and append_kv.
+std::vector<Variant> beside_attention();
+
+// The variants of all rows, the alternatives and those beside attention, each once.
 std::vector<Variant> all_variants();
 
 }  // namespace flashtile::variants

@@ -121,16 +121,8 @@ private:
     }
 };
 
-// True if no score of rows [i0, i1) and columns [j0, j1) needs apply_band.
-template <KernelConfig config>
-__device__ __forceinline__ bool band_covers(const Sequence& seq, int i0, int i1, int j0, int j1) {
-    if (j1 > seq.seqlen_k) return false;
-    if constexpr (config.band) return seq.band.covers(query_of<config>(i0), query_end<config>(i1), j0, j1);
-    return true;
-}
-
-// Hides what lies outside the band or past the last key. Groups of 8 kGroup columns outside [first_group, end_group)
-// are left alone.
+// Mixed blocks: hides what lies outside the band or past the last key. Groups of 8 kGroup columns outside [first_group,
+// end_group) are left alone.
 template <KernelConfig config, int kGroup = 32, int MT, int NT>
 __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence& seq, const Place& place,
                                            int first_group = 0, int end_group = 1) {

@@ -4,6 +4,7 @@
 
 #include "shared/kernel_config.h"
 #include "shared/kernel_params.h"
+#include "shared/visited_blocks.h"
 
 namespace flashtile {
 
@@ -16,10 +17,6 @@ __device__ __forceinline__ Index smaller(Index a, Index b) {
 }
 __device__ __forceinline__ Index greater(Index a, Index b) {
     return a > b ? a : b;
-}
-
-__device__ __forceinline__ Index length_at(const DeviceLengths& lengths, Index n) {
-    return lengths.wide ? static_cast<const long long*>(lengths.data)[n] : static_cast<const int*>(lengths.data)[n];
 }
 
 // query_of is the query that a block's row belongs to; query_end is the end of the queries that the rows before `end`
@@ -55,13 +52,13 @@ struct Sequence {
         }
         int seqlen_k = rows_k;
         if constexpr (config.seqused)
-            seqlen_k = static_cast<int>(greater(0, smaller(Index{rows_k}, length_at(p.seqused_k, b))));
+            seqlen_k = static_cast<int>(greater(0, smaller(Index{rows_k}, value_at(p.seqused_k, b))));
         return of_lengths<config>(p, b, h, first_q, first_k, seqlen_q, seqlen_k, rows_k);
     }
     template <KernelConfig config>
     __device__ static __forceinline__ Sequence of_lengths(const KernelParams& p, Index b, Index h, Index first_q,
                                                           Index first_k, int seqlen_q, int seqlen_k, int rows_k) {
-        const Band band{p.diagonal + (p.top_left ? 0 : seqlen_k - seqlen_q), p.window_left, p.window_right};
+        const Band band = Band::of(p, seqlen_q, seqlen_k);
         return {b, h, config.packed ? 0 : b, first_q, first_k, seqlen_q, seqlen_k, rows_k, band};
     }
 
@@ -97,11 +94,26 @@ struct Sequence {
         return config.band ? static_cast<int>(band.end_query(j1 - 1, seqlen_q)) : seqlen_q;
     }
 
+    // Of what kind a block of rows [i0, i1) and keys [j0, j1) is: hidden unless some row sees a key of it, whole if all
+    // rows see all keys, else mixed.
+    template <KernelConfig config>
+    __device__ __forceinline__ bool sees_any(int i0, int i1, int j0, int j1) const {
+        if (i0 >= i1) return false;
+        if constexpr (!config.band) return true;
+        return band.end_key(i1 - 1, seqlen_k) > j0 && band.first_key(i0) < j1;
+    }
+    template <KernelConfig config>
+    __device__ __forceinline__ bool sees_all(int i0, int i1, int j0, int j1) const {
+        if (j1 > seqlen_k) return false;
+        if constexpr (config.band) return band.covers(query_of<config>(i0), query_end<config>(i1), j0, j1);
+        return true;
+    }
+
 private:
     __device__ static __forceinline__ void read(const DeviceLengths& cu, Index b, Index total, int longest,
                                                 Index& first, int& length) {
-        first = greater(0, smaller(length_at(cu, b), total));
-        const Index end = greater(first, smaller(length_at(cu, b + 1), total));
+        first = greater(0, smaller(value_at(cu, b), total));
+        const Index end = greater(first, smaller(value_at(cu, b + 1), total));
         length = static_cast<int>(smaller(end - first, Index{longest}));
     }
 };

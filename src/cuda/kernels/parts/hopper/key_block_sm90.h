@@ -34,7 +34,9 @@ struct KeyBlock {
     Sequence seq;  // h is the query head of the current step
     const int kv_head, block;
     const int j0, j1;  // this block's keys; those past seqlen_k only get zero gradients
-    const int first_block, blocks, steps, shift;
+    const VisitedBlocks<int> queries;
+    const int steps, shift;
+    const int seen_first, seen_end;         // queries of the sequence that see any key
     unsigned k, v, q, dout, ds, p, lse, D;  // shared addresses
     unsigned kv_full;
     unsigned turn_come, added;  // barriers between the consumers and the thread that keeps turns
@@ -47,11 +49,12 @@ struct KeyBlock {
           block(n),
           j0(n * config.Bc),
           j1(smaller(j0 + config.Bc, s.rows_k)),
-          first_block(s.first_query<config>(j0) / config.Br),
-          blocks(block_count(s, j0, smaller(j1, s.seqlen_k))),
-          steps(blocks * given.group),
+          queries{config.Br, s.first_query<config>(j0) / config.Br, block_count(s, j0, smaller(j1, s.seqlen_k))},
+          steps(queries.count * given.group),
           // Blocks of keys start at different blocks of queries, so that they do not add to the same dQ at once.
-          shift(config.band || config.deterministic ? 0 : n * blocks / ((s.rows_k + config.Bc - 1) / config.Bc)),
+          shift(config.band || config.deterministic ? 0 : n * queries.count / ((s.rows_k + config.Bc - 1) / config.Bc)),
+          seen_first(s.first_query<config>(0)),
+          seen_end(s.end_query<config>(s.seqlen_k)),
           k(memory),
           v(k + kBytesK),
           q(v + kBytesV),
@@ -66,12 +69,13 @@ struct KeyBlock {
         dout_ring.place(q_ring.place(added + 8));
     }
 
+    // VisitedBlocks::holding, with its operations in the order with which ptxas spills least.
     __device__ static __forceinline__ int block_count(const Sequence& s, int j0, int j_end) {
         const int first = s.first_query<config>(j0), end = j_end > j0 ? s.end_query<config>(j_end) : 0;
         return first < end ? (end - 1) / config.Br - first / config.Br + 1 : 0;
     }
-    __device__ __forceinline__ int head_of(int n) const { return kv_head * params.group + n / blocks; }
-    __device__ __forceinline__ int query_of(int n) const { return (first_block + (n + shift) % blocks) * config.Br; }
+    __device__ __forceinline__ int head_of(int n) const { return kv_head * params.group + n / queries.count; }
+    __device__ __forceinline__ int query_of(int n) const { return queries.forwards((n + shift) % queries.count); }
 
     __device__ __forceinline__ void init_barriers() const {
         ptx::mbarrier_init(kv_full, 1);
@@ -124,9 +128,8 @@ struct KeyBlock {
     template <int kTileColumns>
     __device__ __forceinline__ void clear_hidden_queries(int consumer, int i0, unsigned tile) const {
         if constexpr (!config.lengths_differ()) return;
-        const int first = seq.first_query<config>(0), end = seq.end_query<config>(seq.seqlen_k);
-        if (first <= i0 && end >= i0 + config.Br) return;
-        clear_outside<config.Br, kTileColumns>(tile, i0, first, end);
+        if (seen_first <= i0 && seen_end >= i0 + config.Br) return;
+        clear_outside<config.Br, kTileColumns>(tile, i0, seen_first, seen_end);
         publish(consumer);
     }
 
@@ -143,15 +146,15 @@ struct KeyBlock {
         }
     }
 
-    __device__ __forceinline__ bool covered(const Place& place) const {
+    __device__ __forceinline__ bool whole(const Place& place) const {
         const int i1 = place.j0 + config.Br, key_end = place.i0 + 16;
-        return i1 <= seq.seqlen_q && band_covers<config>(seq, place.j0, i1, place.i0, key_end);
+        return i1 <= seq.seqlen_q && seq.sees_all<config>(place.j0, i1, place.i0, key_end);
     }
 
     // S of the current block of Q becomes P = 2^(S - LSE), transposed. This warp's first row is key `warp_row`.
     __device__ __forceinline__ void exponentiate(Fragments<1, NT>& s, int i0, int warp_row) const {
         const Place place{j0 + warp_row, i0};
-        if (!covered(place)) apply_band_transposed<config>(s, seq, place);
+        if (!whole(place)) apply_band_transposed<config>(s, seq, place);
         const unsigned row = lse + q_ring.stage * kBytesRow + Place::column(0, 0) * 4;
 #pragma unroll
         for (int t = 0; t < NT; ++t) {
@@ -208,5 +211,33 @@ struct KeyBlock {
             to.stride_row, j1 - first);
     }
 };
+
+extern __shared__ __align__(1024) unsigned char shared_memory[];
+
+// One thread block works on one block of keys.
+template <class Backward, KernelConfig config>
+__device__ __forceinline__ void run_backward_sm90(const KernelParams& params) {
+    const HeadBlock own(params.seqlen_k, config.Bc);
+    const Sequence seq = own.of_keys<config>(params);
+    const unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
+    const int block = launched_key_block<config>(own);
+    if (block * config.Bc >= seq.rows_k) return;  // of a sequence that is shorter than others
+    Backward backward(params, seq, memory, block);
+    if (threadIdx.x == 0) backward.init_barriers();
+    __syncthreads();  // barriers are initialised
+    // A warp's lanes have the same number; the shuffle tells the compiler so.
+    const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
+    // 384 threads start with 168 registers each, and the kernel redistributes them. Warpgroups that together asked for
+    // more would wait for ever.
+    static_assert(Backward::kProducerRegisters + 2 * Backward::kConsumerRegisters <= 3 * 168, "");
+    if (warpgroup == 2) {
+        ptx::registers_give_back<Backward::kProducerRegisters>();
+        if (threadIdx.x == 256) backward.produce();
+        if (config.deterministic && threadIdx.x == 256 + 32) backward.keep_turns();
+    } else {
+        ptx::registers_take<Backward::kConsumerRegisters>();
+        backward.consume(warpgroup);
+    }
+}
 
 }  // namespace flashtile

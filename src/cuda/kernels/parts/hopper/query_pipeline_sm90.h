@@ -160,7 +160,7 @@ struct QueryPipeline {
         KeyRows pending{};  // the last V of a tile, which is loaded after the next tile has been found
         while (true) {
             const Tile tile(params, now.is_tile() ? now.number : TileNumber{0, 0});
-            const int blocks = now.is_tile() ? tile.blocks : 0;
+            const int blocks = now.is_tile() ? tile.keys.count : 0;
             KeyRows keys(params, tile);
             if (pending.head >= 0) load_v(pending);
             if (blocks > 0) load_k(keys);
@@ -169,7 +169,7 @@ struct QueryPipeline {
             if (blocks > 0) load_bias(tile, 0);
             for (int n = 1; n < blocks; ++n) {
                 const KeyRows last = keys;
-                keys.row -= config.Bc;
+                keys.row = tile.keys.next_backwards(keys.row);
                 load_k(keys);
                 load_v(last);
                 load_bias(tile, n);
@@ -244,7 +244,7 @@ struct QueryPipeline {
                 const Tile tile = tile_at_hand();
                 const Dropout dropout = dropout_of(params, tile.seq);
 #pragma unroll 1
-                for (int n = 0; n < tile.blocks; ++n) {
+                for (int n = 0; n < tile.keys.count; ++n) {
                     kept_ring.wait_empty();
 #pragma unroll 1
                     for (int warp = drawer; warp < kConsumers * 4; warp += kDrawers)

@@ -115,9 +115,9 @@ struct GradientTile {
         if constexpr (!kAhead) bias_and_mask.load(params, seq, place);
         typename ScoreGrid::Accumulators derivative;
         Modifier::make(params, seq).template apply<config.softcap>(s, params, seq, place, bias_and_mask, derivative);
-        const bool covered =
-            band_covers<config>(seq, place.i0, smaller(place.i0 + MT * 16, seq.seqlen_q), place.j0, place.j0 + NT * 8);
-        if (!covered) apply_band<config>(s, seq, place);
+        const bool whole =
+            seq.sees_all<config>(place.i0, smaller(place.i0 + MT * 16, seq.seqlen_q), place.j0, place.j0 + NT * 8);
+        if (!whole) apply_band<config>(s, seq, place);
         if constexpr (Modifier::kMayHide) note_seen(s, Modifier::hidden_score(params), column0, parity);
 
 #pragma unroll

@@ -38,7 +38,7 @@ private:
     // How many tiles of a packed batch are before sequence b, if each sequence starts at a tile of its own and may
     // waste one. This takes no sum over all sequences. (Sequence::first_unit counts alike.)
     __device__ __forceinline__ Index unit(Index b) const {
-        const Index row = b < params.batch ? length_at(params.cu_seqlens_q, b) : params.total_q;
+        const Index row = b < params.batch ? value_at(params.cu_seqlens_q, b) : params.total_q;
         return greater(0, smaller(row, params.total_q)) / config.Br + b;
     }
 

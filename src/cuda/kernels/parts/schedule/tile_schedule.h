@@ -35,7 +35,7 @@ template <KernelConfig config>
 struct QueryTile {
     Sequence seq;  // of the group's first head
     int i0, i1;    // rows
-    int first_block, blocks;
+    VisitedBlocks<int> keys;
 
     __device__ __forceinline__ QueryTile(const KernelParams& p, TileNumber number)
         : QueryTile(p, number.head, static_cast<int>(number.block)) {}
@@ -47,16 +47,15 @@ struct QueryTile {
           i1(smaller(i0 + config.Br, seq.seqlen_q * config.group_rows)) {
         const int first = seq.first_key<config>(query_of<config>(i0));
         const int end = seq.end_key<config>(query_end<config>(i1));
-        first_block = first / config.Bc;
         // past the end of a sequence that is shorter than others there is nothing to do
-        blocks = first < end && (!config.packed || i0 < i1) ? (end - 1) / config.Bc - first_block + 1 : 0;
+        keys = VisitedBlocks<int>::holding(first, end, config.Bc, !config.packed || i0 < i1);
     }
 
     // The producer writes it to shared memory for the others, since reading it takes less time than dividing and
     // looking lengths up.
     static constexpr int kBytes = config.packed ? 48 : 32;
     __device__ __forceinline__ void write(unsigned address) const {
-        ptx::store_shared(address, make_uint4(i0, first_block, blocks, seq.rows_k));
+        ptx::store_shared(address, make_uint4(i0, keys.first_block, keys.count, seq.rows_k));
         ptx::store_shared(address + 16, make_uint4(low(seq.b), low(seq.h), seq.seqlen_q, seq.seqlen_k));
         if constexpr (config.packed)
             ptx::store_shared(address + 32,
@@ -78,22 +77,19 @@ struct QueryTile {
         }
         return {Sequence::of_lengths<config>(p, static_cast<Index>(sequence.x), static_cast<Index>(sequence.y), first_q,
                                              first_k, seqlen_q, seqlen_k, rows_k),
-                static_cast<int>(place.x), static_cast<int>(place.y), static_cast<int>(place.z)};
+                static_cast<int>(place.x),
+                {config.Bc, static_cast<int>(place.y), static_cast<int>(place.z)}};
     }
 
-    __device__ __forceinline__ int key_of(int n) const { return (first_block + blocks - 1 - n) * config.Bc; }
+    __device__ __forceinline__ int key_of(int n) const { return keys.backwards(n); }
     // The head's coordinate in the tensor maps of queries, which count heads, or groups of heads.
     __device__ __forceinline__ int map_head(const KernelParams& p) const {
         return static_cast<int>(config.group_rows == 1 ? seq.h : seq.kv_head(p));
     }
 
 private:
-    __device__ __forceinline__ QueryTile(const Sequence& sequence, int row, int first, int count)
-        : seq(sequence),
-          i0(row),
-          i1(smaller(i0 + config.Br, seq.seqlen_q * config.group_rows)),
-          first_block(first),
-          blocks(count) {}
+    __device__ __forceinline__ QueryTile(const Sequence& sequence, int row, const VisitedBlocks<int>& visited)
+        : seq(sequence), i0(row), i1(smaller(i0 + config.Br, seq.seqlen_q * config.group_rows)), keys(visited) {}
     __device__ static __forceinline__ unsigned low(Index x) { return static_cast<unsigned>(x); }
     __device__ static __forceinline__ unsigned high(Index x) { return static_cast<unsigned>(x >> 32); }
     __device__ static __forceinline__ Index both(unsigned low, unsigned high) {

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstddef>
 
-namespace flashtile::gpu {
+namespace flashtile {
 
 template <class T, std::size_t most>
 class FixedList {
@@ -26,4 +26,4 @@ private:
     std::size_t count_ = 0;
 };
 
-}  // namespace flashtile::gpu
+}  // namespace flashtile

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace flashtile::gpu {
+namespace flashtile {
 
 inline std::string json(std::string_view text) {
     std::string quoted = "\"";
@@ -32,6 +32,9 @@ inline std::string json(bool value) {
 inline std::string json(std::uint64_t value) {
     return std::to_string(value);
 }
+inline std::string json(std::int64_t value) {
+    return std::to_string(value);
+}
 inline std::string json(int value) {
     return std::to_string(value);
 }
@@ -56,4 +59,4 @@ private:
     std::string text_;
 };
 
-}  // namespace flashtile::gpu
+}  // namespace flashtile

@@ -1,0 +1,197 @@
+// plan.cpp: see plan.h.
+#include "cpu/plan.h"
+
+#include "cpu/features.h"
+#include "cpu/threads.h"
+#include "shared/key_splits.h"
+
+namespace flashtile::cpu {
+namespace {
+
+constexpr std::size_t kLine = 64;
+
+std::size_t round_up(std::size_t bytes) {
+    return (bytes + kLine - 1) / kLine * kLine;
+}
+
+// Why a task has so many rows.
+constexpr const char* kAll = "the sequence has no more";
+constexpr const char* kForThreads = "so few that every thread has work";
+constexpr const char* kMost = "the most that a task takes";
+
+Plan plan_of(const Problem& p, const Execution& execution) {
+    const Kernels& kernels = kernels_for(p.dtype, execution.isa);
+    return {kernels, kernels.choice(p), threads_for(execution)};
+}
+
+Step over_queries(const Problem& p) {
+    return {.rows_of = RowsOf::queries,
+            .batch = p.batch,
+            .heads = p.heads,
+            .length = p.seqlen_q,
+            .all_rows = p.runs() * p.rows_q()};
+}
+
+// Rows of a forward task: fewer than share a key block well if threads would go without work. A row's bits do not
+// depend on it.
+void choose_rows(Step& step, const Plan& plan) {
+    const std::int64_t all_rows = step.heads * step.all_rows;
+    for (; step.rows > plan.kernels.panel; step.rows /= 2) {
+        if (step.rows >= 2 * step.length)
+            step.why = kAll;
+        else if (plan.threads > 1 && all_rows < plan.kernels.blocks_a_thread * plan.threads * step.rows)
+            step.why = kForThreads;
+        else
+            return;
+    }
+}
+
+// Keys of backward's tasks. The more keys a task has, the fewer times queries are brought to the products' form and dq
+// is fetched; fewer keys where threads would not find work. No bit depends on it: each sum of dq runs over keys in
+// order, and those of dk and dv over queries.
+void choose_keys(Step& step, const Problem& p, const Plan& plan) {
+    constexpr std::int64_t kEnoughTasks = 8, kFewestTasks = 2;  // a thread
+    constexpr std::int64_t kMostKeys = 1024;
+    constexpr std::int64_t kMostElements = kMostKeys * 256;  // of K and V: larger ones would leave the caches
+    const Kernels& kernels = plan.kernels;
+    const std::int64_t all_keys = step.heads * step.all_rows;
+    step.rows = kMostKeys;
+    step.why = kMost;
+    for (; step.rows > 32; step.rows /= 2) {
+        const std::int64_t tasks = step.rows > kernels.fewest_keys ? kEnoughTasks : kFewestTasks;
+        if (step.rows >= 2 * step.length)
+            step.why = kAll;
+        else if (plan.threads > 1 && all_keys < tasks * plan.threads * step.rows)
+            step.why = kForThreads;
+        else if (step.rows > kernels.key_block && step.rows * (p.head_dim + p.head_dim_v) > kMostElements)
+            step.why = "so few that K and V stay in the caches";
+        else
+            return;
+    }
+}
+
+// Sequences with few queries: their keys are divided over threads where sequences and heads are too few.
+void plan_decode(const Problem& p, const Operands& x, Plan& plan) {
+    constexpr std::int64_t kTasksAThread = 4;
+    const Kernels& kernels = plan.kernels;
+    DecodePlan& decode = plan.decode;
+    const std::int64_t few = kernels.decode_queries(p);
+    if (!p.packed && p.seqlen_q > few) return;
+    decode.queries = few;
+    decode.splits = KeySplits::most(p.seqlen_k, p.num_splits);
+    // Rows of one head that lie among those of others are met page by page for all heads: a head's own walk would miss
+    // the TLB at every other row, and then again for the next head.
+    const bool among_others = p.kv_heads > 1 && x.k.stride_head < x.k.stride_row;
+    const bool few_tasks = plan.threads > 1 && p.batch * p.kv_heads < kTasksAThread * plan.threads;
+    decode.stored = decode.splits > 1 && (among_others || few_tasks);
+    Step step{.kernel = "decode",
+              .rows_of = RowsOf::splits,
+              .batch = p.batch,
+              .heads = p.kv_heads,
+              .length = decode.stored ? decode.splits : 1,
+              .all_rows = p.batch * (decode.stored ? decode.splits : 1),
+              .why = !decode.stored ? "all splits of the keys"
+                     : few_tasks    ? "a split of keys, so that every thread has work"
+                                    : "a split of keys, whose heads share pages of memory",
+              .Br = std::min(few, p.seqlen_q) * p.group(),
+              .Bc = KeySplits::kUnit};
+    plan.steps.push_back(step);
+    plan.scratch = round_up(kernels.decode_scratch(p));
+    if (!decode.stored) return;
+    const std::int64_t rows = p.runs() * p.rows_q(), most = p.batch * std::min(few, p.seqlen_q);
+    decode.slots = rows <= most && p.packed ? 0 : std::min(few, p.seqlen_q);
+    plan.shared =
+        round_up(static_cast<std::size_t>(std::min(rows, most) * p.heads * decode.splits * kernels.part_floats(p)) *
+                 sizeof(float));
+    step.kernel = "combine";
+    step.heads = p.heads;
+    step.length = 1;
+    step.all_rows = p.batch;
+    step.why = "the parts of a head";
+    step.Br = step.Bc = 0;
+    plan.steps.push_back(step);
+}
+
+}  // namespace
+
+Plan plan_forward(const Problem& p, const Operands& x, const Execution& execution) {
+    Plan plan = plan_of(p, execution);
+    plan_decode(p, x, plan);
+    if (plan.decode.queries != 0 && p.seqlen_q <= plan.decode.queries) return plan;
+    Step step = over_queries(p);
+    step.kernel = "forward";
+    step.rows = plan.kernels.forward_rows(p, x);
+    step.why = kMost;
+    choose_rows(step, plan);
+    step.Br = step.rows;
+    step.Bc = plan.kernels.forward_keys;
+    plan.scratch = std::max(plan.scratch, round_up(plan.kernels.forward_scratch(p, step.rows)));
+    plan.steps.push_back(step);
+    return plan;
+}
+
+BackwardPlan plan_backward(const Problem& p, const Operands& x, const Execution& execution) {
+    BackwardPlan plan{plan_of(p, execution)};
+    const Kernels& kernels = plan.kernels;
+
+    Step queries = over_queries(p);
+    queries.rows = kernels.query_block;
+    queries.why = "the least Br of backward_keys";
+    // Rows of different heads often share a page, so these two kernels take all heads of a block together.
+    queries.heads_together = p.batch * p.heads;
+    Step keys{.kernel = "backward_keys",
+              .run = kernels.backward_keys,
+              .rows_of = RowsOf::keys,
+              .batch = p.batch,
+              .heads = p.kv_heads,
+              .length = p.seqlen_k,
+              .all_rows = p.runs() * p.rows_k(),
+              .Br = plan.choice.backward_queries,
+              // Enough that threads do not wait for each other.
+              .heads_together = plan.threads == 1 ? 1 : 2 * plan.threads};
+    choose_keys(keys, p, plan);
+    keys.Bc = std::min(keys.rows, kernels.key_block);
+
+    queries.kernel = "backward_prepare";
+    queries.run = kernels.backward_prepare;
+    plan.steps.push_back(queries);
+    plan.steps.push_back(keys);
+    queries.kernel = "backward_finish";
+    queries.run = kernels.backward_finish;
+    plan.steps.push_back(queries);
+    if (x.dsinks)
+        plan.steps.push_back({.kernel = "backward_sinks",
+                              .run = kernels.backward_sinks,
+                              .rows_of = RowsOf::heads,
+                              .batch = 1,
+                              .heads = p.heads,
+                              .length = 1,
+                              .all_rows = 1,
+                              .why = "all queries of a head"});
+    if (x.dbias)
+        plan.steps.push_back({.kernel = "backward_bias",
+                              .run = kernels.backward_bias,
+                              .rows_of = RowsOf::dbias,
+                              .batch = x.bias_batch,
+                              .heads = x.bias_heads,
+                              .length = x.bias_rows,
+                              .all_rows = x.bias_batch * x.bias_rows,
+                              .rows = kernels.panel,
+                              .why = "one panel",
+                              .Br = kernels.panel,
+                              .Bc = kernels.key_block});
+
+    plan.key_block = keys.rows;
+    plan.dq_rows = (p.head_dim + kernels.dq_rows - 1) / kernels.dq_rows * kernels.dq_rows;
+    plan.panels = p.units(kernels.panel);  // Head::first_unit
+    plan.query_blocks = p.units(kernels.query_block);
+    const auto rows = static_cast<std::size_t>(p.heads * plan.panels * kernels.panel);
+    plan.rows_bytes = round_up(rows * sizeof(float));
+    plan.dq_bytes = round_up(rows * static_cast<std::size_t>(plan.dq_rows) * sizeof(float));
+    plan.turn_bytes = round_up(static_cast<std::size_t>(p.heads * plan.query_blocks) * sizeof(std::uint32_t));
+    plan.shared = 2 * plan.rows_bytes + plan.dq_bytes + plan.turn_bytes;
+    plan.scratch = round_up(kernels.backward_scratch(p, plan.key_block));
+    return plan;
+}
+
+}  // namespace flashtile::cpu

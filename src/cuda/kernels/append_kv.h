@@ -1,0 +1,107 @@
+// append_kv.h: new keys and values to their places in a cache, keys rotated by their positions, and queries rotated
+// likewise. Where a row goes and how a pair is rotated stands in shared/append_params.h. What is not rotated is copied.
+#pragma once
+
+#include "cuda/kernels/parts/common/element.h"
+#include "cuda/kernels/parts/common/piece.h"
+#include "cuda/kernels/parts/common/sequence.h"
+#include "shared/append_params.h"
+
+namespace flashtile {
+
+template <KernelConfig config>
+struct AppendRows {
+    using M = Math<config.element>;
+    using Scalar = typename M::Scalar;
+    static constexpr int kPiece = config.vector_bytes / static_cast<int>(sizeof(Scalar));
+    using Vector = Piece<Scalar, kPiece>;
+
+    const AppendParams& p;
+
+    __device__ __forceinline__ void append(Index row, Index h) const {
+        const OwnedRow of = owned_row(p.cu_seqlens_k_new, p.batch, p.seqlen_k, p.rows_k, row);
+        if (of.n < 0) return;
+        const CachePlace place = place_of(p, of, row);
+        if (place.page < 0) return;
+        rotate(rows_of<const Scalar>(p.k, of.row_batch, h, of.row),
+               rows_of<Scalar>(p.k_cache, place.page, h, place.row), p.pairs != 0 ? key_position(p, of, row) : 0);
+        if (p.v.data == nullptr) return;
+        const Scalar* from = rows_of<const Scalar>(p.v, of.row_batch, h, of.row);
+        Scalar* to = rows_of<Scalar>(p.v_cache, place.page, h, place.row);
+        for (int n = static_cast<int>(lane_id()); n < p.head_dim_v / kPiece; n += kLanes)
+            *at(to, n * kPiece) = *at(from, n * kPiece);
+    }
+
+    __device__ __forceinline__ void query(Index row, Index h) const {
+        const OwnedRow of = owned_row(p.cu_seqlens_q, p.batch, p.seqlen_q, p.rows_q, row);
+        if (of.n < 0) return;
+        rotate(rows_of<const Scalar>(p.q, of.row_batch, h, of.row), rows_of<Scalar>(p.q_out, of.row_batch, h, of.row),
+               query_position(p, of, row));
+    }
+
+private:
+    __device__ static __forceinline__ const Vector* at(const Scalar* row, int column) {
+        return reinterpret_cast<const Vector*>(row + column);
+    }
+    __device__ static __forceinline__ Vector* at(Scalar* row, int column) {
+        return reinterpret_cast<Vector*>(row + column);
+    }
+
+    // A warp's lanes take two pieces that hold whole pairs, or copy one piece. Each reads before it writes, and only it
+    // touches these columns, so `to` may be `from`.
+    __device__ __forceinline__ void rotate(const Scalar* from, Scalar* to, Index position) const {
+        const int turns = p.pairs / kPiece, copies = p.head_dim / kPiece - 2 * turns;
+        for (int n = static_cast<int>(lane_id()); n < turns + copies; n += kLanes) {
+            if (n >= turns) {
+                const int column = (n - turns) * kPiece, after = column < p.rotary_begin ? 0 : 2 * p.pairs;
+                *at(to, column + after) = *at(from, column + after);
+                continue;
+            }
+            const int first = p.rotary_begin + n * kPiece * (p.interleaved != 0 ? 2 : 1);
+            const int second = first + (p.interleaved != 0 ? kPiece : p.pairs);
+            const Vector x = *at(from, first), y = *at(from, second);
+            const Scalar* const both[] = {x.x, y.x};
+            Vector turned[2];
+#pragma unroll
+            for (int c = 0; c < kPiece; ++c) {
+                const int pair = n * kPiece + c;
+                const float cos = angle(p.cos, position * p.cos_stride + pair);
+                const float sin = angle(p.sin, position * p.sin_stride + pair);
+                // interleaved, pairs are neighbours in the two pieces taken as one
+                const bool next = p.interleaved != 0;
+                const Scalar u = next ? both[2 * c / kPiece][2 * c % kPiece] : x.x[c];
+                const Scalar v = next ? both[(2 * c + 1) / kPiece][(2 * c + 1) % kPiece] : y.x[c];
+                const Pair to_pair = rotated({M::to_float(u), M::to_float(v)}, cos, sin);
+                const Scalar to_u = M::from_float(to_pair.x), to_v = M::from_float(to_pair.y);
+                if (next) {
+                    turned[2 * c / kPiece].x[2 * c % kPiece] = to_u;
+                    turned[(2 * c + 1) / kPiece].x[(2 * c + 1) % kPiece] = to_v;
+                } else {
+                    turned[0].x[c] = to_u;
+                    turned[1].x[c] = to_v;
+                }
+            }
+            *at(to, first) = turned[0];
+            *at(to, second) = turned[1];
+        }
+    }
+
+    __device__ __forceinline__ float angle(const void* table, Index n) const {
+        if (p.table_element == Element::fp32) return static_cast<const float*>(table)[n];
+        const unsigned short bits = static_cast<const unsigned short*>(table)[n];
+        return p.table_element == Element::fp16 ? ptx::unpack_fp16(bits) : ptx::unpack_bf16(bits);
+    }
+};
+
+// A warp works on a head of a new row, or of a query.
+template <KernelConfig config>
+__device__ __forceinline__ void append_kv(const AppendParams& p) {
+    const Index item = Index{blockIdx.x} * config.warps + warp_id(), keys = p.rows_k * p.kv_heads;
+    const AppendRows<config> rows{p};
+    if (item < keys)
+        rows.append(item / p.kv_heads, item % p.kv_heads);
+    else if (item - keys < p.rows_q * p.heads)
+        rows.query((item - keys) / p.heads, (item - keys) % p.heads);
+}
+
+}  // namespace flashtile
