@@ -47,7 +47,14 @@ constexpr auto bundle_options = std::to_array<Named>({{"none", 0},
                                                       {"dropout", FLASHTILE_WITH_DROPOUT},
                                                       {"deterministic", FLASHTILE_WITH_DETERMINISTIC},
                                                       {"batch-invariant", FLASHTILE_WITH_BATCH_INVARIANT},
-                                                      {"exact-max", FLASHTILE_WITH_EXACT_MAX}});
+                                                      {"exact-max", FLASHTILE_WITH_EXACT_MAX},
+                                                      {"cache", FLASHTILE_WITH_CACHE},
+                                                      {"pages", FLASHTILE_WITH_PAGES},
+                                                      {"seqused-q", FLASHTILE_WITH_SEQUSED_Q},
+                                                      {"first-k", FLASHTILE_WITH_FIRST_K},
+                                                      {"attention-chunk", FLASHTILE_WITH_ATTENTION_CHUNK},
+                                                      {"tree-mask", FLASHTILE_WITH_TREE_MASK},
+                                                      {"sinks", FLASHTILE_WITH_SINKS}});
 
 template <std::size_t n>
 std::string names_of(const std::array<Named, n>& list) {
@@ -94,6 +101,7 @@ std::pair<int, int> head_dims_of(const std::string& word) {
 struct Settings {
     std::vector<std::string> architectures, dtypes = {"fp16", "bf16"}, head_dims = {"64", "128"},
                                             sets = {"none", "causal"};
+    int group = 1;
     bool forward_only = false;
     std::string path;
 };
@@ -110,6 +118,7 @@ std::vector<flashtile_bundle_item> items_of(const Settings& settings) {
                     std::tie(item.head_dim, item.head_dim_v) = head_dims_of(dims);
                     item.backward = settings.forward_only ? 0 : 1;
                     item.options = options_of(set);
+                    item.group = settings.group;
                     items.push_back(item);
                 }
     return items;
@@ -133,6 +142,7 @@ void add_compile(CLI::App& app, int& exit_code) {
     command->add_option("--with", settings->sets, "Options that calls use together: " + names_of(bundle_options))
         ->take_all()
         ->capture_default_str();
+    command->add_option("--group", settings->group, "Query heads that share a key head")->capture_default_str();
     command->add_flag("--forward-only", settings->forward_only, "No backward kernels");
     command->add_option("-o,--output", settings->path, "The bundle to write")->required();
     command->callback([settings, &exit_code] {

@@ -371,7 +371,14 @@ typedef enum flashtile_bundle_option {
     FLASHTILE_WITH_DETERMINISTIC = 1 << 10,
     FLASHTILE_WITH_BATCH_INVARIANT = 1 << 11,
     FLASHTILE_WITH_EXACT_MAX = 1 << 12,
-    FLASHTILE_WITH_WINDOW = 1 << 13 /* with a left side */
+    FLASHTILE_WITH_WINDOW = 1 << 13,     /* with a left side */
+    FLASHTILE_WITH_CACHE = 1 << 14,      /* keys in rows of a cache; queries may be packed */
+    FLASHTILE_WITH_PAGES = 1 << 15,      /* keys in its pages */
+    FLASHTILE_WITH_SEQUSED_Q = 1 << 16,
+    FLASHTILE_WITH_FIRST_K = 1 << 17,
+    FLASHTILE_WITH_ATTENTION_CHUNK = 1 << 18,
+    FLASHTILE_WITH_TREE_MASK = 1 << 19,
+    FLASHTILE_WITH_SINKS = 1 << 20
 } flashtile_bundle_option;
 
 typedef struct flashtile_bundle_item {
@@ -382,10 +389,11 @@ typedef struct flashtile_bundle_item {
     int32_t head_dim_v; /* 0: head_dim */
     int32_t backward;   /* 0: forward only */
     uint32_t options;   /* flashtile_bundle_option, or'ed */
+    int32_t group;      /* query heads that share a key head; 0: 1 */
 } flashtile_bundle_item;
 
 #define FLASHTILE_BUNDLE_ITEM_INIT \
-    { sizeof(flashtile_bundle_item), 0, 0, 0, 0, 1, 0 }
+    { sizeof(flashtile_bundle_item), 0, 0, 0, 0, 1, 0, 0 }
 
 /* Compiles the kernels of `count` items, which need no GPU here but NVRTC, and writes them to `path`. `progress` may be
  * NULL; it is called from any thread, one at a time. */

@@ -22,7 +22,7 @@ public:
         std::stable_sort(sequences_.begin(), sequences_.end(),
                          [](const Sequence& a, const Sequence& b) { return a.keys > b.keys; });
         for (Sequence& s : sequences_) {
-            s.splits = KeySplits::of(s.keys, p.num_splits).count;
+            s.splits = KeySplits::of(s.keys, {p.num_splits}).count;
             s.first = tickets_;
             tickets_ += kv_heads_ * (plan_.stored ? s.splits : 1);
         }

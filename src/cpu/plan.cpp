@@ -78,7 +78,7 @@ void plan_decode(const Problem& p, const Operands& x, Plan& plan) {
     const std::int64_t few = kernels.decode_queries(p);
     if (!p.packed && p.seqlen_q > few) return;
     decode.queries = few;
-    decode.splits = KeySplits::most(p.seqlen_k, p.num_splits);
+    decode.splits = KeySplits::most(p.seqlen_k, {p.num_splits});
     // Rows of one head that lie among those of others are met page by page for all heads: a head's own walk would miss
     // the TLB at every other row, and then again for the next head.
     const bool among_others = p.kv_heads > 1 && x.k.stride_head < x.k.stride_row;

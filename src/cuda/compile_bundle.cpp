@@ -61,6 +61,7 @@ void check(const flashtile_bundle_item& item) {
     if (item.head_dim_v < 0 || item.head_dim_v > FLASHTILE_MAX_HEAD_DIM_V)
         refuse("head_dim_v is " + std::to_string(item.head_dim_v) + ", allowed is 0 (as head_dim) to " +
                std::to_string(FLASHTILE_MAX_HEAD_DIM_V));
+    if (item.group < 0) refuse("group is " + std::to_string(item.group) + ", allowed is 0 (as 1) and more");
     const bool bias = (item.options & (FLASHTILE_WITH_BIAS | FLASHTILE_WITH_BIAS_FP32)) != 0;
     if (!bias && (item.options & FLASHTILE_WITH_BIAS_GRADIENT) != 0)
         refuse("options hold BIAS_GRADIENT, allowed is that with BIAS or BIAS_FP32");
@@ -73,7 +74,7 @@ struct BundleOption {
     void (*ask)(Problem&, Access&);
 };
 
-constexpr std::int64_t kLength = 1024;
+constexpr std::int64_t kLength = 1024, kPageSize = 16;
 
 constexpr BundleOption kOptions[] = {
     {FLASHTILE_WITH_CAUSAL, "band", [](Problem& p, Access&) { p.window_right = 0; }},
@@ -90,6 +91,13 @@ constexpr BundleOption kOptions[] = {
     {FLASHTILE_WITH_DETERMINISTIC, "deterministic", [](Problem& p, Access&) { p.deterministic = true; }},
     {FLASHTILE_WITH_BATCH_INVARIANT, "", [](Problem& p, Access&) { p.batch_invariant = p.exact_max = true; }},
     {FLASHTILE_WITH_EXACT_MAX, "exact_max", [](Problem& p, Access&) { p.exact_max = true; }},
+    {FLASHTILE_WITH_CACHE, "cache", [](Problem& p, Access&) { p.cache = true; }},
+    {FLASHTILE_WITH_PAGES, "paged", [](Problem& p, Access&) { p.cache = true, p.page_size = kPageSize; }},
+    {FLASHTILE_WITH_SEQUSED_Q, "seqused_q", [](Problem& p, Access&) { p.used_q = true; }},
+    {FLASHTILE_WITH_FIRST_K, "first_k", [](Problem& p, Access&) { p.first_k = true; }},
+    {FLASHTILE_WITH_ATTENTION_CHUNK, "chunk", [](Problem& p, Access&) { p.attention_chunk = kLength; }},
+    {FLASHTILE_WITH_TREE_MASK, "tree_mask", [](Problem& p, Access&) { p.tree_mask = true; }},
+    {FLASHTILE_WITH_SINKS, "sinks", [](Problem& p, Access&) { p.sinks = DType::fp32; }},
 };
 
 consteval bool has_every_option() {
@@ -107,7 +115,8 @@ static_assert(has_every_option(), "kOptions lacks an option of KernelConfig: no 
 Problem plain_problem(const flashtile_bundle_item& item) {
     Problem p;
     p.dtype = static_cast<DType>(item.dtype);
-    p.batch = p.heads = p.kv_heads = 1;
+    p.batch = p.kv_heads = 1;
+    p.heads = std::max(item.group, 1);
     p.seqlen_q = p.seqlen_k = p.total_q = p.total_k = kLength;
     p.head_dim = item.head_dim;
     p.head_dim_v = item.head_dim_v != 0 ? item.head_dim_v : item.head_dim;

@@ -28,6 +28,8 @@ constexpr const char* name_of(Kernel kernel) {
             return "backward_bias_sm80";
         case Kernel::dropout_mask:
             return "dropout_mask";
+        case Kernel::combine:
+            return "combine";
         case Kernel::merge:
             return "merge";
         case Kernel::append_kv:

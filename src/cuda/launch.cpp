@@ -71,6 +71,20 @@ KernelParams params_of(const Plan& plan, const Problem& p, const Operands& x) {
     k.unit_rows = plan.unit_rows;
     k.row_flip = plan.row_flip;
     k.units = plan.units;
+    k.seqused_q = lengths_of(x.seqused_q);
+    k.first_k = lengths_of(x.first_k);
+    k.cache_batch_idx = lengths_of(x.cache_batch_idx);
+    k.block_table = x.block_table;
+    k.block_table_stride = x.block_table_stride;
+    k.cache_rows = p.pages;
+    k.page_size = static_cast<int>(p.page_size);
+    k.attention_chunk = p.attention_chunk;
+    k.tree_mask = tensor_of(x.tree_mask);
+    k.sinks = tensor_of(x.sinks);
+    k.sinks_fp32 = x.sinks.dtype == DType::fp32 ? 1 : 0;
+    k.split_rule = plan.split_rule;
+    k.most_splits = plan.most_splits;
+    k.part_queries = plan.part_queries;
     return k;
 }
 
@@ -104,6 +118,10 @@ void set_region(KernelParams& params, Region name, CUdeviceptr address) {
             return set(params.ws_dq);
         case Region::turn:
             return set(params.ws_turn);
+        case Region::part_o:
+            return set(params.ws_part_o);
+        case Region::part_ml:
+            return set(params.ws_part_ml);
     }
 }
 

@@ -21,6 +21,7 @@ enum class Kernel : int {
     backward_finish,     // converts dQ to q's type
     backward_bias_sm80,  // dbias, in a pass of its own that adds in a fixed order
     dropout_mask,        // writes which probabilities dropout keeps
+    combine,             // what the splits of the keys came to, to O and LSE
     merge,               // partial results to the result of all keys
     append_kv,           // new keys and values to a cache, rotated
 };
@@ -36,9 +37,9 @@ struct KernelConfig {
     int head_dim_v = 0;    // dv, columns of V and O in a slice
     int value_slices = 1;  // forward: how many thread blocks share the columns of O, if registers do not hold them all
 
-    // Hopper's forward: how many rows of a block belong to one query. Where queries are few, one head would leave most
-    // of a block empty, so the heads that share a key head lie in one block, a row for each head of each query. The
-    // number is rounded up to a power of two.
+    // Forward: how many rows of a block belong to one query. Where queries are few, one head would leave most of a
+    // block empty, so the heads that share a key head lie in one block, a row for each head of each query. On Hopper
+    // the number is rounded up to a power of two.
     int group_rows = 1;
 
     int Br = 0;      // rows of a block: queries, unless group_rows is greater than 1
@@ -60,6 +61,13 @@ struct KernelConfig {
     bool window = false;       // the band has a left side, too
     bool packed = false;       // cumulative lengths
     bool seqused = false;      // each sequence has its own number of used keys
+    bool seqused_q = false;    // and of used queries
+    bool cache = false;        // keys lie in a cache, and `packed` speaks of queries only
+    bool paged = false;        // and there in pages
+    bool first_k = false;      // each sequence has keys at its start that are hidden
+    bool chunk = false;        // the band's positions are cut in chunks
+    bool tree_mask = false;
+    bool sinks = false;
     bool scale_first = false;  // scale is applied before the maximum is taken: for ALiBi, bias, or a scale <= 0
     bool softcap = false;
     bool alibi = false;
@@ -69,10 +77,12 @@ struct KernelConfig {
     bool dropout = false;
     bool deterministic = false;  // thread blocks add to dQ in a fixed order
     bool lazy_rescale = false;   // forward: m may lag behind the maximum; off with batch_invariant and exact_max
+    bool split = false;          // forward: the keys of a sequence with few queries are split (section 3.2 of the paper)
     bool exact_max = false;      // Hopper's backward computes dS from P in fp32, which is slower
 
     // True if the lengths of sequences lie in device memory, so that the plan does not know them.
     constexpr bool lengths_differ() const { return packed || seqused; }
+    constexpr bool packed_keys() const { return packed && !cache; }
     constexpr bool has_bias_or_mask() const { return mask || bias != BiasElement::none; }
     bool operator==(const KernelConfig&) const = default;
 };

@@ -37,10 +37,26 @@ constexpr int larger(int a, int b) {
     return a > b ? a : b;
 }
 
-// Q, whose place O takes later, then the stages of K and V.
-constexpr int forward_shared_bytes(const KernelConfig& c) {
+// The general forward on pages: for how many blocks of keys shared memory holds where they lie.
+constexpr int key_place_slots(const KernelConfig& c) {
+    return c.stages + 1;
+}
+
+// Q, whose place O takes later, then the stages of K and V, then where keys lie.
+constexpr int forward_tiles_bytes(const KernelConfig& c) {
     return tile_bytes(c, c.Br, larger(c.head_dim, c.head_dim_v)) +
            c.stages * (tile_bytes(c, c.Bc, c.head_dim) + tile_bytes(c, c.Bc, c.head_dim_v));
+}
+constexpr int forward_shared_bytes(const KernelConfig& c) {
+    return forward_tiles_bytes(c) + (c.paged ? key_place_slots(c) * c.Bc * 8 : 0);
+}
+
+// Kernels that make a row of several: how many neighbouring lanes share it, enough for all its columns if a warp has as
+// many.
+constexpr int row_lanes(const KernelConfig& c) {
+    int lanes = 1;
+    while (lanes < 32 && lanes * c.vector_bytes < c.head_dim_v * size_of(c.element)) lanes *= 2;
+    return lanes;
 }
 
 // On Hopper tiles lie as TMA's 128-byte swizzle leaves them: in chunks of kChunk columns, each of rows of

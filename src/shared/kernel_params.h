@@ -3,6 +3,7 @@
 // this file.
 #pragma once
 
+#include "shared/key_splits.h"
 #include "shared/mask.h"
 #include "shared/tile_rounds.h"
 
@@ -84,6 +85,24 @@ struct KernelParams {
     float* ws_dq;       // fp32; within a unit, in the order of the accumulator fragments
     unsigned* ws_turn;  // for each (head, unit), how many blocks of keys have added to its dQ
     Index units;        // how many a head has, over all sequences
+
+    // A cache. Its rows or pages are k's and v's batch entries.
+    DeviceLengths seqused_q, first_k, cache_batch_idx;
+    const int* block_table;
+    Index block_table_stride;
+    Index cache_rows;  // or pages
+    int page_size;
+    Index attention_chunk;  // 0: off
+    DeviceTensor tree_mask, sinks;
+    int sinks_fp32;  // rather than the type of q
+
+    // Where keys are split. What a split of row (b, i, h) came to is number ((b part_queries + i) heads + h)
+    // most_splits + split.
+    SplitRule split_rule;
+    Index most_splits;   // of any sequence
+    int part_queries;    // of a sequence, of those whose keys may be split
+    float* ws_part_o;    // O, not divided by l; head_dim_v columns
+    float* ws_part_ml;  // m as softmax has it, and l
 };
 
 }  // namespace FLASHTILE_TARGET

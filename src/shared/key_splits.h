@@ -8,6 +8,12 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
+// How many keys a split has. Where all is 0, KeySplits' own rule decides, which looks at one sequence alone.
+struct SplitRule {
+    Index forced = 0;  // so many splits
+    Index keys = 0;    // so many keys in each split, a multiple of KeySplits::kUnit
+};
+
 struct KeySplits {
     Index keys;   // of a split, but for the last
     Index count;  // at least 1
@@ -17,22 +23,31 @@ struct KeySplits {
     // Fewer keys are not worth a part of their own, and more parts not the memory that they take.
     static constexpr Index kFewestKeys = 512;
     static constexpr Index kMost = 64;
+    // The keys of a sequence with more queries are not split: its queries keep the machine busy.
+    static constexpr Index kMostQueries = 64;
 
-    // `forced`: so many parts, or as many as there are units; 0: the rule.
-    FLASHTILE_DEVICE static KeySplits of(Index seqlen_k, Index forced) {
-        const Index wanted = forced > 0 ? forced : kMost;
-        Index keys = ((seqlen_k + wanted - 1) / wanted + kUnit - 1) / kUnit * kUnit;
-        const Index fewest = forced > 0 ? kUnit : kFewestKeys;
-        if (keys < fewest) keys = fewest;
+    FLASHTILE_DEVICE static KeySplits of(Index seqlen_k, const SplitRule& rule) {
+        Index keys = rule.keys;
+        if (keys == 0) {
+            const Index wanted = rule.forced > 0 ? rule.forced : kMost, fewest = fewest_keys(rule);
+            keys = ((seqlen_k + wanted - 1) / wanted + kUnit - 1) / kUnit * kUnit;
+            if (keys < fewest) keys = fewest;
+        }
         const Index count = (seqlen_k + keys - 1) / keys;
         return {keys, count > 0 ? count : 1};
     }
 
     // No sequence of so many keys or fewer has more splits.
-    FLASHTILE_DEVICE static Index most(Index seqlen_k, Index forced) {
-        const Index fewest = forced > 0 ? kUnit : kFewestKeys, wanted = forced > 0 ? forced : kMost;
-        const Index count = (seqlen_k + fewest - 1) / fewest;
-        return count > wanted ? wanted : (count > 0 ? count : 1);
+    FLASHTILE_DEVICE static Index most(Index seqlen_k, const SplitRule& rule) {
+        const Index fewest = fewest_keys(rule);
+        const Index count = (seqlen_k + fewest - 1) / fewest, wanted = rule.forced > 0 ? rule.forced : kMost;
+        if (count <= 0) return 1;
+        return rule.keys == 0 && count > wanted ? wanted : count;
+    }
+
+private:
+    FLASHTILE_DEVICE static Index fewest_keys(const SplitRule& rule) {
+        return rule.keys > 0 ? rule.keys : (rule.forced > 0 ? kUnit : kFewestKeys);
     }
 };
 

@@ -1,4 +1,4 @@
-// merge_params.h: what the kernel that merges partial results gets at launch, and how its threads share rows of out.
+// merge_params.h: what the kernel that merges partial results gets at launch.
 // Included by the host compiler and by NVRTC.
 #pragma once
 
@@ -20,13 +20,6 @@ struct MergeParams {
 // Columns that a lane loads at once.
 constexpr int merge_piece(const KernelConfig& c) {
     return c.vector_bytes / size_of(c.element);
-}
-
-// Neighbouring lanes that share a row: enough for all its columns, if a warp has as many.
-constexpr int merge_lanes(const KernelConfig& c) {
-    int lanes = 1;
-    while (lanes < 32 && lanes * merge_piece(c) < c.head_dim_v) lanes *= 2;
-    return lanes;
 }
 
 }  // namespace FLASHTILE_TARGET

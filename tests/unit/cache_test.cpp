@@ -110,11 +110,11 @@ TEST(KeySplits, CoverTheKeysAndFitTheirRoom) {
         for (Index longest = 0; longest < 70000; longest += longest < 2000 ? 13 : 997)
             for (const Index seqlen_k : {longest, longest / 2, longest - 1, Index{128}, Index{1024}}) {
                 if (seqlen_k < 0 || seqlen_k > longest) continue;
-                const KeySplits splits = KeySplits::of(seqlen_k, forced);
+                const KeySplits splits = KeySplits::of(seqlen_k, {forced});
                 ASSERT_EQ(splits.keys % KeySplits::kUnit, 0);
                 ASSERT_GE(splits.keys * splits.count, seqlen_k);
                 ASSERT_LT(splits.keys * (splits.count - 1), std::max<Index>(seqlen_k, 1));
-                ASSERT_LE(splits.count, KeySplits::most(longest, forced)) << seqlen_k << " of " << longest;
+                ASSERT_LE(splits.count, KeySplits::most(longest, {forced})) << seqlen_k << " of " << longest;
                 ASSERT_LE(splits.count, forced != 0 ? forced : KeySplits::kMost);
             }
 }

@@ -60,8 +60,8 @@ inline void forward(const Problem& p, const Operands& x, const cpu::Block& block
 // batch_invariant: calls with up to 64 queries are one class, in which a row has the same bits (docs/semantics.md).
 // Else: a panel of forward() has work for kPanel queries, of which a few leave most lanes idle.
 inline int64_t decode_queries(const Problem& p) {
-    constexpr int64_t kClass = 64, kFew = kPanel / 4;
-    return p.batch_invariant ? kClass : kFew;
+    constexpr int64_t kFew = kPanel / 4;
+    return p.batch_invariant ? KeySplits::kMostQueries : kFew;
 }
 
 inline int64_t part_floats(const Problem& p) {

@@ -62,7 +62,7 @@ public:
         for (int64_t row = 0; row < queries * group; row += kRowsTogether) {
             count_ = lesser(kRowsTogether, queries * group - row);
             for (int64_t n = 0; n < count_; ++n) start(n, b, kv_head * group + (row + n) % group, (row + n) / group);
-            const KeySplits splits = KeySplits::of(rows_[0].head.seqlen_k, p_.num_splits);
+            const KeySplits splits = KeySplits::of(rows_[0].head.seqlen_k, {p_.num_splits});
             int64_t seen = rows_[0].head.seqlen_k, seen_end = 0;
             for (int64_t n = 0; n < count_; ++n) {
                 if (rows_[n].first >= rows_[n].end) continue;
@@ -90,7 +90,7 @@ public:
         for (int64_t i = 0; i < queries; ++i) {
             start(0, b, h, i);
             Row& row = rows_[0];
-            const KeySplits splits = KeySplits::of(row.head.seqlen_k, p_.num_splits);
+            const KeySplits splits = KeySplits::of(row.head.seqlen_k, {p_.num_splits});
             for (int64_t split = 0; split < splits.count; ++split) fold(row.sum, stored_part(row, b, split));
             finish(row);
         }

@@ -40,6 +40,13 @@ constexpr void visit_members(Visit&& visit) {
     visit("window", &C::window, option);
     visit("packed", &C::packed, option);
     visit("seqused", &C::seqused, option);
+    visit("seqused_q", &C::seqused_q, option);
+    visit("cache", &C::cache, option);
+    visit("paged", &C::paged, option);
+    visit("first_k", &C::first_k, option);
+    visit("chunk", &C::chunk, option);
+    visit("tree_mask", &C::tree_mask, option);
+    visit("sinks", &C::sinks, option);
     visit("scale_first", &C::scale_first, manner);
     visit("softcap", &C::softcap, option);
     visit("alibi", &C::alibi, option);
@@ -49,6 +56,7 @@ constexpr void visit_members(Visit&& visit) {
     visit("dropout", &C::dropout, option);
     visit("deterministic", &C::deterministic, option);
     visit("lazy_rescale", &C::lazy_rescale, manner);
+    visit("split", &C::split, manner);
     visit("exact_max", &C::exact_max, option);
 }
 

@@ -28,7 +28,7 @@ template <KernelConfig config>
 __device__ __forceinline__ void merge(const MergeParams& p) {
     using From = Math<config.element>;
     using To = Math<config.out_element>;
-    constexpr int kColumns = config.head_dim_v, kPiece = merge_piece(config), kRowLanes = merge_lanes(config);
+    constexpr int kColumns = config.head_dim_v, kPiece = merge_piece(config), kRowLanes = row_lanes(config);
     constexpr int kSteps = (kColumns + kRowLanes * kPiece - 1) / (kRowLanes * kPiece);
     static_assert(kColumns % kPiece == 0, "a piece may not reach past a row");
     const unsigned n = blockIdx.x * (config.warps * 32 / kRowLanes) + threadIdx.x / kRowLanes;

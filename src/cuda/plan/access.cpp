@@ -25,7 +25,7 @@ Access access_of(const Problem& p, const Operands& x) {
     Access access;
     const auto size = static_cast<std::uint64_t>(size_of(p.dtype));
     std::uint64_t all = row_bytes(p);
-    const auto see = [&](const Operand& t, std::int64_t rows, std::int64_t heads) {
+    const auto see = [&](const Operand& t, std::int64_t rows, std::int64_t heads, std::int64_t runs) {
         if (!t) return;
         all |= reinterpret_cast<std::uintptr_t>(t.data);
         const auto stride = [&](std::int64_t count, std::int64_t elements) {
@@ -33,10 +33,10 @@ Access access_of(const Problem& p, const Operands& x) {
         };
         stride(rows, t.stride_row);
         stride(heads, t.stride_head);
-        stride(p.runs(), t.stride_batch);
+        stride(runs, t.stride_batch);
     };
-    for (const Operand* t : {&x.q, &x.out, &x.dout, &x.dq}) see(*t, p.rows_q(), p.heads);
-    for (const Operand* t : {&x.k, &x.v, &x.dk, &x.dv}) see(*t, p.rows_k(), p.kv_heads);
+    for (const Operand* t : {&x.q, &x.out, &x.dout, &x.dq}) see(*t, p.rows_q(), p.heads, p.runs());
+    for (const Operand* t : {&x.k, &x.v, &x.dk, &x.dv}) see(*t, p.rows_k(), p.kv_heads, p.cache ? p.pages : p.runs());
     access.vector_bytes = alignment_of(all);
     access.tensor_maps = can_map(p, x);
     access.bias_map = can_map_bias(p, x);

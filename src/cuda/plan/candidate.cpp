@@ -18,10 +18,17 @@ Question question_of(const Problem& p, const Access& access, const DeviceFacts& 
     c.head_dim = static_cast<int>(p.head_dim);
     c.head_dim_v = static_cast<int>(p.head_dim_v);
     c.vector_bytes = access.vector_bytes;
-    c.band = p.window_left >= 0 || p.window_right >= 0;
-    c.window = p.window_left >= 0;
+    c.band = p.window_left >= 0 || p.window_right >= 0 || p.attention_chunk != 0;
+    c.window = p.window_left >= 0 || p.attention_chunk != 0;
     c.packed = p.packed;
     c.seqused = access.seqused;
+    c.seqused_q = p.used_q;
+    c.cache = p.cache;
+    c.paged = p.page_size != 0;
+    c.first_k = p.first_k;
+    c.chunk = p.attention_chunk != 0;
+    c.tree_mask = p.tree_mask;
+    c.sinks = p.sinks != DType::unset;
     c.softcap = p.softcap != 0.0f;
     c.alibi = p.alibi;
     c.bias = p.bias == DType::unset                            ? BiasElement::none

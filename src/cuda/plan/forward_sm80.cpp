@@ -1,5 +1,7 @@
 // forward_sm80.cpp: the forward kernel that serves every GPU: its tiles, and slices of O where the registers of a
 // thread block do not hold all its columns.
+#include "cuda/plan/forward_sm80.h"
+
 #include <algorithm>
 
 #include "cuda/plan/candidate.h"
@@ -10,10 +12,6 @@
 #include "shared/kernel_layout.h"
 
 namespace flashtile::gpu {
-namespace {
-
-constexpr std::int64_t kAnyLength[] = {1};
-
 void slice_values(KernelConfig& c, const Problem& p) {
     const int most = c.element == Element::fp32 ? sm80::kMostValueColumnsFp32 : sm80::kMostValueColumns;
     c.value_slices = static_cast<int>(blocks_of(c.head_dim_v, most));
@@ -24,17 +22,21 @@ void slice_values(KernelConfig& c, const Problem& p) {
     c.vector_bytes = std::min(c.vector_bytes, alignment_of(last));
 }
 
-std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
+std::span<const Tile> forward_tiles_sm80(const KernelConfig& c, const Problem& p) {
     if (c.element == Element::fp32) return sm80::kForwardFp32;
     if (c.scale_first || c.softcap || c.mask || c.dropout) return sm80::kForwardWithOptions;
     if (c.lengths_differ() || p.batch_invariant) return sm80::kForwardPacked;
     return sm80::kForward;
 }
 
+namespace {
+
+constexpr std::int64_t kAnyLength[] = {1};
+
 std::optional<Launch> main_launch(const Question& q) {
     KernelConfig c = forward_config(q, Kernel::forward_sm80);
     slice_values(c, q.problem);
-    return first_fit(c, table_for(c, q.problem), q.device);
+    return first_fit(c, forward_tiles_sm80(c, q.problem), q.device);
 }
 
 void complete(const Question& q, const Launch& main, Plan& plan) {

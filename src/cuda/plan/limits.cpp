@@ -35,7 +35,9 @@ void check_architecture(const DeviceFacts& device) {
 void check_limits(const Problem& p, const DeviceFacts& device) {
     check_architecture(device);
     for (const auto& [name, count] : {std::pair("seqlen_q", p.seqlen_q), std::pair("seqlen_k", p.seqlen_k),
-                                      std::pair("batch", p.batch), std::pair("heads", p.heads)})
+                                      std::pair("batch", p.batch), std::pair("heads", p.heads),
+                                      std::pair(p.page_size != 0 ? "num_pages" : "the number of cache rows", p.pages),
+                                      std::pair("page_size", p.page_size)})
         if (count > kMostRows)
             unsupported(std::string(name) + " is " + std::to_string(count) + ", supported on CUDA is at most " +
                         std::to_string(kMostRows));
@@ -58,6 +60,8 @@ void check_options(const Problem& p) {
 }
 
 bool backward_takes(const Problem& p) {
+    // there is no gradient of what serves text that is there already
+    if (p.cache || p.first_k || p.used_q || p.tree_mask) return false;
     return p.head_dim <= kWidestBackward && p.head_dim_v <= kWidestBackward;
 }
 

@@ -42,7 +42,7 @@ Launch plan_merge(const MergeProblem& p, int vector_bytes, const DeviceFacts& de
     c.head_dim_v = static_cast<int>(p.head_dim);
     c.vector_bytes = vector_bytes;
     c.warps = 4;
-    const std::int64_t rows = c.warps * 32 / merge_lanes(c);
+    const std::int64_t rows = c.warps * 32 / row_lanes(c);
     return {.config = c, .blocks = (p.rows() + rows - 1) / rows, .why = "a row's columns side by side in a warp"};
 }
 

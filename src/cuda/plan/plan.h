@@ -16,6 +16,7 @@
 #include "cuda/device_facts.h"
 #include "cuda/plan/access.h"
 #include "shared/kernel_config.h"
+#include "shared/key_splits.h"
 #include "shared/tile_rounds.h"
 
 namespace flashtile::gpu {
@@ -41,7 +42,7 @@ struct Launch {
 };
 
 // Parts of the workspace, by the name that KernelParams has for them.
-enum class Region { ticket, lse, lse_natural, D, dq, turn };
+enum class Region { ticket, lse, lse_natural, D, dq, turn, part_o, part_ml };
 
 struct PlannedRegion {
     Region name = Region::ticket;
@@ -81,6 +82,9 @@ struct Plan {
     int unit_rows = 0;
     int row_flip = 0;
     std::int64_t units = 0;
+    SplitRule split_rule{};
+    std::int64_t most_splits = 1;
+    int part_queries = 0;
 
     const Launch& main() const { return launches[main_launch]; }
     // The launch of this kernel; null where there is none.

@@ -15,9 +15,9 @@ inline constexpr Tile kForward[] = {
     {256, 128, 64, 8, 2, 1, "O alone takes 128 registers a lane at 16 queries a warp"},
     {256, 128, 32, 8, 2, 1, "shared memory under 204 KB a block"},
     {256, 128, 16, 8, 2, 1, "shared memory under 136 KB a block"},
-    {512, 128, 16, 8, 2, 1, "the widest Q and K; 64x32 would spill 200 bytes"},
-    {512, 64, 16, 4, 2, 1, "shared memory under 180 KB a block"},
-    {512, 32, 16, 2, 2, 1, "shared memory under 117 KB a block"},
+    {576, 128, 16, 8, 2, 1, "the widest Q and K; 64x32 would spill 200 bytes"},
+    {576, 64, 16, 4, 2, 1, "shared memory under 180 KB a block"},
+    {576, 32, 16, 2, 2, 1, "shared memory under 117 KB a block"},
 };
 
 // For packed batches, whose lengths and offsets take registers.
@@ -28,9 +28,9 @@ inline constexpr Tile kForwardPacked[] = {
     {256, 128, 64, 8, 2, 1, "as for dense batches"},
     {256, 128, 32, 8, 2, 1, "shared memory under 204 KB a block"},
     {256, 128, 16, 8, 2, 1, "shared memory under 136 KB a block"},
-    {512, 128, 16, 8, 2, 1, "the widest Q and K; 64x32 would spill 200 bytes"},
-    {512, 64, 16, 4, 2, 1, "shared memory under 180 KB a block"},
-    {512, 32, 16, 2, 2, 1, "shared memory under 117 KB a block"},
+    {576, 128, 16, 8, 2, 1, "the widest Q and K; 64x32 would spill 200 bytes"},
+    {576, 64, 16, 4, 2, 1, "shared memory under 180 KB a block"},
+    {576, 32, 16, 2, 2, 1, "shared memory under 117 KB a block"},
 };
 
 // For options that take registers: 16 queries a warp.
@@ -39,9 +39,32 @@ inline constexpr Tile kForwardWithOptions[] = {
     {128, 64, 32, 4, 2, 2, "shared memory under 105 KB a block"},
     {256, 128, 32, 8, 2, 1, "options take registers"},
     {256, 128, 16, 8, 2, 1, "shared memory under 136 KB a block"},
-    {512, 128, 16, 8, 2, 1, "the widest Q and K; 64x32 would spill 200 bytes"},
-    {512, 64, 16, 4, 2, 1, "shared memory under 180 KB a block"},
-    {512, 32, 16, 2, 2, 1, "shared memory under 117 KB a block"},
+    {576, 128, 16, 8, 2, 1, "the widest Q and K; 64x32 would spill 200 bytes"},
+    {576, 64, 16, 4, 2, 1, "shared memory under 180 KB a block"},
+    {576, 32, 16, 2, 2, 1, "shared memory under 117 KB a block"},
+};
+
+// For few rows, which read K and V once: a warp a thread block, and as much of K and V on its way as a multiprocessor has
+// room for.
+inline constexpr int kFewRows = 16;
+inline constexpr Tile kForwardFew[] = {
+    {64, 16, 64, 1, 2, 4, "16 rows a warp; 36 KB of K and V on their way for each of four thread blocks"},
+    {64, 16, 64, 1, 2, 2, "shared memory of 100 KB a multiprocessor"},
+    {128, 16, 64, 1, 2, 3, "as for d = 64; 70 KB each for three"},
+    {128, 16, 64, 1, 2, 2, "shared memory under 225 KB a multiprocessor"},
+    {128, 16, 32, 1, 2, 2, "shared memory of 100 KB a multiprocessor"},
+    {256, 16, 32, 1, 2, 2, "twice as wide"},
+    {256, 16, 16, 1, 2, 2, "shared memory of 100 KB a multiprocessor"},
+    {576, 16, 16, 1, 2, 2, "the widest Q and K"},
+    {576, 16, 16, 1, 2, 1, "shared memory of 100 KB a multiprocessor"},
+};
+inline constexpr Tile kForwardFewFp32[] = {
+    {128, 16, 16, 1, 2, 4, "FMAs on fragments"},
+    {128, 16, 16, 1, 2, 2, "shared memory of 100 KB a multiprocessor"},
+    {256, 16, 16, 1, 2, 2, "twice as wide"},
+    {256, 16, 16, 1, 2, 1, "shared memory of 100 KB a multiprocessor"},
+    {576, 16, 16, 1, 2, 1, "the widest Q and K"},
+    {576, 16, 16, 1, 1, 1, "shared memory under 120 KB a block"},
 };
 
 inline constexpr Tile kForwardFp32[] = {
@@ -49,9 +72,9 @@ inline constexpr Tile kForwardFp32[] = {
     {128, 64, 16, 4, 2, 1, "twice as wide"},
     {256, 64, 16, 4, 2, 1, "twice as wide again"},
     {256, 32, 16, 2, 2, 1, "shared memory under 134 KB a block"},
-    {512, 32, 16, 2, 2, 1, "the widest Q and K"},
-    {512, 32, 16, 2, 1, 1, "shared memory under 166 KB a block"},
-    {512, 16, 16, 1, 1, 1, "shared memory under 120 KB a block"},
+    {576, 32, 16, 2, 2, 1, "the widest Q and K"},
+    {576, 32, 16, 2, 1, 1, "shared memory under 166 KB a block"},
+    {576, 16, 16, 1, 1, 1, "shared memory under 120 KB a block"},
 };
 
 inline constexpr Tile kBackward[] = {

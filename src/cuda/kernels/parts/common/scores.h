@@ -4,6 +4,7 @@
 
 #include "cuda/kernels/parts/common/bias_and_mask.h"
 #include "cuda/kernels/parts/common/sequence.h"
+#include "cuda/kernels/parts/common/tree_mask.h"
 
 namespace flashtile {
 
@@ -53,7 +54,7 @@ struct ScoreModifier {
     }
 
     // Whether scores may hide keys from some rows, beyond what the band hides.
-    static constexpr bool kMayHide = config.has_bias_or_mask();
+    static constexpr bool kMayHide = config.has_bias_or_mask() || config.tree_mask;
 
     // s = q.k on entry, and then in natural units where config.scale_first. Where kDerivative, `derivative` receives
     // softcap's 1 - tanh^2.
@@ -72,7 +73,8 @@ struct ScoreModifier {
                 s.c[m][n][e] -= slope * static_cast<float>(d < 0 ? -d : d);
             });
         }
-        if constexpr (kMayHide) bias_and_mask.apply(s, seq, place);
+        if constexpr (config.has_bias_or_mask()) bias_and_mask.apply(s, seq, place);
+        if constexpr (config.tree_mask) apply_tree_mask<config>(s, p, seq, place);
     }
 
     // kHiddenScore in the units that apply leaves.
@@ -121,11 +123,36 @@ private:
     }
 };
 
+// Hides of each row what its query does not see.
+template <KernelConfig config, int MT, int NT>
+__device__ __forceinline__ void hide_row_by_row(Fragments<MT, NT>& s, const Sequence& seq, const Place& place) {
+    const int j = place.j0 + Place::column(0, 0);
+#pragma unroll
+    for (int m = 0; m < MT; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int i = query_of<config>(place.i0 + Place::row(m, 2 * half));
+            const int low = seq.first_key<config>(i) - j, high = seq.end_key<config>(i + 1) - j;
+#pragma unroll
+            for (int n = 0; n < NT; ++n)
+#pragma unroll
+                for (int e = 2 * half; e < 2 * half + 2; ++e) {
+                    const int column = n * 8 + e % 2;
+                    if (column >= high || column < low) s.c[m][n][e] = -infinity();
+                }
+        }
+}
+
 // Mixed blocks: hides what lies outside the band or past the last key. Groups of 8 kGroup columns outside [first_group,
 // end_group) are left alone.
 template <KernelConfig config, int kGroup = 32, int MT, int NT>
 __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence& seq, const Place& place,
                                            int first_group = 0, int end_group = 1) {
+    if constexpr (config.chunk || config.first_k) {
+        static_assert(NT <= kGroup, "");
+        hide_row_by_row<config>(s, seq, place);
+        return;
+    }
     // Bounds are relative to this lane's first row and column. Columns are then constants to compare with, and one
     // bound serves all rows, which takes few registers.
     const int own_row = place.i0 + Place::row(0, 0);
@@ -160,8 +187,8 @@ __device__ __forceinline__ void apply_band_transposed(Fragments<1, NT>& s, const
         const int origin = place.j0 + Place::column(0, 0);
         int low = 0, high = clamp_to_int(Index{seq.seqlen_q} - origin);
         if constexpr (config.band) {
-            low = clamp_to_int(seq.band.first_query(j) - origin);
-            high = clamp_to_int(seq.band.end_query(j, seq.seqlen_q) - origin);
+            low = clamp_to_int(seq.mask<config>().first_query(j) - origin);
+            high = clamp_to_int(seq.mask<config>().end_query(j, seq.seqlen_q) - origin);
         }
         if (j >= seq.seqlen_k) high = low;
 #pragma unroll

@@ -40,26 +40,39 @@ struct Sequence {
     int seqlen_q, seqlen_k;
     int rows_k;  // keys that lie in memory: seqlen_k before it was shortened
     Band band;
+    Index key_row;      // as batch_row, of k and v; not where keys lie in pages
+    Index chunk = 0;    // the band's, where it is cut in chunks
+    int hidden_k = 0;   // keys at the sequence's start that no query sees
 
     template <KernelConfig config>
     __device__ static __forceinline__ Sequence make(const KernelParams& p, Index b, Index h) {
         const int longest_q = static_cast<int>(p.seqlen_q), longest_k = static_cast<int>(p.seqlen_k);
         Index first_q = 0, first_k = 0;
         int seqlen_q = longest_q, rows_k = longest_k;
-        if constexpr (config.packed) {
-            read(p.cu_seqlens_q, b, p.total_q, longest_q, first_q, seqlen_q);
-            read(p.cu_seqlens_k, b, p.total_k, longest_k, first_k, rows_k);
-        }
+        if constexpr (config.packed) read(p.cu_seqlens_q, b, p.total_q, longest_q, first_q, seqlen_q);
+        if constexpr (config.packed_keys()) read(p.cu_seqlens_k, b, p.total_k, longest_k, first_k, rows_k);
         int seqlen_k = rows_k;
-        if constexpr (config.seqused)
-            seqlen_k = static_cast<int>(greater(0, smaller(Index{rows_k}, value_at(p.seqused_k, b))));
-        return of_lengths<config>(p, b, h, first_q, first_k, seqlen_q, seqlen_k, rows_k);
+        if constexpr (config.seqused) seqlen_k = used(p.seqused_k, b, rows_k);
+        if constexpr (config.seqused_q) seqlen_q = used(p.seqused_q, b, seqlen_q);
+        if constexpr (!config.cache && !config.first_k && !config.chunk)
+            return of_lengths<config>(p, b, h, first_q, first_k, seqlen_q, seqlen_k, rows_k);
+        Index key_row = config.packed_keys() ? 0 : b;
+        if (config.cache && p.cache_batch_idx.data != nullptr) {
+            key_row = value_at(p.cache_batch_idx, b);
+            if (key_row < 0 || key_row >= p.cache_rows) seqlen_k = 0, key_row = 0;  // a row that is none has no keys
+        }
+        Sequence s = of_lengths<config>(p, b, h, first_q, first_k, seqlen_q, seqlen_k, rows_k);
+        s.key_row = key_row;
+        if constexpr (config.chunk) s.chunk = p.attention_chunk;
+        if constexpr (config.first_k) s.hidden_k = used(p.first_k, b, seqlen_k);
+        return s;
     }
     template <KernelConfig config>
     __device__ static __forceinline__ Sequence of_lengths(const KernelParams& p, Index b, Index h, Index first_q,
                                                           Index first_k, int seqlen_q, int seqlen_k, int rows_k) {
         const Band band = Band::of(p, seqlen_q, seqlen_k);
-        return {b, h, config.packed ? 0 : b, first_q, first_k, seqlen_q, seqlen_k, rows_k, band};
+        const Index row = config.packed ? 0 : b;
+        return {b, h, row, first_q, first_k, seqlen_q, seqlen_k, rows_k, band, row};
     }
 
     // The number of this sequence's first unit of `rows` queries among those of a head, if every sequence starts at a
@@ -73,25 +86,34 @@ struct Sequence {
         return static_cast<unsigned>(h) / static_cast<unsigned>(p.group);
     }
 
+    template <KernelConfig config>
+    __device__ __forceinline__ auto mask() const {
+        if constexpr (config.chunk)
+            return ChunkedBand{band, chunk};
+        else
+            return band;
+    }
+
     // The keys that queries [i0, i1) may see: [first_key, end_key).
     template <KernelConfig config>
     __device__ __forceinline__ int first_key(int i0) const {
-        return config.band ? static_cast<int>(smaller(band.first_key(i0), Index{seqlen_k})) : 0;
+        const int first = config.band ? static_cast<int>(smaller(mask<config>().first_key(i0), Index{seqlen_k})) : 0;
+        return config.first_k && first < hidden_k ? hidden_k : first;
     }
     template <KernelConfig config>
     __device__ __forceinline__ int end_key(int i1) const {
-        return config.band ? static_cast<int>(band.end_key(i1 - 1, seqlen_k)) : seqlen_k;
+        return config.band ? static_cast<int>(mask<config>().end_key(i1 - 1, seqlen_k)) : seqlen_k;
     }
 
     // The queries that may see keys [j0, j1): [first_query, end_query).
     template <KernelConfig config>
     __device__ __forceinline__ int first_query(int j0) const {
-        return config.band ? static_cast<int>(smaller(band.first_query(j0), Index{seqlen_q})) : 0;
+        return config.band ? static_cast<int>(smaller(mask<config>().first_query(j0), Index{seqlen_q})) : 0;
     }
     template <KernelConfig config>
     __device__ __forceinline__ int end_query(int j1) const {
         if (j1 <= 0) return 0;
-        return config.band ? static_cast<int>(band.end_query(j1 - 1, seqlen_q)) : seqlen_q;
+        return config.band ? static_cast<int>(mask<config>().end_query(j1 - 1, seqlen_q)) : seqlen_q;
     }
 
     // Of what kind a block of rows [i0, i1) and keys [j0, j1) is: hidden unless some row sees a key of it, whole if all
@@ -100,16 +122,20 @@ struct Sequence {
     __device__ __forceinline__ bool sees_any(int i0, int i1, int j0, int j1) const {
         if (i0 >= i1) return false;
         if constexpr (!config.band) return true;
-        return band.end_key(i1 - 1, seqlen_k) > j0 && band.first_key(i0) < j1;
+        const auto seen = mask<config>();
+        return seen.end_key(query_end<config>(i1) - 1, seqlen_k) > j0 && seen.first_key(query_of<config>(i0)) < j1;
     }
     template <KernelConfig config>
     __device__ __forceinline__ bool sees_all(int i0, int i1, int j0, int j1) const {
-        if (j1 > seqlen_k) return false;
-        if constexpr (config.band) return band.covers(query_of<config>(i0), query_end<config>(i1), j0, j1);
+        if (j1 > seqlen_k || (config.first_k && j0 < hidden_k)) return false;
+        if constexpr (config.band) return mask<config>().covers(query_of<config>(i0), query_end<config>(i1), j0, j1);
         return true;
     }
 
 private:
+    __device__ static __forceinline__ int used(const DeviceLengths& lengths, Index n, int most) {
+        return static_cast<int>(greater(0, smaller(Index{most}, value_at(lengths, n))));
+    }
     __device__ static __forceinline__ void read(const DeviceLengths& cu, Index b, Index total, int longest,
                                                 Index& first, int& length) {
         first = greater(0, smaller(value_at(cu, b), total));
@@ -134,6 +160,13 @@ struct HeadBlock {
     template <KernelConfig config>
     __device__ __forceinline__ Sequence of_queries(const KernelParams& p) const {
         return Sequence::make<config>(p, head / p.heads, head % p.heads);
+    }
+    template <KernelConfig config>
+    __device__ __forceinline__ Sequence of_rows(const KernelParams& p) const {
+        if constexpr (config.group_rows == 1)
+            return of_queries<config>(p);
+        else
+            return of_keys<config>(p);
     }
     template <KernelConfig config>
     __device__ __forceinline__ Sequence of_keys(const KernelParams& p) const {

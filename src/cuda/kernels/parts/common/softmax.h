@@ -2,7 +2,7 @@
 // keeps m and l of the rows that it holds; l is its own columns' share until the end.
 #pragma once
 
-#include "cuda/kernels/parts/common/logarithm.h"
+#include "cuda/kernels/parts/common/row_end.h"
 #include "cuda/kernels/parts/common/row_pair.h"
 #include "cuda/kernels/parts/common/scores.h"
 #include "cuda/kernels/ptx/special_function.h"
@@ -189,11 +189,10 @@ struct Softmax {
             }
     }
 
-    // LSE is computed in fp64, to be exact to a few units of the last place, which m * unit + log l in fp32 would not
-    // be. `unit` takes m to natural units.
+    // `unit` takes m to natural units.
     __device__ __forceinline__ float lse(int n, int half, double unit) const {
         if (l[n][half] == 0.0f) return -infinity();
-        return static_cast<float>(fma(static_cast<double>(m[n][half]), unit, logarithm(l[n][half])));
+        return static_cast<float>(lse_of(m[n][half], l[n][half], unit));
     }
 
 private:

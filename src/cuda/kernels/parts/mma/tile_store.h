@@ -20,9 +20,10 @@ __device__ __forceinline__ void write_fragments(const Fragments<MT, NT>& x, type
                                            x.c[m][n][2 * half], x.c[m][n][2 * half + 1]);
 }
 
-// kThreads threads, of which this is number `thread`, store the first `count` rows of a tile.
-template <class Scalar, int kRows, int kColumns, int kPitch, int kThreads, int kVectorBytes>
-__device__ __forceinline__ void store_tile(const Scalar* tile, Scalar* to, Index stride, Index count, unsigned thread) {
+// kThreads threads, of which this is number `thread`, store the first `count` rows of a tile, each to where row_at(row)
+// says.
+template <class Scalar, int kRows, int kColumns, int kPitch, int kThreads, int kVectorBytes, class RowAt>
+__device__ __forceinline__ void store_rows(const Scalar* tile, Index count, unsigned thread, RowAt row_at) {
     struct alignas(kVectorBytes) Vector {
         Scalar x[kVectorBytes / sizeof(Scalar)];
     };
@@ -32,9 +33,16 @@ __device__ __forceinline__ void store_tile(const Scalar* tile, Scalar* to, Index
     for (int n = static_cast<int>(thread); n < kRows * kVectors; n += kThreads) {
         const int row = n / kVectors, column = n % kVectors * kPerVector;
         if (row < count)
-            *reinterpret_cast<Vector*>(to + row * stride + column) =
+            *reinterpret_cast<Vector*>(row_at(row) + column) =
                 *reinterpret_cast<const Vector*>(tile + row * kPitch + column);
     }
+}
+
+// The same to rows that lie one after the other.
+template <class Scalar, int kRows, int kColumns, int kPitch, int kThreads, int kVectorBytes>
+__device__ __forceinline__ void store_tile(const Scalar* tile, Scalar* to, Index stride, Index count, unsigned thread) {
+    store_rows<Scalar, kRows, kColumns, kPitch, kThreads, kVectorBytes>(tile, count, thread,
+                                                                        [&](int row) { return to + row * stride; });
 }
 
 }  // namespace flashtile

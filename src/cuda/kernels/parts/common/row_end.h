@@ -1,0 +1,40 @@
+// row_end.h: what a row of the softmax comes to once its keys are seen (Algorithm 1, lines 12 to 15): LSE, and the factor
+// of O, in which a sink takes its share of the probabilities.
+#pragma once
+
+#include "cuda/kernels/parts/common/dropout.h"
+#include "cuda/kernels/parts/common/logarithm.h"
+#include "cuda/kernels/parts/common/scores.h"
+
+namespace flashtile {
+
+// LSE is computed in fp64, to be exact to a few units of the last place, which m * unit + log l in fp32 would not be. l
+// is positive.
+__device__ __forceinline__ double lse_of(float m, float l, double unit) {
+    return fma(static_cast<double>(m), unit, logarithm(l));
+}
+
+struct RowEnd {
+    float factor;  // O / l, the only division, is O times this
+    float lse;
+};
+
+// m and l of all keys of query head h's row. A row that saw no key has l = 0.
+template <KernelConfig config>
+__device__ __forceinline__ RowEnd row_end(const KernelParams& p, Index h, float m, float l) {
+    const float factor = l == 0.0f ? 0.0f : kept_factor<config>(p) / l;
+    double lse = l == 0.0f ? -infinity() : lse_of(m, l, natural_unit<config>(p));
+    if constexpr (!config.sinks) return {factor, static_cast<float>(lse)};
+    // lse = log(e^lse + e^sink), and each probability keeps 1 / (1 + e^(sink - lse)) of itself.
+    const Index at = h * p.sinks.stride_head;
+    using M = Math<config.element>;
+    const double sink = p.sinks_fp32 != 0 ? static_cast<const float*>(p.sinks.data)[at]
+                                          : M::to_float(static_cast<const typename M::Scalar*>(p.sinks.data)[at]);
+    if (sink == -infinity()) return {factor, static_cast<float>(lse)};
+    const double above = lse - sink;
+    const double other = exp(above < 0.0 ? above : -above);  // the smaller of the two, if the larger is 1
+    lse = (above < 0.0 ? sink : lse) + log1p(other);
+    return {factor * static_cast<float>((above < 0.0 ? other : 1.0) / (1.0 + other)), static_cast<float>(lse)};
+}
+
+}  // namespace flashtile
