@@ -12,6 +12,8 @@ constexpr const char* name_of(Kernel kernel) {
     switch (kernel) {
         case Kernel::forward_sm80:
             return "forward_sm80";
+        case Kernel::split_forward_sm80:
+            return "split_forward_sm80";
         case Kernel::forward_sm90:
             return "forward_sm90";
         case Kernel::backward_prepare:

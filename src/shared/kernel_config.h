@@ -13,6 +13,7 @@ inline namespace FLASHTILE_TARGET {
 
 enum class Kernel : int {
     forward_sm80,        // mma.sync, every GPU since Ampere
+    split_forward_sm80,  // the same with keys in a cache, and split over thread blocks
     forward_sm90,        // wgmma and TMA, Hopper
     backward_prepare,    // D, LSE in log2 units, dQ = 0
     backward_sm80,       // dK, dV, and dQ in fp32: mma.sync, every GPU since Ampere

@@ -18,7 +18,9 @@ constexpr int round_up(int n, int multiple) {
 // Columns as the tensor cores see them; those that fill up are zero. In backward two warps may share a row of the
 // result, with at least 16 columns each.
 constexpr int padded(const KernelConfig& c, int columns) {
-    return round_up(columns, c.kernel == Kernel::forward_sm80 || c.kernel == Kernel::forward_sm90 ? 16 : 32);
+    const bool forward = c.kernel == Kernel::forward_sm80 || c.kernel == Kernel::split_forward_sm80 ||
+                         c.kernel == Kernel::forward_sm90;
+    return round_up(columns, forward ? 16 : 32);
 }
 
 // Elements from one row of a tile to the next. A row takes an odd number of 16-byte pieces, so that the same piece of
@@ -158,6 +160,7 @@ constexpr int backward_sm90_shared_bytes(const KernelConfig& c) {
 constexpr int shared_bytes(const KernelConfig& c) {
     switch (c.kernel) {
         case Kernel::forward_sm80:
+        case Kernel::split_forward_sm80:
             return forward_shared_bytes(c);
         case Kernel::forward_sm90:
             return forward_sm90_shared_bytes(c);

@@ -32,7 +32,7 @@ __device__ __forceinline__ void combine(const KernelParams& p) {
     };
     float l = 0.0f;
     for (int split = 0; split < splits; ++split) l = fmaf(ml[split].y, alpha_of(split), l);
-    const RowEnd end = row_end<config>(p, h, m, l);
+    const float factor = row_factor<config>(p, h, m, l);
 
     Scalar* const out = rows_of<Scalar>(p.out, seq.batch_row, h, seq.first_q + i);
     const int lane = static_cast<int>(threadIdx.x) % kRowLanes;
@@ -48,11 +48,12 @@ __device__ __forceinline__ void combine(const KernelParams& p) {
         }
         Piece<Scalar, kPiece> piece;
 #pragma unroll
-        for (int c = 0; c < kPiece; ++c) piece.x[c] = M::from_float(O[c] * end.factor);
+        for (int c = 0; c < kPiece; ++c) piece.x[c] = M::from_float(O[c] * factor);
         *reinterpret_cast<Piece<Scalar, kPiece>*>(out + column) = piece;
     }
     if (config.lse && lane == 0)
-        rows_of<float>(p.lse, seq.batch_row, h, seq.first_q)[i * p.lse.stride_row] = end.lse;
+        rows_of<float>(p.lse, seq.batch_row, h, seq.first_q)[i * p.lse.stride_row] =
+            static_cast<float>(row_lse<config>(p, h, m, l));
 }
 
 }  // namespace flashtile

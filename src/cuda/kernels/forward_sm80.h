@@ -1,16 +1,13 @@
 // forward_sm80.h: FlashAttention-2's forward pass (arXiv 2307.08691, Algorithm 1) on mma.sync, ldmatrix and cp.async,
-// for every GPU since Ampere and every option. A thread block owns Br rows, which are queries of one head, or of all
-// heads that share a key head. Its warps split the rows and share K and V (section 3.3), so that softmax needs no
-// exchange between warps. K and V of the next block are loaded while one block is worked on. Where queries are few, the
-// keys are split over thread blocks (section 3.2), and combine.h adds up what these leave in the workspace.
+// for every GPU since Ampere and every option. A thread block owns Br queries of one head. Its warps split the queries
+// and share K and V (section 3.3), so that softmax needs no exchange between warps. K and V of the next block are
+// loaded while one block is worked on.
 #pragma once
 
 #include "cuda/kernels/parts/common/dropout.h"
 #include "cuda/kernels/parts/common/softmax.h"
-#include "cuda/kernels/parts/mma/key_places.h"
 #include "cuda/kernels/parts/mma/tile_load.h"
 #include "cuda/kernels/parts/mma/tile_store.h"
-#include "cuda/kernels/parts/schedule/key_split.h"
 
 namespace flashtile {
 
@@ -30,82 +27,49 @@ struct ForwardSm80 {
 
     struct Tiles {
         Scalar *q, *k, *v;
-        KeyPlaces<config> places;
 
         __device__ __forceinline__ explicit Tiles(unsigned char* memory)
             : q(reinterpret_cast<Scalar*>(memory)),
               k(q + config.Br * kPitchO),
-              v(k + config.stages * config.Bc * kPitchQ),
-              places{reinterpret_cast<int2*>(memory + forward_tiles_bytes(config))} {}
+              v(k + config.stages * config.Bc * kPitchQ) {}
         __device__ __forceinline__ Scalar* k_stage(int stage) const { return k + stage * config.Bc * kPitchQ; }
         __device__ __forceinline__ Scalar* v_stage(int stage) const { return v + stage * config.Bc * kPitchV; }
     };
 
     const KernelParams& params;
-    const Sequence seq;  // of the group's first head, where heads share the tile
+    const Sequence seq;
     const Tiles tiles;
-    const int i0, i1;              // this block's rows
-    const KeySplit split;          // the keys are those of a split
-    const int first_key, end_key;  // keys that any of these rows may see: [first_key, end_key)
+    const int i0, i1;              // this block's queries
+    const int first_key, end_key;  // keys that any of these queries may see: [first_key, end_key)
     const Index column;            // the first column of V and O that this thread block computes
     const Scalar *k, *v;
 
     __device__ __forceinline__ ForwardSm80(const KernelParams& p, const Sequence& s, unsigned char* memory, int row,
-                                           Index first_column, const KeySplit& key_split)
+                                           Index first_column)
         : params(p),
           seq(s),
           tiles(memory),
           i0(row),
-          i1(smaller(row + config.Br, s.seqlen_q * config.group_rows)),
-          split(key_split),
-          first_key(split.later_of<config>(s.first_key<config>(query_of<config>(i0)))),
-          end_key(split.sooner_of<config>(s.end_key<config>(query_end<config>(i1)))),
+          i1(smaller(row + config.Br, s.seqlen_q)),
+          first_key(s.first_key<config>(i0)),
+          end_key(s.end_key<config>(i1)),
           column(first_column),
-          k(keys_of(p.k)),
-          v(keys_of(p.v) + first_column) {}
-
-    // Where the sequence's first key of this head lies, or the head's rows of the first page.
-    __device__ __forceinline__ const Scalar* keys_of(const DeviceTensor& x) const {
-        return rows_of<Scalar>(x, config.paged ? 0 : seq.key_row, seq.kv_head(params), seq.first_k);
-    }
-    // Where a row of the tile lies in q or out.
-    __device__ __forceinline__ Scalar* row_of(const DeviceTensor& x, int row) const {
-        return rows_of<Scalar>(x, seq.batch_row, head_of(row), seq.first_q) + query_of<config>(row) * x.stride_row;
-    }
-    __device__ __forceinline__ Index head_of(int row) const {
-        return config.group_rows == 1 ? seq.h : seq.h + row % config.group_rows;
-    }
+          k(rows_of<Scalar>(p.k, s.batch_row, s.kv_head(p), s.first_k)),
+          v(rows_of<Scalar>(p.v, s.batch_row, s.kv_head(p), s.first_k) + first_column) {}
 
     __device__ __forceinline__ void load_queries() const {
-        if constexpr (config.group_rows == 1)
-            load_tile<Scalar, config.Br, config.head_dim, kPitchO, kThreads, config.vector_bytes>(
-                tiles.q, rows_of<Scalar>(params.q, seq.batch_row, seq.h, seq.first_q), params.q.stride_row, i0, 0, i1);
-        else
-            load_rows<Scalar, config.Br, config.head_dim, kPitchO, kThreads, config.vector_bytes>(
-                tiles.q, static_cast<const Scalar*>(params.q.data),
-                [&](int row) { return i0 + row < i1 ? row_of(params.q, i0 + row) : nullptr; });
+        load_tile<Scalar, config.Br, config.head_dim, kPitchO, kThreads, config.vector_bytes>(
+            tiles.q, rows_of<Scalar>(params.q, seq.batch_row, seq.h, seq.first_q), params.q.stride_row, i0, 0, i1);
     }
 
-    // Loads block n of the walk, the keys [j0, j0 + Bc). Those that no query here sees become zero and are not read.
-    __device__ __forceinline__ void load_keys(int stage, int n, int j0) const {
-        load_block<config.head_dim, kPitchQ>(tiles.k_stage(stage), k, params.k, n, j0);
+    // Loads keys [j0, j0 + Bc). Those that no query here sees become zero and are not read.
+    __device__ __forceinline__ void load_keys(int stage, int j0) const {
+        load_tile<Scalar, config.Bc, config.head_dim, kPitchQ, kThreads, config.vector_bytes>(
+            tiles.k_stage(stage), k, params.k.stride_row, j0, first_key, end_key);
     }
-    __device__ __forceinline__ void load_values(int stage, int n, int j0) const {
-        load_block<config.head_dim_v, kPitchV>(tiles.v_stage(stage), v, params.v, n, j0);
-    }
-    template <int kColumns, int kPitch>
-    __device__ __forceinline__ void load_block(Scalar* tile, const Scalar* from, const DeviceTensor& x, int n,
-                                               int j0) const {
-        if constexpr (config.paged) {
-            const int2* const places = tiles.places.block(n);
-            load_rows<Scalar, config.Bc, kColumns, kPitch, kThreads, config.vector_bytes>(tile, from, [&](int row) {
-                const int2 place = places[row];
-                return place.x < 0 ? nullptr : from + place.x * x.stride_batch + place.y * x.stride_row;
-            });
-        } else {
-            load_tile<Scalar, config.Bc, kColumns, kPitch, kThreads, config.vector_bytes>(tile, from, x.stride_row, j0,
-                                                                                         first_key, end_key);
-        }
+    __device__ __forceinline__ void load_values(int stage, int j0) const {
+        load_tile<Scalar, config.Bc, config.head_dim_v, kPitchV, kThreads, config.vector_bytes>(
+            tiles.v_stage(stage), v, params.v.stride_row, j0, first_key, end_key);
     }
 
     __device__ __forceinline__ void clear_paddings() const {
@@ -134,18 +98,11 @@ struct ForwardSm80 {
             clear_paddings();
             load_queries();
         }
-        // Where keys lie in pages, places of a block are found a step before it is loaded.
-        const auto find_places = [&](int n) {
-            if constexpr (config.paged)
-                if (n < blocks) tiles.places.find(params, seq, n, key_of(n), first_key, end_key);
-        };
         Fragments<MT, NT> s;
         BiasAndMask<config, MT, NT> bias_and_mask;
         if constexpr (config.stages == 1) {
             // K and V have one buffer each: V is loaded while S is computed, and the next K while P V is.
-            find_places(0);
-            if constexpr (config.paged) __syncthreads();  // the first block's places are there
-            if (blocks > 0) load_keys(0, 0, key_of(0));
+            if (blocks > 0) load_keys(0, key_of(0));
             ptx::cp_async_commit();
 #pragma unroll 1
             for (int n = 0; n < blocks; ++n) {
@@ -153,8 +110,7 @@ struct ForwardSm80 {
                 const bool sees = seq.template sees_any<config>(warp_i0, warp_i1, j0, j0 + config.Bc);
                 ptx::cp_async_wait<0>();
                 __syncthreads();  // K has come for every thread, and none still reads V
-                load_values(0, n, j0);
-                find_places(n + 1);
+                load_values(0, j0);
                 ptx::cp_async_commit();
                 if (sees) {
                     bias_and_mask.load(params, seq, {warp_i0, j0});
@@ -162,17 +118,14 @@ struct ForwardSm80 {
                 }
                 ptx::cp_async_wait<0>();
                 __syncthreads();  // V has come for every thread, and none still reads K
-                if (n + 1 < blocks) load_keys(0, n + 1, key_of(n + 1));
+                if (n + 1 < blocks) load_keys(0, key_of(n + 1));
                 ptx::cp_async_commit();
-                if (sees) accumulate(warp_i0, warp_i1, 0, n, j0, s, bias_and_mask, softmax, o);
+                if (sees) accumulate(warp_i0, warp_i1, 0, j0, s, bias_and_mask, softmax, o);
             }
         } else {
 #pragma unroll
-            for (int n = 0; n < config.stages; ++n) find_places(n);
-            if constexpr (config.paged) __syncthreads();  // these blocks' places are there
-#pragma unroll
             for (int n = 0; n < config.stages - 1; ++n) {
-                if (n < blocks) load_keys(n, n, key_of(n)), load_values(n, n, key_of(n));
+                if (n < blocks) load_keys(n, key_of(n)), load_values(n, key_of(n));
                 ptx::cp_async_commit();
             }
             int stage = 0;
@@ -184,12 +137,11 @@ struct ForwardSm80 {
                 ptx::cp_async_wait<config.stages - 2>();
                 __syncthreads();  // block n has come, and none still reads the stage that is filled next
                 const int ahead = n + config.stages - 1, other = stage == 0 ? config.stages - 1 : stage - 1;
-                if (ahead < blocks) load_keys(other, ahead, key_of(ahead)), load_values(other, ahead, key_of(ahead));
+                if (ahead < blocks) load_keys(other, key_of(ahead)), load_values(other, key_of(ahead));
                 ptx::cp_async_commit();
-                find_places(ahead + 1);
                 if (sees) {
                     scores(warp_q, stage, s);
-                    accumulate(warp_i0, warp_i1, stage, n, j0, s, bias_and_mask, softmax, o);
+                    accumulate(warp_i0, warp_i1, stage, j0, s, bias_and_mask, softmax, o);
                 }
                 stage = stage == config.stages - 1 ? 0 : stage + 1;
             }
@@ -202,15 +154,14 @@ struct ForwardSm80 {
         dot_products<M, kQueryColumns, kPitchO, kPitchQ>(s, warp_q, tiles.k_stage(stage));
     }
 
-    // Lines 9 and 10: the online softmax, O = diag(alpha) O + P V, with block n of the walk.
-    __device__ __forceinline__ void accumulate(int warp_i0, int warp_i1, int stage, [[maybe_unused]] int n, int j0,
-                                               Fragments<MT, NT>& s, BiasAndMask<config, MT, NT>& bias_and_mask,
+    // Lines 9 and 10: the online softmax, O = diag(alpha) O + P V.
+    __device__ __forceinline__ void accumulate(int warp_i0, int warp_i1, int stage, int j0, Fragments<MT, NT>& s,
+                                               BiasAndMask<config, MT, NT>& bias_and_mask,
                                                Softmax<MT, own_units<config>()>& softmax, Fragments<MT, OT>& o) const {
         const Place place{warp_i0, j0};
         const float factor = log2_factor<config>(params);
         ScoreModifier<config>::make(params, seq).template apply<false>(s, params, seq, place, bias_and_mask, s);
         if (!seq.template sees_all<config>(warp_i0, warp_i1, j0, j0 + config.Bc)) apply_band<config>(s, seq, place);
-        if constexpr (config.paged) tiles.places.hide_unnamed(s, n);
 
         SeenColumns<MT, NT> seen;
         if constexpr (ScoreModifier<config>::kMayHide) seen.find(s, ScoreModifier<config>::hidden_score(params));
@@ -235,24 +186,23 @@ struct ForwardSm80 {
     __device__ __forceinline__ void finish(int warp_i0, int warp_i1, Softmax<MT, own_units<config>()>& softmax,
                                            Fragments<MT, OT>& o) const {
         softmax.finish();
-        if constexpr (config.split)
-            if (split.count > 1) return store_part(warp_i0, warp_i1, softmax, o);
+        const float kept = kept_factor<config>(params);
 #pragma unroll
         for (int m = 0; m < MT; ++m)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const int row = warp_i0 + Place::row(m, 2 * half), i = query_of<config>(row);
-                const Index h = head_of(row);
-                const RowEnd end = row_end<config>(params, row < warp_i1 ? h : seq.h, softmax.m[m][half],
-                                                   softmax.l[m][half]);
+                const float l = softmax.l[m][half];
+                const float factor = l == 0.0f ? 0.0f : kept / l;
 #pragma unroll
                 for (int n = 0; n < OT; ++n)
 #pragma unroll
-                    for (int e = 2 * half; e < 2 * half + 2; ++e) o.c[m][n][e] *= end.factor;
+                    for (int e = 2 * half; e < 2 * half + 2; ++e) o.c[m][n][e] *= factor;
+                const int i = warp_i0 + Place::row(m, 2 * half);
                 if constexpr (config.lse)
-                    if (lane_id() % 4 == 0 && row < warp_i1) {
+                    if (lane_id() % 4 == 0 && i < warp_i1) {
                         const DeviceTensor& lse = params.lse;
-                        rows_of<float>(lse, seq.batch_row, h, seq.first_q)[i * lse.stride_row] = end.lse;
+                        rows_of<float>(lse, seq.batch_row, seq.h, seq.first_q)[i * lse.stride_row] =
+                            softmax.lse(m, half, natural_unit<config>(params));
                     }
             }
         // Only this warp ever read these rows of Q, so O may take their place.
@@ -260,70 +210,27 @@ struct ForwardSm80 {
         Scalar* buffer = tiles.q + warp_id() * kWarpRows * kPitchO;
         write_fragments<config.element, kPitchO>(o, buffer);
         __syncwarp();
-        if constexpr (config.group_rows == 1)
-            store_tile<Scalar, kWarpRows, config.head_dim_v, kPitchO, 32, config.vector_bytes>(
-                buffer, row_of(params.out, warp_i0) + column, params.out.stride_row, warp_i1 - warp_i0, lane_id());
-        else
-            store_rows<Scalar, kWarpRows, config.head_dim_v, kPitchO, 32, config.vector_bytes>(
-                buffer, warp_i1 - warp_i0, lane_id(),
-                [&](int row) { return row_of(params.out, warp_i0 + row) + column; });
-    }
-
-    // What a split comes to, for combine.h: m, l, and O as it stands.
-    __device__ __forceinline__ void store_part(int warp_i0, int warp_i1,
-                                               const Softmax<MT, own_units<config>()>& softmax,
-                                               const Fragments<MT, OT>& o) const {
-#pragma unroll
-        for (int m = 0; m < MT; ++m)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const int row = warp_i0 + Place::row(m, 2 * half);
-                if (row >= warp_i1) continue;
-                const Index part = part_of(params, seq.b, query_of<config>(row), head_of(row), split.n);
-                if (lane_id() % 4 == 0) {
-                    params.ws_part_ml[2 * part] = softmax.m[m][half];
-                    params.ws_part_ml[2 * part + 1] = softmax.l[m][half];
-                }
-                float* const to = params.ws_part_o + part * params.head_dim_v + column;
-#pragma unroll
-                for (int n = 0; n < OT; ++n)
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (Place::column(n, e) < config.head_dim_v)
-                            to[Place::column(n, e)] = o.c[m][n][2 * half + e];
-            }
+        Scalar* out =
+            rows_of<Scalar>(params.out, seq.batch_row, seq.h, seq.first_q) + warp_i0 * params.out.stride_row + column;
+        store_tile<Scalar, kWarpRows, config.head_dim_v, kPitchO, 32, config.vector_bytes>(
+            buffer, out, params.out.stride_row, warp_i1 - warp_i0, lane_id());
     }
 };
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-// One thread block works on one block of rows. A head's last block, which in a causal problem has most to do, comes
+// One thread block works on one block of queries. A head's last block, which in a causal problem has most to do, comes
 // first. Where registers do not hold all dv columns of O, several thread blocks share them, and the last two may both
-// compute some columns. Where keys are split, thread blocks walk through the splits of all tiles; most of those that
-// there is room for may be splits that a sequence does not have.
+// compute some columns.
 template <KernelConfig config>
 __device__ __forceinline__ void forward_sm80(const KernelParams& params) {
-    const auto attend = [&](const Sequence& seq, Index block, Index slice, const KeySplit& split) {
-        const int i0 = static_cast<int>(block) * config.Br;
-        const Index column =
-            config.value_slices == 1 ? 0 : smaller(slice * config.head_dim_v, params.head_dim_v - config.head_dim_v);
-        if (i0 < seq.seqlen_q * config.group_rows)
-            ForwardSm80<config>(params, seq, shared_memory, i0, column, split).run();
-    };
-    if constexpr (config.split) {
-        const SplitSchedule<config> schedule(params);
-        for (unsigned n = blockIdx.x; n < schedule.count(); n += gridDim.x) {
-            const SplitTile tile = schedule[n];
-            const Sequence seq = schedule.sequence(tile);
-            const KeySplit split = KeySplit::of(params, seq, tile.split);
-            if (split.n >= split.count) continue;
-            attend(seq, tile.block, tile.slice, split);
-            __syncthreads();  // all warps are done with the shared memory that the next tile fills
-        }
-    } else {
-        const HeadBlock own(params.seqlen_q * config.group_rows, config.Br, config.value_slices);
-        attend(own.of_rows<config>(params), own.blocks - 1 - own.block(), blockIdx.x % config.value_slices, {});
-    }
+    const HeadBlock own(params.seqlen_q, config.Br, config.value_slices);
+    const Index slice = blockIdx.x % config.value_slices;
+    const Sequence seq = own.of_queries<config>(params);
+    const int i0 = static_cast<int>(own.blocks - 1 - own.block()) * config.Br;
+    const Index column =
+        config.value_slices == 1 ? 0 : smaller(slice * config.head_dim_v, params.head_dim_v - config.head_dim_v);
+    if (i0 < seq.seqlen_q) ForwardSm80<config>(params, seq, shared_memory, i0, column).run();
 }
 
 }  // namespace flashtile

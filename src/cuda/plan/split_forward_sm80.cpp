@@ -29,7 +29,7 @@ int group_rows(const KernelConfig& c, const Problem& p) {
 }
 
 std::optional<Launch> tile_for(const Question& q) {
-    KernelConfig c = forward_config(q, Kernel::forward_sm80);
+    KernelConfig c = forward_config(q, Kernel::split_forward_sm80);
     slice_values(c, q.problem);
     c.group_rows = group_rows(c, q.problem);
     // With batch_invariant a row's bits may not depend on how many rows there are, and so not on another tile.

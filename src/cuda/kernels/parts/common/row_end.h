@@ -14,27 +14,39 @@ __device__ __forceinline__ double lse_of(float m, float l, double unit) {
     return fma(static_cast<double>(m), unit, logarithm(l));
 }
 
-struct RowEnd {
-    float factor;  // O / l, the only division, is O times this
-    float lse;
+// A row with a sink, which adds a score to the softmax's denominator: lse = log(e^lse + e^sink), and each probability
+// keeps 1 / (1 + e^(sink - lse)) of itself.
+struct SinkEnd {
+    double lse, kept;
+
+    template <KernelConfig config>
+    __device__ static __forceinline__ SinkEnd of(const KernelParams& p, Index h, double lse) {
+        using M = Math<config.element>;
+        const Index at = h * p.sinks.stride_head;
+        const double sink = p.sinks_fp32 != 0
+                                ? static_cast<const float*>(p.sinks.data)[at]
+                                : M::to_float(static_cast<const typename M::Scalar*>(p.sinks.data)[at]);
+        if (sink == -infinity()) return {lse, 1.0};
+        const double above = lse - sink;
+        const double other = exp(above < 0.0 ? above : -above);  // the smaller of the two, if the larger is 1
+        return {(above < 0.0 ? sink : lse) + log1p(other), (above < 0.0 ? other : 1.0) / (1.0 + other)};
+    }
 };
 
-// m and l of all keys of query head h's row. A row that saw no key has l = 0.
+// What query head h's row comes to, which has m and l of all its keys. A row that saw no key has l = 0.
 template <KernelConfig config>
-__device__ __forceinline__ RowEnd row_end(const KernelParams& p, Index h, float m, float l) {
+__device__ __forceinline__ double row_lse(const KernelParams& p, Index h, float m, float l) {
+    const double lse = l == 0.0f ? -infinity() : lse_of(m, l, natural_unit<config>(p));
+    if constexpr (config.sinks) return SinkEnd::of<config>(p, h, lse).lse;
+    return lse;
+}
+// O / l, the only division, is O times this.
+template <KernelConfig config>
+__device__ __forceinline__ float row_factor(const KernelParams& p, Index h, float m, float l) {
     const float factor = l == 0.0f ? 0.0f : kept_factor<config>(p) / l;
-    double lse = l == 0.0f ? -infinity() : lse_of(m, l, natural_unit<config>(p));
-    if constexpr (!config.sinks) return {factor, static_cast<float>(lse)};
-    // lse = log(e^lse + e^sink), and each probability keeps 1 / (1 + e^(sink - lse)) of itself.
-    const Index at = h * p.sinks.stride_head;
-    using M = Math<config.element>;
-    const double sink = p.sinks_fp32 != 0 ? static_cast<const float*>(p.sinks.data)[at]
-                                          : M::to_float(static_cast<const typename M::Scalar*>(p.sinks.data)[at]);
-    if (sink == -infinity()) return {factor, static_cast<float>(lse)};
-    const double above = lse - sink;
-    const double other = exp(above < 0.0 ? above : -above);  // the smaller of the two, if the larger is 1
-    lse = (above < 0.0 ? sink : lse) + log1p(other);
-    return {factor * static_cast<float>((above < 0.0 ? other : 1.0) / (1.0 + other)), static_cast<float>(lse)};
+    if constexpr (!config.sinks) return factor;
+    const double lse = l == 0.0f ? -infinity() : lse_of(m, l, natural_unit<config>(p));
+    return factor * static_cast<float>(SinkEnd::of<config>(p, h, lse).kept);
 }
 
 }  // namespace flashtile
