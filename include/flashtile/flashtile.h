@@ -126,16 +126,20 @@ typedef struct flashtile_options {
                            With batch_invariant it must be 0 */
     int64_t attention_chunk; /* c from 1: positions are cut in chunks of c, and a query sees no key of another chunk
                                 than its own (Llama 4); 0 is off */
+    int32_t sm_limit;        /* CUDA: at most so many multiprocessors, which leaves the others to other work; 0: all.
+                                The CPU's threads are what `threads` says */
 } flashtile_options;
 
 #define FLASHTILE_OPTIONS_INIT                                                                                    \
     {                                                                                                             \
         sizeof(flashtile_options), 0, 0, 0, 0.0f, 0.0f, -1, -1, 0.0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, \
-            NULL, 0, 0, 0, 0                                                                                      \
+            NULL, 0, 0, 0, 0, 0                                                                                   \
     }
 
-/* The inputs that forward and backward share. The call reads them and never writes them. All tensors lie on q's device.
- * heads is a multiple of kv_heads.
+struct flashtile_append_tensors;
+
+/* The inputs that forward and backward share. The call reads them and, but for what `append` says, never writes them.
+ * All tensors lie on q's device. heads is a multiple of kv_heads.
  *
  * A batch is packed where cu_seqlens_q and cu_seqlens_k are given: its sequences lie one after the other, and sequence
  * b has the queries from cu_seqlens_q[b] to before cu_seqlens_q[b + 1], and its keys likewise.
@@ -144,7 +148,11 @@ typedef struct flashtile_options {
  * k (rows, seqlen_k, kv_heads, d), where sequence b has row b or cache_batch_idx[b]; or it is made of pages, k
  * (num_pages, page_size, kv_heads, d), where key j of sequence b is row j % page_size of page
  * block_table[b, j / page_size]. Several sequences may name the same page or row. Queries beside a cache are dense, or
- * packed by cu_seqlens_q alone. What lies behind a sequence's keys, in the table or in the cache, is never read. */
+ * packed by cu_seqlens_q alone. What lies behind a sequence's keys, in the table or in the cache, is never read.
+ *
+ * Sequences that share their first keys can be said to do so: of the sequences of group g, from prefix_groups[g] to
+ * before prefix_groups[g + 1], the keys before prefix_lengths[g] are those that the table of the group's first sequence
+ * names. Lengths and positions count them. The others' tables are not read there. */
 typedef struct flashtile_inputs {
     size_t size;               /* sizeof(flashtile_inputs) */
     const flashtile_tensor* q; /* (batch, seqlen_q, heads, d), packed (total_q, heads, d); FP32, FP16 or BF16 */
@@ -170,12 +178,21 @@ typedef struct flashtile_inputs {
                                                 may be NULL: all. Forward only */
     const flashtile_tensor* sinks; /* (heads): a score more in each softmax's denominator, which has no value and which
                                       lse counts; -infinity is none; FP32 or q's dtype; may be NULL */
+    const flashtile_tensor* positions; /* (batch, seqlen_q), packed (total_q), with tree_mask: where causal, windows,
+                                          chunks and ALiBi take a query to be, and its key among a sequence's last
+                                          seqlen_q keys; from 0; INT32; may be NULL: i + off. Forward only */
+    const flashtile_tensor* prefix_groups;  /* (groups + 1), from 0, ascending, ending at most at batch; INT32; with
+                                               block_table; may be NULL. Forward only */
+    const flashtile_tensor* prefix_lengths; /* (groups); INT32; NULL without prefix_groups */
+    const struct flashtile_append_tensors*
+        append; /* new keys and values that are appended to the cache first, and rotated with q: k and v are the cache,
+                   and seqused_k counts the keys before the call; see there. May be NULL. Forward only */
 } flashtile_inputs;
 
 #define FLASHTILE_INPUTS_INIT                                                                                     \
     {                                                                                                             \
         sizeof(flashtile_inputs), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, -1, -1, NULL, NULL, NULL, \
-            NULL, NULL, NULL                                                                                      \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL                                                              \
     }
 
 /* What forward writes. No output may lie in memory that another tensor of the call uses. */
@@ -253,7 +270,13 @@ FLASHTILE_API flashtile_status flashtile_merge(const flashtile_options* options,
 /* What flashtile_append_kv reads and writes. Sequence b has L = cache_seqlens[b] keys before the call, and its new rows
  * go behind them; the caller counts them. The caches are dense, (rows, seqlen, kv_heads, d), where sequence b has row b
  * or cache_batch_idx[b]; or pages, (num_pages, page_size, kv_heads, d), where row j of sequence b lies in page
- * block_table[b, j / page_size]. slots says it row by row instead. */
+ * block_table[b, j / page_size]. slots says it row by row instead.
+ *
+ * In flashtile_inputs.append the same struct says what a forward call appends before it attends, bit for bit as the two
+ * calls do. The caches, their table or rows, the lengths L, q and cu_seqlens_q are those of the inputs: k_cache,
+ * v_cache, block_table, cache_batch_idx, cache_seqlens, q and cu_seqlens_q are NULL here. The inputs' seqused_k is L,
+ * and a sequence then attends to L keys and the new ones. With rotary_cos and rotary_sin q is rotated; it is unchanged
+ * in memory, and the rotated one is written only where q_out is given. */
 typedef struct flashtile_append_tensors {
     size_t size;               /* sizeof(flashtile_append_tensors) */
     const flashtile_tensor* k; /* read: (batch, seqlen_new, kv_heads, d), packed (total_new, kv_heads, d); FP32, FP16,

@@ -231,6 +231,10 @@ struct options {
     tensor sinks = {};
     std::int64_t attention_chunk = 0;
     int num_splits = 0;
+    tensor positions = {};
+    tensor prefix_groups = {};
+    tensor prefix_lengths = {};
+    int sm_limit = 0;
 };
 
 // What backward reads and writes beside q, k, v; dlse, dbias and dsinks may be absent.
@@ -297,6 +301,7 @@ inline flashtile_options c_options(const options& o) {
     c.workspace_size = o.workspace_size;
     c.num_splits = o.num_splits;
     c.attention_chunk = o.attention_chunk;
+    c.sm_limit = o.sm_limit;
     return c;
 }
 
@@ -320,6 +325,34 @@ inline flashtile_inputs c_inputs(const options& o, const tensor& q, const tensor
     c.seqused_q = o.seqused_q.get();
     c.tree_mask = o.tree_mask.get();
     c.sinks = o.sinks.get();
+    c.positions = o.positions.get();
+    c.prefix_groups = o.prefix_groups.get();
+    c.prefix_lengths = o.prefix_lengths.get();
+    return c;
+}
+
+// Likewise into `a`.
+inline flashtile_append_tensors c_append(const append_args& a) {
+    flashtile_append_tensors c = FLASHTILE_APPEND_TENSORS_INIT;
+    c.k = a.k.get();
+    c.v = a.v.get();
+    c.k_cache = a.k_cache.get();
+    c.v_cache = a.v_cache.get();
+    c.block_table = a.block_table.get();
+    c.slots = a.slots.get();
+    c.cache_batch_idx = a.cache_batch_idx.get();
+    c.cache_seqlens = a.cache_seqlens.get();
+    c.cu_seqlens_k_new = a.cu_seqlens_k_new.get();
+    c.rotary_cos = a.rotary_cos.get();
+    c.rotary_sin = a.rotary_sin.get();
+    c.rotary_offsets = a.rotary_offsets.get();
+    c.positions = a.positions.get();
+    c.q = a.q.get();
+    c.q_out = a.q_out.get();
+    c.cu_seqlens_q = a.cu_seqlens_q.get();
+    c.positions_q = a.positions_q.get();
+    c.rotary_begin = a.rotary_begin;
+    c.rotary_interleaved = a.rotary_interleaved;
     return c;
 }
 
@@ -350,6 +383,17 @@ inline void forward(const options& o, const tensor& q, const tensor& k, const te
                     const tensor& lse = {}) {
     const auto c_opts = detail::c_options(o);
     const auto inputs = detail::c_inputs(o, q, k, v);
+    const auto outputs = detail::c_outputs(out, lse);
+    detail::check(flashtile_forward(&c_opts, &inputs, &outputs));
+}
+
+// forward on a cache, k and v, to which new keys and values are appended first: flashtile.h, flashtile_inputs.append.
+inline void append_forward(const options& o, const append_args& a, const tensor& q, const tensor& k, const tensor& v,
+                           const tensor& out, const tensor& lse = {}) {
+    const auto c_opts = detail::c_options(o);
+    const auto append = detail::c_append(a);
+    auto inputs = detail::c_inputs(o, q, k, v);
+    inputs.append = &append;
     const auto outputs = detail::c_outputs(out, lse);
     detail::check(flashtile_forward(&c_opts, &inputs, &outputs));
 }
@@ -407,26 +451,7 @@ inline void merge(const options& o, const tensor& outs, const tensor& lses, cons
 // Writes new keys and values to a cache, dense or paged, and rotates them and q: flashtile.h.
 inline void append_kv(const options& o, const append_args& a) {
     const auto c_opts = detail::c_options(o);
-    flashtile_append_tensors c = FLASHTILE_APPEND_TENSORS_INIT;
-    c.k = a.k.get();
-    c.v = a.v.get();
-    c.k_cache = a.k_cache.get();
-    c.v_cache = a.v_cache.get();
-    c.block_table = a.block_table.get();
-    c.slots = a.slots.get();
-    c.cache_batch_idx = a.cache_batch_idx.get();
-    c.cache_seqlens = a.cache_seqlens.get();
-    c.cu_seqlens_k_new = a.cu_seqlens_k_new.get();
-    c.rotary_cos = a.rotary_cos.get();
-    c.rotary_sin = a.rotary_sin.get();
-    c.rotary_offsets = a.rotary_offsets.get();
-    c.positions = a.positions.get();
-    c.q = a.q.get();
-    c.q_out = a.q_out.get();
-    c.cu_seqlens_q = a.cu_seqlens_q.get();
-    c.positions_q = a.positions_q.get();
-    c.rotary_begin = a.rotary_begin;
-    c.rotary_interleaved = a.rotary_interleaved;
+    const auto c = detail::c_append(a);
     detail::check(flashtile_append_kv(&c_opts, &c));
 }
 

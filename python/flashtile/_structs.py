@@ -35,11 +35,11 @@ class Layout:
 OPTIONS = Layout(size="N", causal="i", alignment="i", has_scale="i", scale="f", softcap="f", window_left="q",
                  window_right="q", dropout="d", seed="Q", offset="Q", seed_ptr="P", offset_ptr="P", deterministic="i",
                  batch_invariant="i", check_values="i", threads="i", isa="i", executor="P", stream="P", workspace="P",
-                 workspace_size="N", exact_max="i", num_splits="i", attention_chunk="q")
+                 workspace_size="N", exact_max="i", num_splits="i", attention_chunk="q", sm_limit="i")
 INPUT_NAMES = ("q", "k", "v", "alibi_slopes", "bias", "mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")
 SERVING_NAMES = ("block_table", "cache_batch_idx", "first_k", "seqused_q", "tree_mask", "sinks")
 INPUTS = Layout(size="N", **dict.fromkeys(INPUT_NAMES, "P"), max_seqlen_q="q", max_seqlen_k="q",
-                **dict.fromkeys(SERVING_NAMES, "P"))
+                **dict.fromkeys((*SERVING_NAMES, "positions", "prefix_groups", "prefix_lengths", "append"), "P"))
 RESULT_NAMES = {"forward": ("out", "lse"),
                 "backward": ("out", "lse", "dout", "dlse", "dq", "dk", "dv", "dbias")}
 RESULTS = {"forward": Layout(size="N", **dict.fromkeys(RESULT_NAMES["forward"], "P")),

@@ -1,9 +1,10 @@
-// append_problem.h: the validated problem of appending keys and values to a cache, as problem.h has that of attention.
+// append_problem.h: the validated problem of appending keys and values to a cache, as problem.h has that of attention,
+// which has one of these where it appends first.
 #pragma once
 
 #include <cstdint>
 
-#include "core/problem.h"
+#include "core/operand.h"
 
 namespace flashtile {
 
@@ -42,6 +43,7 @@ struct AppendProblem {
     // The work: a head of a new key and value, or of a query.
     std::int64_t key_items() const { return rows_k * kv_heads; }
     std::int64_t items() const { return key_items() + rows_q * heads; }
+    bool operator==(const AppendProblem&) const = default;
 };
 
 struct AppendOperands {

@@ -57,6 +57,8 @@ std::string to_string(const Problem& p) {
     if (p.cache && p.page_size == 0) text << " cache_rows=" << p.pages;
     if (p.first_k) text << " first_k";
     if (p.used_q) text << " seqused_q";
+    if (p.prefix_groups != 0) text << " prefix_groups=" << p.prefix_groups;
+    if (p.appends) text << " append=" << p.append.rows_k << (p.append.pairs != 0 ? " rotated" : "");
     if (p.num_splits != 0) text << " splits=" << p.num_splits;
     if (p.window_left >= 0 || p.window_right >= 0)
         text << " window=" << p.window_left << "," << p.window_right << (p.top_left ? " top-left" : " bottom-right");
@@ -66,10 +68,12 @@ std::string to_string(const Problem& p) {
     if (p.bias != DType::unset) text << " bias=" << name(p.bias);
     if (p.mask) text << " mask";
     if (p.tree_mask) text << " tree_mask";
+    if (p.positions) text << " positions";
     if (p.sinks != DType::unset) text << " sinks=" << name(p.sinks);
     if (p.dropout_threshold != 0) text << " dropout=" << p.dropout_threshold << "/65536";
     if (p.deterministic) text << " deterministic";
     if (p.batch_invariant) text << " batch_invariant";
+    if (p.sm_limit != 0) text << " sm_limit=" << p.sm_limit;
     if (p.exact_max && !p.batch_invariant) text << " exact_max";
     return text.str();
 }

@@ -6,23 +6,11 @@
 #include <cstdint>
 #include <string>
 
+#include "core/append_problem.h"
+#include "core/operand.h"
 #include "flashtile/flashtile.h"
 
 namespace flashtile {
-
-enum class DType : std::int32_t {
-    unset = FLASHTILE_DTYPE_UNSET,
-    fp32 = FLASHTILE_FP32,
-    fp16 = FLASHTILE_FP16,
-    bf16 = FLASHTILE_BF16,
-    fp8_e4m3 = FLASHTILE_FP8_E4M3,
-    boolean = FLASHTILE_BOOL,
-    int32 = FLASHTILE_INT32,
-    int64 = FLASHTILE_INT64,
-};
-
-const char* name(DType dtype);
-std::int64_t size_of(DType dtype);
 
 struct Problem {
     DType dtype = DType::unset;
@@ -44,6 +32,11 @@ struct Problem {
     std::int64_t max_pages = 0;  // that a sequence can name
     bool first_k = false;        // there are lists of these
     bool used_q = false;
+    std::int64_t prefix_groups = 0;  // groups of sequences that share their first keys
+    // New keys are appended to the cache first. Sequences then have the keys that their lengths say, and the new ones.
+    bool appends = false;
+    bool rotates_q_aside = false;  // and queries are rotated, to memory of the call's own
+    AppendProblem append{};
 
     float scale = 0.0f;
     float softcap = 0.0f;  // 0: off
@@ -66,12 +59,14 @@ struct Problem {
     DType bias = DType::unset;  // unset: none
     bool mask = false;
     bool tree_mask = false;
+    bool positions = false;
     DType sinks = DType::unset;           // unset: none
     std::int32_t num_splits = 0;          // 0: the backend's rule
     std::uint32_t dropout_threshold = 0;  // round(65536 p); 0: off
     bool deterministic = false;
     bool batch_invariant = false;
-    bool exact_max = false;  // the running maximum is exact, and gradients use a P that is not rounded to 16 bits
+    bool exact_max = false;     // the running maximum is exact, and gradients use a P that is not rounded to 16 bits
+    std::int32_t sm_limit = 0;  // multiprocessors of a GPU; 0: all
 
     std::int64_t group() const { return heads / kv_heads; }  // how many query heads share a key head
     // Rows as they lie in memory: runs() runs of rows_q() or rows_k() rows each. A packed batch is one run.
@@ -85,30 +80,6 @@ struct Problem {
 
 std::string to_string(const Problem& problem);
 
-// Where one operand lies. Strides are in elements. A broadcast dimension has stride 0; the column stride is 1 or 0.
-// Packed operands have no batch stride: rows are counted from the start of the first sequence.
-struct Operand {
-    void* data = nullptr;
-    DType dtype = DType::unset;
-    std::int64_t stride_batch = 0;
-    std::int64_t stride_row = 0;
-    std::int64_t stride_head = 0;
-    std::int64_t stride_col = 1;
-
-    explicit operator bool() const { return data != nullptr; }
-};
-
-// Lengths in the caller's memory, int32 or int64.
-struct Lengths {
-    const void* data = nullptr;
-    bool wide = false;
-
-    explicit operator bool() const { return data != nullptr; }
-    std::int64_t operator[](std::int64_t n) const {
-        return wide ? static_cast<const std::int64_t*>(data)[n] : static_cast<const std::int32_t*>(data)[n];
-    }
-};
-
 struct Operands {
     Operand q, k, v, out;
     Operand lse;     // rows are queries; columns are not used
@@ -120,6 +91,10 @@ struct Operands {
     Lengths cache_batch_idx;
     const std::int32_t* block_table = nullptr;
     std::int64_t block_table_stride = 0;
+    Lengths prefix_groups, prefix_lengths;
+    const std::int32_t* positions = nullptr;  // of queries
+    std::int64_t positions_stride = 0;        // of sequences, unless packed
+    AppendOperands append{};                  // q_out has no memory where Problem::rotates_q_aside
     std::uint64_t seed = 0;
     std::uint64_t offset = 0;
     const std::uint64_t* seed_ptr = nullptr;

@@ -80,17 +80,34 @@ std::string ran(const Kernels& kernels, const char* pass, std::int32_t threads) 
            (threads == 1 ? " thread" : " threads");
 }
 
-// Runs run(kernels, first, end) on ranges of equal items, each of which reads so many elements. Returns what ran.
+// Runs run(first, end) on ranges of equal items, each of which reads so many elements.
 template <class Run>
-std::string by_items(const Execution& execution, const Kernels& kernels, const char* what, std::int64_t items,
-                     std::int64_t elements, Run run) {
+void by_items(const Execution& execution, std::int32_t threads, std::int64_t items, std::int64_t elements, Run run) {
     constexpr std::int64_t kElements = std::int64_t{1} << 15;  // that a task reads, unless an item has more
-    const std::int32_t threads = threads_for(execution);
     const std::int64_t together = std::max<std::int64_t>(1, kElements / elements);
     run_tasks(execution, threads, (items + together - 1) / together, [&](std::int64_t ticket, std::int32_t) {
-        run(kernels, ticket * together, std::min((ticket + 1) * together, items));
+        run(ticket * together, std::min((ticket + 1) * together, items));
     });
-    return ran(kernels, what, threads);
+}
+
+void append(const Kernels& kernels, const AppendProblem& p, const AppendOperands& x, const Execution& execution,
+            std::int32_t threads) {
+    by_items(execution, threads, p.items(), p.head_dim + p.head_dim_v,
+             [&](std::int64_t first, std::int64_t end) { kernels.append_kv(p, x, first, end); });
+}
+
+// What forward says is to be appended. Returns the operands of the attention that follows: q is the rotated one.
+Operands append_first(const Plan& plan, const Problem& p, const Operands& x, const Execution& execution,
+                      std::byte* base) {
+    Operands after = x;
+    Operand& rotated = after.append.q_out;
+    if (p.rotates_q_aside) {
+        const std::int64_t row = p.heads * p.head_dim;
+        rotated = {base + plan.rotated_q, p.dtype, p.packed ? 0 : p.seqlen_q * row, row, p.head_dim};
+    }
+    append(plan.kernels, p.append, after.append, execution, plan.threads);
+    if (rotated) after.q = rotated;
+    return after;
 }
 
 // The sequences with few queries: their splits of keys, then what several tasks made of a row's.
@@ -111,6 +128,22 @@ void decode(const Plan& plan, const Problem& p, const Operands& x, const Executi
     });
 }
 
+// Forward, as it is planned.
+void attend(const Plan& plan, const Problem& p, const Operands& x, const Execution& execution, std::byte* base) {
+    std::byte* const scratch = base + plan.shared;
+    if (plan.decode.queries != 0) decode(plan, p, x, execution, base, scratch);
+    const Step& last = plan.steps[plan.steps.size() - 1];
+    if (last.rows_of != RowsOf::queries) return;
+    const Schedule queries(last.batch, last.heads, last.length, x.cu_seqlens_q, last.rows, plan.decode.queries + 1);
+    Shares shares(queries.tickets(), plan.threads);
+    run_tasks(execution, plan.threads, shares.count(), [&](std::int64_t share, std::int32_t slot) {
+        HeldKeys held;
+        for (std::int64_t ticket; (ticket = shares.next(share)) >= 0;)
+            plan.kernels.forward(p, x, queries.by_head(ticket), held,
+                                 scratch + static_cast<std::size_t>(slot) * plan.scratch);
+    });
+}
+
 class CpuBackend final : public Backend {
 public:
     const char* name() const override { return "cpu"; }
@@ -126,18 +159,10 @@ public:
     std::string forward(const Problem& p, const Operands& x, const Execution& execution) const override {
         const Plan plan = plan_forward(p, x, execution);
         const Workspace workspace(execution, plan.workspace());
-        std::byte* const scratch = workspace.base() + plan.shared;
-        if (plan.decode.queries != 0) decode(plan, p, x, execution, workspace.base(), scratch);
-        const Step& last = plan.steps[plan.steps.size() - 1];
-        if (last.rows_of != RowsOf::queries) return ran(plan.kernels, "forward", plan.threads);
-        const Schedule queries(last.batch, last.heads, last.length, x.cu_seqlens_q, last.rows, plan.decode.queries + 1);
-        Shares shares(queries.tickets(), plan.threads);
-        run_tasks(execution, plan.threads, shares.count(), [&](std::int64_t share, std::int32_t slot) {
-            HeldKeys held;
-            for (std::int64_t ticket; (ticket = shares.next(share)) >= 0;)
-                plan.kernels.forward(p, x, queries.by_head(ticket), held,
-                                     scratch + static_cast<std::size_t>(slot) * plan.scratch);
-        });
+        if (p.appends)
+            attend(plan, p, append_first(plan, p, x, execution, workspace.base()), execution, workspace.base());
+        else
+            attend(plan, p, x, execution, workspace.base());
         return ran(plan.kernels, "forward", plan.threads);
     }
 
@@ -183,15 +208,18 @@ public:
 
     std::string merge(const MergeProblem& p, const MergeOperands& x, const Execution& execution) const override {
         const std::int64_t read = p.head_dim * std::max<std::int64_t>(p.parts, 1);
-        return by_items(
-            execution, kernels_for(p.dtype, execution.isa), "merge", p.rows(), read,
-            [&](const Kernels& kernels, std::int64_t first, std::int64_t end) { kernels.merge(p, x, first, end); });
+        const Kernels& kernels = kernels_for(p.dtype, execution.isa);
+        const std::int32_t threads = threads_for(execution);
+        by_items(execution, threads, p.rows(), read,
+                 [&](std::int64_t first, std::int64_t end) { kernels.merge(p, x, first, end); });
+        return ran(kernels, "merge", threads);
     }
 
     std::string append_kv(const AppendProblem& p, const AppendOperands& x, const Execution& execution) const override {
-        return by_items(
-            execution, kernels_for(p.dtype, execution.isa), "append_kv", p.items(), p.head_dim + p.head_dim_v,
-            [&](const Kernels& kernels, std::int64_t first, std::int64_t end) { kernels.append_kv(p, x, first, end); });
+        const Kernels& kernels = kernels_for(p.dtype, execution.isa);
+        const std::int32_t threads = threads_for(execution);
+        append(kernels, p, x, execution, threads);
+        return ran(kernels, "append_kv", threads);
     }
 
     void dropout_mask(const Problem& p, const Operands& x, const Execution&) const override {

@@ -50,7 +50,10 @@ private:
 
     static std::int64_t keys_of(const Problem& p, const Operands& x, std::int64_t b) {
         const std::int64_t keys = x.cu_seqlens_k ? x.cu_seqlens_k[b + 1] - x.cu_seqlens_k[b] : p.seqlen_k;
-        return x.seqused_k ? std::min(keys, x.seqused_k[b]) : keys;
+        const std::int64_t used = x.seqused_k ? std::min(keys, x.seqused_k[b]) : keys;
+        if (!p.appends) return used;
+        const Lengths& starts = x.append.cu_seqlens_k_new;
+        return used + (starts ? starts[b + 1] - starts[b] : p.append.seqlen_k);
     }
 
     std::int64_t kv_heads_, tickets_ = 0;

@@ -21,7 +21,7 @@ constexpr const char* kMost = "the most that a task takes";
 
 Plan plan_of(const Problem& p, const Execution& execution) {
     const Kernels& kernels = kernels_for(p.dtype, execution.isa);
-    return {kernels, kernels.choice(p), threads_for(execution)};
+    return {.kernels = kernels, .choice = kernels.choice(p), .threads = threads_for(execution)};
 }
 
 Step over_queries(const Problem& p) {
@@ -117,6 +117,11 @@ void plan_decode(const Problem& p, const Operands& x, Plan& plan) {
 Plan plan_forward(const Problem& p, const Operands& x, const Execution& execution) {
     Plan plan = plan_of(p, execution);
     plan_decode(p, x, plan);
+    if (p.rotates_q_aside) {
+        plan.rotated_q = plan.shared;
+        plan.shared +=
+            round_up(static_cast<std::size_t>(p.runs() * p.rows_q() * p.heads * p.head_dim * size_of(p.dtype)));
+    }
     if (plan.decode.queries != 0 && p.seqlen_q <= plan.decode.queries) return plan;
     Step step = over_queries(p);
     step.kernel = "forward";

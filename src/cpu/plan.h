@@ -49,6 +49,7 @@ struct Plan {
     std::int32_t threads = 1;
     FixedList<Step, 5> steps{};  // in their order
     std::size_t shared = 0;      // bytes of workspace that threads share
+    std::size_t rotated_q = 0;   // where rotated queries start in them, if Problem::rotates_q_aside
     std::size_t scratch = 0;     // bytes of each thread
     DecodePlan decode{};
 

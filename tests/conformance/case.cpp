@@ -54,7 +54,10 @@ std::string to_string(const Case& p) {
     if (p.cache.present && p.cache.page_size == 0) text << " cache-rows";
     if (p.cache.present && p.cache.page_size != 0) text << " pages-of=" << p.cache.page_size;
     if (p.cache.shared) text << " shared";
+    if (!p.cache.groups.empty())
+        text << " groups=" << joined(p.cache.groups) << " of-first-keys=" << joined(p.cache.prefixes);
     if (p.tree) text << " tree";
+    if (p.positions) text << " positions";
     if (p.num_splits != 0) text << " splits=" << p.num_splits;
     if (p.causal.value == FLASHTILE_CAUSAL_BOTTOM_RIGHT) text << " causal";
     if (p.causal.value == FLASHTILE_CAUSAL_TOP_LEFT) text << " causal=top-left";

@@ -26,6 +26,9 @@ struct CacheSpec {
     bool present = false;
     std::int64_t page_size = 0;
     bool shared = false;  // the sequences' tables start with the same pages, or name the same row
+    // prefix_groups and prefix_lengths: sequences of a group have their first keys in the pages of the group's first.
+    std::vector<std::int64_t> groups{};
+    std::vector<std::int64_t> prefixes{};
 };
 
 enum class Sinks { none, in_fp32, in_the_inputs_type };
@@ -54,6 +57,7 @@ struct Case {
     std::vector<std::int64_t> first_k;
     CacheSpec cache;
     bool tree = false;
+    bool positions = false;  // beside the tree
 
     causal_mode causal;
     window_size window;

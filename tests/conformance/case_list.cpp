@@ -35,6 +35,7 @@ public:
         jumping_scores();
         caches();
         serving_options();
+        prefixes();
         return std::move(cases_);
     }
 
@@ -568,6 +569,33 @@ private:
             }
     }
 
+    // Sequences that share their first keys: groups of one and of many, prefixes longer than a sequence and of no keys,
+    // within a page and over many splits, beside sequences of no group and such with many queries.
+    void prefixes() {
+        std::size_t n = 0;
+        for (const std::int64_t page : {1, 16, 50, 256})
+            for (const bool packed : {false, true})
+                for (const std::int64_t prefix : {0, 7, 512, 640, 1100}) {
+                    Case& c = add("prefix/" + std::to_string(n++));
+                    size(c, packed ? 1 : 1 + static_cast<std::int64_t>(n % 4), 1500, 4, n % 3 == 0 ? 64 : 24);
+                    c.kv_heads = n % 2 == 0 ? 1 : 2;
+                    c.type = type_of(n);
+                    c.causal = n % 4 != 0;
+                    c.batch = 6;
+                    c.cache = {
+                        .present = true, .page_size = page, .groups = {0, 4, 5}, .prefixes = {prefix, prefix / 2}};
+                    c.used_k = {1500, 1400, prefix + 1, prefix / 3 + 2, 300, 900};
+                    if (packed) {
+                        c.lengths_q = {1, 3, 40, 1, 1, 2};
+                        c.lengths_k = std::exchange(c.used_k, {});
+                    }
+                    c.batch_invariant = n % 5 == 0;
+                    if (n % 7 == 0) c.num_splits = 3, c.batch_invariant = false;
+                    if (n % 6 == 0) c.first_k = {3, 0, 600, 1, 0, 20};
+                    c.threads = 1 + static_cast<int>(n % 3);
+                }
+    }
+
     // What serving asks of forward, each with each and with the options that change scores.
     void serving_options() {
         const std::vector<Option> options = {
@@ -587,6 +615,11 @@ private:
              }},
             {"chunk", [](Case& c) { c.chunk = 64; }},
             {"tree", [](Case& c) { c.tree = true; }},
+            {"positions", [](Case& c) { c.tree = c.positions = true; }},
+            {"prefix",
+             [](Case& c) {
+                 c.cache = {.present = true, .page_size = 16, .groups = {0, 2}, .prefixes = {150}};
+             }},
             {"sinks", [](Case& c) { c.sinks = Sinks::in_fp32; }},
             {"sinks_in_type", [](Case& c) { c.sinks = Sinks::in_the_inputs_type; }},
             {"splits", [](Case& c) { c.num_splits = 3; }},

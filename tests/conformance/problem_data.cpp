@@ -78,7 +78,10 @@ std::vector<std::pair<const char*, GuardedTensor*>> ProblemData::inputs() {
             {"first_k", &first_k},
             {"seqused_q", &used_q},
             {"tree_mask", &tree},
-            {"sinks", &sinks}};
+            {"sinks", &sinks},
+            {"positions", &positions},
+            {"prefix_groups", &prefix_groups},
+            {"prefix_lengths", &prefix_lengths}};
 }
 
 std::vector<GuardedTensor*> ProblemData::outputs() {
@@ -133,14 +136,29 @@ void ProblemData::lay_out_sequences() {
     if (problem.cache.present) lay_out_cache();
 }
 
+// Whose pages the first keys of a sequence are in, and how many these are.
+std::pair<std::int64_t, std::int64_t> ProblemData::prefix_of(std::int64_t b) const {
+    const CacheSpec& cache = problem.cache;
+    for (std::size_t group = 0; group + 1 < cache.groups.size(); ++group)
+        if (cache.groups[group] <= b && b < cache.groups[group + 1])
+            return {cache.groups[group], cache.prefixes[group]};
+    return {b, 0};
+}
+
 // Deals out pages in no order, some of them to nobody; what sequences share comes first. Without pages a sequence has
 // one row of the cache.
 void ProblemData::lay_out_cache() {
     const CacheSpec& cache = problem.cache;
     const std::int64_t length = cache.page_size != 0 ? cache.page_size : problem.longest_k() + 3;
+    // The first sequence of a group has the keys of its prefix that any of the group uses.
+    std::vector<std::int64_t> held;
+    for (const oracle::Sequence& s : reference.sequences) held.push_back(s.k_length);
+    for (std::int64_t b = 0; b < problem.sequences(); ++b) {
+        const auto [first, prefix] = prefix_of(b);
+        held[at(first)] = std::max(held[at(first)], std::min(prefix, reference.sequences[at(b)].k_length));
+    }
     std::int64_t needed = 0;
-    for (const oracle::Sequence& s : reference.sequences)
-        needed += std::max<std::int64_t>(1, (s.k_length + length - 1) / length);
+    for (const std::int64_t keys : held) needed += std::max<std::int64_t>(1, (keys + length - 1) / length);
     const std::int64_t pages = needed + 2;
     cache_shape = {pages, length};
     std::fill(key_rows.begin(), key_rows.end(), -1);  // keys past a sequence's used ones have no place
@@ -150,16 +168,23 @@ void ProblemData::lay_out_cache() {
     for (std::size_t n = order.size(); n > 1; --n)
         std::swap(order[n - 1], order[at(random.integer(0, static_cast<std::int64_t>(n) - 1))]);
     std::size_t dealt = 0;
-    for (const oracle::Sequence& s : reference.sequences) {
+    for (std::int64_t b = 0; b < problem.sequences(); ++b) {
+        const oracle::Sequence& s = reference.sequences[at(b)];
+        const auto [first, prefix] = prefix_of(b);
         std::vector<std::int64_t> mine;
-        const std::int64_t count = (s.k_length + length - 1) / length;
+        const std::int64_t count = (held[at(b)] + length - 1) / length;
         for (std::int64_t n = 0; n < std::max<std::int64_t>(count, cache.page_size == 0 ? 1 : 0); ++n) {
+            if (first != b && (n + 1) * length <= prefix) {
+                mine.push_back(-1);
+                continue;
+            }
             const bool another_has_it =
                 cache.shared && n < 2 && !named_pages.empty() && named_pages.front().size() > at(n);
             mine.push_back(another_has_it ? named_pages.front()[at(n)] : order[dealt++]);
         }
         for (std::int64_t j = 0; j < s.k_length; ++j)
-            key_rows[at(s.k_begin + j)] = mine[at(j / length)] * length + j % length;
+            key_rows[at(s.k_begin + j)] =
+                (j < prefix && first != b ? named_pages[at(first)] : mine)[at(j / length)] * length + j % length;
         named_pages.push_back(std::move(mine));
     }
 }
@@ -261,6 +286,11 @@ void ProblemData::make_tensors() {
         const std::int64_t most = (p.longest_k() + p.cache.page_size - 1) / p.cache.page_size;
         block_table = make(dtype::int32, {p.sequences(), most + 1});
     }
+    if (!p.cache.groups.empty()) {
+        prefix_groups = make(dtype::int32, {static_cast<std::int64_t>(p.cache.groups.size())});
+        prefix_lengths = make(dtype::int32, {static_cast<std::int64_t>(p.cache.prefixes.size())});
+    }
+    if (p.positions) positions = make(dtype::int32, p.packed() ? Shape{reference.rows_q} : Shape{p.batch, p.seqlen_q});
     if (p.tree) tree = make(boolean, {p.sequences(), p.data_seed % 2 == 0 ? p.heads : 1, p.longest_q(), p.longest_q()});
     if (p.sinks != Sinks::none) {
         sinks = make(p.sinks == Sinks::in_fp32 ? fp32 : p.type, {p.heads});
@@ -302,8 +332,13 @@ void ProblemData::fill_tensors() {
     for (std::size_t n = 0; n < block_table.size(); ++n) block_table.set(n, n % 2 == 0 ? 2147483647.0 : -7.0);
     for (std::size_t b = 0; b < named_pages.size() && block_table.present(); ++b)
         for (std::size_t n = 0; n < named_pages[b].size(); ++n)
-            block_table.set(b * at(block_table.shape()[1]) + n, static_cast<double>(named_pages[b][n]));
+            if (named_pages[b][n] >= 0)
+                block_table.set(b * at(block_table.shape()[1]) + n, static_cast<double>(named_pages[b][n]));
+    for (std::size_t n = 0; n < prefix_groups.size(); ++n) prefix_groups.set(n, static_cast<double>(p.cache.groups[n]));
+    for (std::size_t n = 0; n < prefix_lengths.size(); ++n)
+        prefix_lengths.set(n, static_cast<double>(p.cache.prefixes[n]));
     for (std::size_t n = 0; n < tree.size(); ++n) tree.set(n, random.chance(0.6) ? 1.0 : 0.0);
+    if (positions.present()) draw_positions();
     for (std::size_t h = 0; h < sinks.size(); ++h) sinks.set(h, h % 5 == 4 ? -kInfinity : 1.5 * random.normal());
 
     oracle::Problem& r = reference;
@@ -326,6 +361,7 @@ void ProblemData::fill_tensors() {
         r.tree.shape = {tree.shape()[0], tree.shape()[1], tree.shape()[2], tree.shape()[3]};
         r.tree.values = tree.values();
     }
+    r.positions = positions.values();
     r.slopes = slopes.values();
     r.slopes_per_batch = p.slopes == Slopes::per_batch_and_head;
     if (bias.present()) r.bias = read_broadcast(p.bias, bias);
@@ -339,6 +375,19 @@ void ProblemData::fill_tensors() {
         r.dlse.resize(at(r.rows_q * p.heads));
         for (std::int64_t row = 0; row < r.rows_q; ++row)
             for (std::int64_t h = 0; h < p.heads; ++h) r.dlse[at(row * p.heads + h)] = dlse.get(lse_element(row, h));
+    }
+}
+
+// Those of a tree behind a sequence's older keys; now and then one that is any.
+void ProblemData::draw_positions() {
+    RandomSource random(problem.data_seed + 2);
+    for (std::size_t row = 0; row < positions.size(); ++row) positions.set(row, -5.0);  // of no sequence
+    for (const oracle::Sequence& s : reference.sequences) {
+        const std::int64_t old = std::max<std::int64_t>(0, s.k_length - s.q_length);
+        const std::int64_t rows = problem.packed() ? s.q_length : problem.seqlen_q;  // all of them are checked
+        for (std::int64_t i = 0; i < rows; ++i)
+            positions.set(at(s.q_begin + i), static_cast<double>(random.chance(0.1) ? random.integer(0, 400)
+                                                                                    : old + random.integer(0, i)));
     }
 }
 
@@ -420,6 +469,9 @@ flashtile::options ProblemData::options(isa which) const {
     o.seqused_q = used_q.view();
     o.tree_mask = tree.view();
     o.sinks = sinks.view();
+    o.positions = positions.view();
+    o.prefix_groups = prefix_groups.view();
+    o.prefix_lengths = prefix_lengths.view();
     o.attention_chunk = p.chunk;
     o.num_splits = p.num_splits;
     o.seqused_k = used_k.view();

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <flashtile/flashtile.hpp>
+#include <utility>
 #include <vector>
 
 #include "conformance/case.h"
@@ -40,6 +41,7 @@ struct ProblemData {
     oracle::Problem reference;
     GuardedTensor q, k, v, slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, used_k, dout, dlse;  // inputs
     GuardedTensor block_table, cache_batch_idx, first_k, used_q, tree, sinks;                   // likewise
+    GuardedTensor positions, prefix_groups, prefix_lengths;                                     // likewise
     GuardedTensor out, lse, dq, dk, dv, dbias, dsinks;                                          // outputs
 
     // Each input by name.
@@ -51,10 +53,12 @@ private:
     std::size_t lse_element(std::int64_t row, std::int64_t head) const;
     void lay_out_sequences();
     void lay_out_cache();
+    std::pair<std::int64_t, std::int64_t> prefix_of(std::int64_t b) const;
     std::vector<double> by_key(const GuardedTensor& of_cache, std::int64_t width) const;
     void make_tensors();
     GuardedTensor make(dtype type, std::vector<std::int64_t> shape, const Layout& layout = {}) const;
     void fill_tensors();
+    void draw_positions();
     void poison_unseen();
     void poison_unused_bias();
     GuardedTensor make_broadcast(const BroadcastSpec& spec, dtype type) const;
@@ -63,7 +67,7 @@ private:
     std::vector<bool> row_owned_q, row_owned_k;
     std::vector<std::int64_t> key_rows;     // where each of the oracle's rows of k lies among the library's
     std::vector<std::int64_t> cache_shape;  // its first two dimensions
-    std::vector<std::vector<std::int64_t>> named_pages;  // of each sequence, or the one row
+    std::vector<std::vector<std::int64_t>> named_pages;  // of each sequence, -1 where none is read; or the one row
     device where_;
     std::array<std::uint64_t, 2> seed_and_offset_;
     gpu_resources::Buffer seed_and_offset_on_gpu_;

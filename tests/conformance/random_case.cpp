@@ -122,6 +122,13 @@ void serving(Case& c, RandomSource& random) {
     c.tree = c.longest_q() <= 64 && random.chance(0.2);
     if (!c.batch_invariant && random.chance(0.1)) c.num_splits = static_cast<int>(random.integer(1, 9));
     if (c.head_dim_v <= 128 && random.chance(0.03)) c.head_dim = random.integer(513, 576);
+    c.positions = c.tree && random.chance(0.5);
+    if (c.cache.page_size == 0 || c.cache.shared || !random.chance(0.5)) return;
+    c.cache.groups = {0};
+    while (c.cache.groups.back() < c.sequences() && random.chance(0.8)) {
+        c.cache.groups.push_back(random.integer(c.cache.groups.back(), c.sequences()));
+        c.cache.prefixes.push_back(random.integer(0, c.longest_k()));
+    }
 }
 
 }  // namespace

@@ -92,6 +92,17 @@ std::int64_t diagonal(const Problem& problem, const Sequence& sequence) {
     return problem.top_left ? 0 : sequence.k_length - sequence.q_length;
 }
 
+std::int64_t query_position(const Problem& problem, const Sequence& sequence, std::int64_t i) {
+    if (problem.positions.empty()) return i + diagonal(problem, sequence);
+    return static_cast<std::int64_t>(problem.positions[at(sequence.q_begin + i)]);
+}
+
+std::int64_t key_position(const Problem& problem, const Sequence& sequence, std::int64_t j) {
+    const std::int64_t i = j - (sequence.k_length - sequence.q_length);
+    if (problem.positions.empty() || i < 0) return j;
+    return static_cast<std::int64_t>(problem.positions[at(sequence.q_begin + i)]);
+}
+
 bool kept_by_dropout(const Problem& problem, std::uint32_t threshold, std::int64_t b, std::int64_t h, std::int64_t i,
                      std::int64_t j) {
     if (problem.explicit_keep.present())
@@ -156,7 +167,7 @@ private:
         Real slope;
     };
 
-    Score score(Real dot, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j, std::int64_t offset) {
+    Score score(Real dot, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
         Score s{static_cast<Real>(p_.scale) * dot, Real(1)};
         double largest = std::abs(static_cast<double>(s.value));
         if (p_.softcap != 0.0) {
@@ -167,7 +178,9 @@ private:
         largest = std::max(largest, std::abs(static_cast<double>(s.value)));
         if (!p_.slopes.empty()) {
             const Real slope = static_cast<Real>(p_.slopes[at(p_.slopes_per_batch ? b * p_.heads + h : h)]);
-            s.value += slope * -static_cast<Real>(std::abs(i + offset - j));
+            const Sequence& sequence = p_.sequences[at(b)];
+            const std::int64_t distance = query_position(p_, sequence, i) - key_position(p_, sequence, j);
+            s.value += slope * -static_cast<Real>(std::abs(distance));
             largest = std::max(largest, std::abs(static_cast<double>(s.value)));
         }
         if (p_.bias.present()) s.value += static_cast<Real>(p_.bias.values[p_.bias.index(b, h, i, j)]);
@@ -183,7 +196,6 @@ private:
         const std::int64_t nq = sequence.q_length;
         const std::int64_t nk = sequence.k_length;
         const std::int64_t h_kv = h / (p_.heads / p_.kv_heads);
-        const std::int64_t offset = diagonal(p_, sequence);
         const auto q = gather<Real>(p_.q, sequence.q_begin, nq, p_.heads, h, p_.head_dim);
         const auto k = gather<Real>(p_.k, sequence.k_begin, nk, p_.kv_heads, h_kv, p_.head_dim);
         const auto v = gather<Real>(p_.v, sequence.k_begin, nk, p_.kv_heads, h_kv, p_.head_dim_v);
@@ -197,7 +209,7 @@ private:
             const Real sink = sink_of(h);
             Real m = sink;
             for (std::int64_t j = 0; j < nk; ++j) {
-                const Score built = score(s.row(i)[j], b, h, i, j, offset);
+                const Score built = score(s.row(i)[j], b, h, i, j);
                 s.row(i)[j] = built.value;
                 slope.row(i)[j] = built.slope;
                 kept.row(i)[j] = kept_by_dropout(p_, threshold_, b, h, i, j) ? keep_scale_ : Real(0);
@@ -370,19 +382,19 @@ std::size_t Broadcast::index(std::int64_t b, std::int64_t h, std::int64_t i, std
 
 bool sees(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
     const Sequence& sequence = problem.sequences[at(b)];
-    const std::int64_t center = i + diagonal(problem, sequence);
+    const std::int64_t center = query_position(problem, sequence, i), place = key_position(problem, sequence, j);
     if (j < sequence.first_k) return false;
     if (problem.chunk != 0) {
         const std::int64_t chunk_of_query = center >= 0 ? center / problem.chunk : -1;  // no key has a place below 0
-        if (j / problem.chunk != chunk_of_query) return false;
+        if (place / problem.chunk != chunk_of_query) return false;
     }
     const std::int64_t old_keys = sequence.k_length - sequence.q_length;
     if (problem.tree.present() && j >= old_keys &&
         problem.tree.values[problem.tree.index(b, h, i, j - old_keys)] == 0.0)
         return false;
-    if (problem.causal && j > center) return false;
-    if (problem.window_left >= 0 && j < center - problem.window_left) return false;
-    if (problem.window_right >= 0 && j > center + problem.window_right) return false;
+    if (problem.causal && place > center) return false;
+    if (problem.window_left >= 0 && place < center - problem.window_left) return false;
+    if (problem.window_right >= 0 && place > center + problem.window_right) return false;
     return !problem.mask.present() || problem.mask.values[problem.mask.index(b, h, i, j)] != 0.0;
 }
 

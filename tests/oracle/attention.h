@@ -59,6 +59,9 @@ struct Problem {
     bool bias_in_fp32 = false;  // whatever the inputs' precision; its gradient too
     Broadcast mask;             // nonzero keeps
     Broadcast tree;             // (batch, heads, seqlen_q, seqlen_q): the mask of a sequence's last seqlen_q keys
+    // (rows_q): where causal, windows, chunks and ALiBi take a query to be, and its key among its sequence's last
+    // q_length ones; empty: on the diagonal, and keys at their numbers.
+    std::vector<double> positions;
     std::vector<double> sinks;  // (heads): a score more in the denominator, of no value
     double dropout = 0.0;
     std::uint64_t seed = 0;

@@ -40,17 +40,17 @@ Case packed() {
 Case paged() {
     Case c = dense();
     c.bias.present = c.mask.present = false;
-    c.cache = {.present = true, .page_size = 4};
+    c.cache = {.present = true, .page_size = 4, .groups = {0, 2}, .prefixes = {2}};
     c.first_k = {1, 0};
     c.used_q = {5, 2};
-    c.tree = true;
+    c.tree = c.positions = true;
     c.sinks = conformance::Sinks::in_fp32;
     return c;
 }
 
 Case cache_rows() {
     Case c = paged();
-    c.cache.page_size = 0;
+    c.cache = {.present = true};
     c.type = bf16;
     return c;
 }
@@ -310,11 +310,85 @@ const std::vector<Wrong>& wrong_calls() {
          Pass::forward,
          paged},
         {"tree_of_too_many",
-         [](Call& c) { c.q.shape[1] = c.out.shape[1] = c.lse.shape[2] = 65; },
+         [](Call& c) { c.q.shape[1] = c.out.shape[1] = c.lse.shape[2] = 65, c.inputs.positions = nullptr; },
          {"tree_mask is given with 65 queries", "at most 64"},
          Pass::forward,
          paged},
         {"tree_shape", [](Call& c) { c.tree.shape[3] = 4; }, {"tree_mask.shape is"}, Pass::forward, paged},
+        {"positions_without_a_tree",
+         [](Call& c) { c.inputs.tree_mask = nullptr; },
+         {"positions is given without tree_mask"},
+         Pass::forward,
+         paged},
+        {"positions_shape",
+         [](Call& c) { c.positions.shape[1] = 4; },
+         {"positions.shape is (2, 4)", "(batch, seqlen_q) = (2, 5)"},
+         Pass::forward,
+         paged},
+        {"positions_dtype",
+         [](Call& c) { c.positions.dtype = FLASHTILE_FP32; },
+         {"positions.dtype is fp32", "int32"},
+         Pass::forward,
+         paged},
+        {"position_negative",
+         [](Call& c) { element<std::int32_t>(c.positions, 3) = -1; },
+         {"positions[0, 3] is -1", "0 or more"},
+         Pass::forward,
+         paged},
+        {"prefix_without_pages",
+         [](Call& c) { c.inputs.prefix_groups = &c.used_k, c.inputs.prefix_lengths = &c.used_k; },
+         {"prefix_groups is given without block_table"},
+         Pass::forward,
+         cache_rows},
+        {"prefix_lengths_alone",
+         [](Call& c) { c.inputs.prefix_groups = nullptr; },
+         {"prefix_lengths is given without prefix_groups"},
+         Pass::forward,
+         paged},
+        {"prefix_lengths_missing",
+         [](Call& c) { c.inputs.prefix_lengths = nullptr; },
+         {"prefix_lengths is NULL"},
+         Pass::forward,
+         paged},
+        {"prefix_lengths_shape",
+         [](Call& c) { c.prefix_lengths.shape[0] = 2; },
+         {"prefix_lengths.shape is (2)", "(groups) = (1)"},
+         Pass::forward,
+         paged},
+        {"prefix_groups_dtype",
+         [](Call& c) { c.prefix_groups.dtype = FLASHTILE_FP32; },
+         {"prefix_groups.dtype is fp32", "int32"},
+         Pass::forward,
+         paged},
+        {"prefix_groups_past_the_batch",
+         [](Call& c) { element<std::int32_t>(c.prefix_groups, 1) = 3; },
+         {"prefix_groups[1] is 3", "at most the total, 2"},
+         Pass::forward,
+         paged},
+        {"prefix_groups_from_1",
+         [](Call& c) { element<std::int32_t>(c.prefix_groups, 0) = 1; },
+         {"prefix_groups[0] is 1", "0"},
+         Pass::forward,
+         paged},
+        {"prefix_too_long",
+         [](Call& c) { element<std::int32_t>(c.prefix_lengths, 0) = 8; },
+         {"prefix_lengths[0] is 8", "7"},
+         Pass::forward,
+         paged},
+        {"prefix_negative",
+         [](Call& c) { element<std::int32_t>(c.prefix_lengths, 0) = -1; },
+         {"prefix_lengths[0] is -1"},
+         Pass::forward,
+         paged},
+        {"page_of_the_prefix",  // the first sequence's own keys do not reach so far
+         [](Call& c) {
+             element<std::int32_t>(c.used_k, 0) = 4, element<std::int32_t>(c.used_k, 1) = 7;
+             element<std::int32_t>(c.prefix_lengths, 0) = 6, element<std::int32_t>(c.block_table, 1) = 55;
+         },
+         {"block_table[0, 1] is 55", "a page of the cache"},
+         Pass::forward,
+         paged},
+        {"sm_limit_negative", [](Call& c) { c.options.sm_limit = -1; }, {"sm_limit is -1", "0 (all)"}},
         {"sinks_shape",
          [](Call& c) { c.sinks.shape[0] = 2; },
          {"sinks.shape is (2)", "(heads) = (4)"},

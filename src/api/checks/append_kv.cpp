@@ -2,6 +2,7 @@
 #include "api/checks/append_kv.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "api/checks/memory_use.h"
 #include "api/checks/options.h"
@@ -16,12 +17,17 @@ constexpr const char* kCacheShape = "(num_pages, page_size, kv_heads, head_dim),
 
 // A call while its tensors are checked, one group after the other.
 struct AppendUnderCheck {
-    explicit AppendUnderCheck(const flashtile_append_tensors& given) : tensors(given), k(given.k, "k") {}
+    AppendUnderCheck(const flashtile_append_tensors& given, const Problem& options, const Execution& how)
+        : tensors(given), k(given.k, "k") {
+        call.execution = how;
+        call.problem.one_position = options.window_left < 0 && options.window_right < 0;
+    }
 
     AppendCall call;
     flashtile_append_tensors tensors;  // complete
     TensorArgument k;                  // the others are of its dtype and lie on its device
     MemoryUse memory;
+    bool q_aside = false;  // rotated queries go to memory that the call finds: q_out is q, for its form only
 
     void check_form(const TensorArgument& t, int rank, const char* meaning) const {
         t.require();
@@ -232,8 +238,11 @@ void check_queries(AppendUnderCheck& c) {
     q_out.check_shape({q->shape, static_cast<std::size_t>(q->rank)}, "q's shape");
     x.q = rows_operand(q);
     x.q_out = rows_operand(q_out);
-    if (!same_elements(*q, *q_out)) c.memory.reads(q);
-    c.memory.writes(q_out);
+    if (c.q_aside || !same_elements(*q, *q_out)) c.memory.reads(q);
+    if (c.q_aside)
+        x.q_out.data = nullptr;
+    else
+        c.memory.writes(q_out);
 
     x.positions_q = check_list(c, positions, rows_shape(q), "one a query");
     if (positions.present() || !x.positions) return;
@@ -268,23 +277,78 @@ void check_rotation(AppendUnderCheck& c) {
         refuse("rotary_cos.shape", shape_text(*cos), text("at least ", longest, " positions, those of the new rows"));
 }
 
+void check_tensors(AppendUnderCheck& c) {
+    check_new_rows(c);
+    c.call.execution.device_type = c.k->device_type;
+    c.call.execution.device_id = c.k->device_id;
+    check_caches(c);
+    check_rotation(c);
+}
+
+// What forward's inputs say of the append, in place of what is not to be given there.
+void complete(flashtile_append_tensors& t, const flashtile_inputs& inputs) {
+    for (const auto& [name, given] :
+         {std::pair("k_cache", t.k_cache), std::pair("v_cache", t.v_cache), std::pair("block_table", t.block_table),
+          std::pair("cache_batch_idx", t.cache_batch_idx), std::pair("cache_seqlens", t.cache_seqlens),
+          std::pair("q", t.q), std::pair("cu_seqlens_q", t.cu_seqlens_q)})
+        if (given != nullptr) refuse(name, "given", "NULL: forward's inputs say it");
+    t.k_cache = inputs.k;
+    if (t.v != nullptr) t.v_cache = inputs.v;
+    if (t.slots == nullptr) {
+        t.block_table = inputs.block_table;
+        t.cache_batch_idx = inputs.cache_batch_idx;
+    }
+    t.cache_seqlens = inputs.seqused_k;
+    if (t.rotary_cos == nullptr && t.rotary_sin == nullptr) return;
+    t.q = inputs.q;
+    t.cu_seqlens_q = inputs.cu_seqlens_q;
+}
+
+void check_in_forward(CallUnderCheck& c) {
+    const flashtile_append_tensors defaults = FLASHTILE_APPEND_TENSORS_INIT;
+    flashtile_append_tensors tensors = read_struct(*c.inputs.append, defaults, "tensors");
+    complete(tensors, c.inputs);
+    AppendUnderCheck append(tensors, c.call.problem, c.call.execution);
+    if (tensors.q != nullptr && tensors.q_out == nullptr) {
+        append.q_aside = true;
+        append.tensors.q_out = tensors.q;
+    }
+    append.k.require();
+    append.k.check_form();
+    append.k.check_device({c.inputs.q, "q"});
+    check_tensors(append);
+    Problem& p = c.call.problem;
+    if (append.call.problem.batch != p.batch)
+        refuse(append.call.problem.packed_k ? "cu_seqlens_k_new.shape" : "k.shape",
+               text("of a batch of ", append.call.problem.batch), text("q's batch, ", p.batch));
+    p.appends = true;
+    p.rotates_q_aside = append.q_aside;
+    p.append = append.call.problem;
+    c.call.operands.append = append.call.operands;
+    c.memory.add(append.memory);
+    const TensorArgument q(c.inputs.q, "q"), v(c.inputs.v, "v");
+    if (tensors.q == nullptr) c.memory.reads(q);
+    // Without new values v is a view of the cache's keys, or else memory of its own.
+    if (tensors.v == nullptr && !overlap(*c.inputs.v, *c.inputs.k)) c.memory.reads(v);
+}
+
 }  // namespace
+
+void check_append(CallUnderCheck& c) {
+    if (c.inputs.seqused_k == nullptr) refuse("seqused_k", "NULL", "with append the keys of each sequence before it");
+    naming_append([&] { check_in_forward(c); });
+}
 
 AppendCall validate_append(const flashtile_options* given_options, const flashtile_append_tensors* given) {
     const flashtile_options options = read_options(given_options);
     const Problem masks = check_problem_options(options);
     const Execution execution = check_execution(options);
     const flashtile_append_tensors defaults = FLASHTILE_APPEND_TENSORS_INIT;
-    AppendUnderCheck c(read_struct(given, defaults, "tensors"));
-    c.call.execution = execution;
-    c.call.problem.one_position = masks.window_left < 0 && masks.window_right < 0;
-    check_new_rows(c);
-    c.call.execution.device_type = c.k->device_type;
-    c.call.execution.device_id = c.k->device_id;
-    check_caches(c);
-    check_rotation(c);
+    AppendUnderCheck c(read_struct(given, defaults, "tensors"), masks, execution);
+    check_tensors(c);
     c.memory.check(c.call.execution);
-    check_append_values(c.call);
+    if (c.call.execution.device_type == FLASHTILE_CPU || c.call.execution.check_values)
+        check_append_values(c.call.problem, c.call.operands, c.call.execution);
     return c.call;
 }
 

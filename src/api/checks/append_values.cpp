@@ -32,12 +32,11 @@ void check_slots(const ReadableLengths& slots, const AppendProblem& p) {
                    text("-1 (skipped) to ", p.pages * p.page_size - 1, ", the last of the cache"));
 }
 
-void check_pages(const AppendCall& call, const ReadableLengths& lengths, const Rows& rows) {
-    const AppendProblem& p = call.problem;
-    const AppendOperands& x = call.operands;
+void check_pages(const AppendProblem& p, const AppendOperands& x, const Execution& execution,
+                 const ReadableLengths& lengths, const Rows& rows) {
     const std::int64_t entries =
         p.batch == 0 || p.max_pages == 0 ? 0 : (p.batch - 1) * x.block_table_stride + p.max_pages;
-    const ReadableLengths table({x.block_table, false}, entries, call.execution);
+    const ReadableLengths table({x.block_table, false}, entries, execution);
     for (std::int64_t b = 0; b < p.batch; ++b) {
         const std::int64_t end = lengths[b] + rows.count(b);
         for (std::int64_t n = lengths[b] / p.page_size; n * p.page_size < end && rows.count(b) != 0; ++n) {
@@ -75,21 +74,18 @@ void check_positions_from(const char* name, const ReadableLengths& first, const 
     }
 }
 
-void check_positions(const char* name, const Lengths& given, std::int64_t rows, const AppendCall& call) {
-    const ReadableLengths list(given, rows, call.execution);
+void check_positions(const char* name, const Lengths& given, std::int64_t rows, std::int64_t positions,
+                     const Execution& execution) {
+    const ReadableLengths list(given, rows, execution);
     for (std::int64_t row = 0; row < rows; ++row)
-        if (list[row] < 0 || list[row] >= call.problem.positions)
+        if (list[row] < 0 || list[row] >= positions)
             refuse(text(name, "[", row, "]"), list[row],
-                   text("0 to ", call.problem.positions - 1, ", the positions of rotary_cos and rotary_sin"));
+                   text("0 to ", positions - 1, ", the positions of rotary_cos and rotary_sin"));
 }
 
 }  // namespace
 
-void check_append_values(const AppendCall& call) {
-    const AppendProblem& p = call.problem;
-    const AppendOperands& x = call.operands;
-    const Execution& execution = call.execution;
-    if (execution.device_type != FLASHTILE_CPU && !execution.check_values) return;
+void check_append_values(const AppendProblem& p, const AppendOperands& x, const Execution& execution) {
     const Rows keys(x.cu_seqlens_k_new, "cu_seqlens_k_new", p.batch, p.rows_k, p.seqlen_k, execution);
     const Rows queries(x.cu_seqlens_q, "cu_seqlens_q", p.batch, p.rows_q, p.seqlen_q, execution);
     const ReadableLengths lengths(x.cache_seqlens, p.batch, execution);
@@ -97,7 +93,7 @@ void check_append_values(const AppendCall& call) {
         check_slots(ReadableLengths(x.slots, p.rows_k, execution), p);
     } else {
         check_room(p, lengths, keys);
-        if (x.block_table != nullptr) check_pages(call, lengths, keys);
+        if (x.block_table != nullptr) check_pages(p, x, execution, lengths, keys);
     }
     if (const ReadableLengths rows(x.cache_batch_idx, p.batch, execution); rows)
         for (std::int64_t b = 0; b < p.batch; ++b)
@@ -108,11 +104,11 @@ void check_append_values(const AppendCall& call) {
     const ReadableLengths& first = offsets ? offsets : lengths;
     const char* const name = offsets ? "rotary_offsets" : "cache_seqlens";
     if (x.positions)
-        check_positions("positions", x.positions, p.rows_k, call);
+        check_positions("positions", x.positions, p.rows_k, p.positions, execution);
     else
         check_positions_from(name, first, keys, p.batch, p.positions, false);
     if (x.positions_q)
-        check_positions("positions_q", x.positions_q, p.rows_q, call);
+        check_positions("positions_q", x.positions_q, p.rows_q, p.positions, execution);
     else
         check_positions_from(name, first, queries, p.batch, p.positions, p.one_position);
 }

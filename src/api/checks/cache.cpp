@@ -1,6 +1,9 @@
 // cache.cpp: see cache.h.
 #include "api/checks/cache.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "api/checks/refuse.h"
 #include "api/checks/sequence_lengths.h"
 
@@ -40,16 +43,66 @@ void check_batch_idx(const TensorArgument& rows, CallUnderCheck& c) {
     c.memory.reads(rows);
 }
 
+// Of groups of sequences that share their first keys.
+Lengths check_prefix_list(const TensorArgument& list, std::int64_t count, const char* meaning, CallUnderCheck& c) {
+    list.require();
+    list.check_form();
+    list.check_device({c.inputs.q, "q"});
+    list.check_dtype(DType::int32, "");
+    list.check_rank(1, meaning);
+    list.check_innermost();
+    if (count < 0 ? list.shape(0) < 1 : list.shape(0) != count)
+        refuse(text(list.name(), ".shape"), shape_text(*list),
+               count < 0 ? text(meaning, " entries") : text(meaning, " = (", count, ")"));
+    c.memory.reads(list);
+    return {list->data, false};
+}
+
+void check_prefixes(const TensorArgument& groups, const TensorArgument& lengths, CallUnderCheck& c) {
+    if (!groups.present()) {
+        if (lengths.present()) refuse("prefix_lengths", "given without prefix_groups", "NULL");
+        return;
+    }
+    if (c.inputs.block_table == nullptr) refuse("prefix_groups", "given without block_table", "NULL");
+    Operands& x = c.call.operands;
+    x.prefix_groups = check_prefix_list(groups, -1, "(groups + 1)", c);
+    c.call.problem.prefix_groups = groups.shape(0) - 1;
+    x.prefix_lengths = check_prefix_list(lengths, groups.shape(0) - 1, "(groups)", c);
+}
+
 void check_page(std::int64_t page, std::int64_t b, std::int64_t n, const Problem& p) {
     if (page < 0 || page >= p.pages)
         refuse(text("block_table[", b, ", ", n, "]"), page,
                text("0 to ", p.pages - 1, ", a page of the cache, since the sequence has keys there"));
 }
 
+// The first `keys` keys of a sequence are those that row `row` of the table names.
+struct Prefix {
+    std::int64_t row = 0, keys = 0;
+};
+
+// Of every sequence.
+std::vector<Prefix> readable_prefixes(const CallUnderCheck& c) {
+    const Problem& p = c.call.problem;
+    const Operands& x = c.call.operands;
+    std::vector<Prefix> result(static_cast<std::size_t>(p.batch));
+    const ReadableLengths groups(x.prefix_groups, p.prefix_groups + 1, c.call.execution),
+        lengths(x.prefix_lengths, p.prefix_groups, c.call.execution);
+    if (!groups) return result;
+    check_ascending(groups, p.prefix_groups, p.batch, "prefix_groups");
+    for (std::int64_t group = 0; group < p.prefix_groups; ++group) {
+        if (lengths[group] < 0 || lengths[group] > p.seqlen_k)
+            refuse(text("prefix_lengths[", group, "]"), lengths[group], text("0 to a sequence's ", p.seqlen_k));
+        for (std::int64_t b = groups[group]; b < groups[group + 1]; ++b)
+            result[static_cast<std::size_t>(b)] = {groups[group], lengths[group]};
+    }
+    return result;
+}
+
 }  // namespace
 
 bool names_a_cache(const flashtile_inputs& inputs) {
-    if (inputs.block_table != nullptr || inputs.cache_batch_idx != nullptr) return true;
+    if (inputs.block_table != nullptr || inputs.cache_batch_idx != nullptr || inputs.append != nullptr) return true;
     return inputs.cu_seqlens_q != nullptr && inputs.cu_seqlens_k == nullptr && inputs.k != nullptr &&
            inputs.k->rank == 4;
 }
@@ -81,23 +134,30 @@ void check_cache_sizes(const TensorArgument& q, const TensorArgument& k, const T
     } else {
         check_batch_idx(rows, c);
     }
+    check_prefixes({c.inputs.prefix_groups, "prefix_groups"}, {c.inputs.prefix_lengths, "prefix_lengths"}, c);
     p.seqlen_k = c.inputs.max_seqlen_k == -1 ? capacity : c.inputs.max_seqlen_k;
     if (p.seqlen_k < 0 || p.seqlen_k > capacity)
         refuse("max_seqlen_k", p.seqlen_k,
                text("-1 (unset) or at most ", capacity, ", what a sequence has of the cache"));
 }
 
-void check_cache_values(const ReadableLengths& used_k, CallUnderCheck& c) {
+void check_cache_values(const ReadableLengths& used_k, const NewKeys& new_k, CallUnderCheck& c) {
     const Problem& p = c.call.problem;
     const Operands& x = c.call.operands;
     if (x.block_table != nullptr) {
         const std::int64_t entries =
             p.batch == 0 || p.max_pages == 0 ? 0 : (p.batch - 1) * x.block_table_stride + p.max_pages;
         const ReadableLengths table({x.block_table, false}, entries, c.call.execution);
+        const std::vector<Prefix> prefixes = readable_prefixes(c);
         for (std::int64_t b = 0; b < p.batch; ++b) {
-            const std::int64_t keys = used_k ? used_k[b] : p.seqlen_k;
-            for (std::int64_t n = 0; n * p.page_size < keys; ++n)
-                check_page(table[b * x.block_table_stride + n], b, n, p);
+            const std::int64_t keys = used_k ? used_k[b] + new_k.of(b) : p.seqlen_k;
+            const Prefix& prefix = prefixes[static_cast<std::size_t>(b)];
+            const auto check = [&](std::int64_t row, std::int64_t first, std::int64_t end) {
+                for (std::int64_t n = first / p.page_size; n * p.page_size < end; ++n)
+                    check_page(table[row * x.block_table_stride + n], row, n, p);
+            };
+            check(prefix.row, 0, std::min(keys, prefix.keys));
+            check(b, prefix.keys, keys);
         }
     }
     if (const ReadableLengths rows(x.cache_batch_idx, p.batch, c.call.execution); rows)

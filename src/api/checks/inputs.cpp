@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "api/checks/append_kv.h"
 #include "api/checks/cache.h"
 #include "api/checks/options.h"
 #include "api/checks/read_struct.h"
@@ -87,6 +88,7 @@ void check_queries_keys_values(CallUnderCheck& c) {
     c.call.operands.q = rows_operand(q);
     c.call.operands.k = rows_operand(k);
     c.call.operands.v = rows_operand(v);
+    if (c.inputs.append != nullptr) return;  // check_append says what of these is written
     c.memory.reads(q), c.memory.reads(k), c.memory.reads(v);
 }
 
@@ -98,6 +100,7 @@ void check_inputs(const flashtile_inputs* given, CallUnderCheck& c) {
     Problem& p = c.call.problem;
     check_queries_keys_values(c);
     check_used_lengths(c);
+    if (c.inputs.append != nullptr) check_append(c);
     check_length_values(c);
     settle_scale_and_window(c.options, p);
     if (p.dropout_threshold != 0) check_dropout_sizes(p);

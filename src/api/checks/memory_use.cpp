@@ -19,6 +19,11 @@ MemoryUse::MemoryUse() {
     outputs_.reserve(kMostOutputs);
 }
 
+void MemoryUse::add(const MemoryUse& other) {
+    inputs_.insert(inputs_.end(), other.inputs_.begin(), other.inputs_.end());
+    outputs_.insert(outputs_.end(), other.outputs_.begin(), other.outputs_.end());
+}
+
 void MemoryUse::check(const Execution& execution) const {
     for (std::size_t n = 0; n < outputs_.size(); ++n) {
         const TensorArgument& out = outputs_[n];

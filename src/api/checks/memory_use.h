@@ -15,6 +15,7 @@ public:
 
     void reads(const TensorArgument& tensor) { inputs_.push_back(tensor); }
     void writes(const TensorArgument& tensor) { outputs_.push_back(tensor); }
+    void add(const MemoryUse& other);
 
     // Every output has elements that are distinct and that no other tensor shares; no tensor lies in the workspace.
     void check(const Execution& execution) const;

@@ -50,6 +50,11 @@ void check_splits(const flashtile_options& o, Problem& p) {
     p.num_splits = o.num_splits;
 }
 
+void check_multiprocessors(const flashtile_options& o, Problem& p) {
+    if (o.sm_limit < 0) refuse("sm_limit", o.sm_limit, "0 (all) or a number of multiprocessors");
+    p.sm_limit = o.sm_limit;
+}
+
 void check_workspace(const flashtile_options& o) {
     if (o.workspace == nullptr && o.workspace_size != 0)
         refuse("workspace", text("NULL with workspace_size ", o.workspace_size), "a pointer, or size 0");
@@ -70,6 +75,7 @@ Problem check_problem_options(const flashtile_options& o) {
     check_scores(o, p);
     check_dropout(o, p);
     check_splits(o, p);
+    check_multiprocessors(o, p);
     p.deterministic = o.deterministic != 0;
     p.batch_invariant = o.batch_invariant != 0;
     p.exact_max = o.exact_max != 0 || p.batch_invariant;
@@ -78,6 +84,7 @@ Problem check_problem_options(const flashtile_options& o) {
 
 void settle_scale_and_window(const flashtile_options& o, Problem& p) {
     p.scale = o.has_scale != 0 ? o.scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.head_dim)));
+    if (p.positions) return;                             // they may lie any distance from each other
     const std::int64_t whole = p.seqlen_q + p.seqlen_k;  // no key lies further from the diagonal
     if (p.window_left >= whole) p.window_left = -1;
     if (p.window_right >= whole) p.window_right = -1;

@@ -79,8 +79,9 @@ void refuse_what_forward_alone_takes(const flashtile_inputs& inputs, const Probl
     for (const auto& [name, given] :
          {std::pair("block_table", inputs.block_table), std::pair("cache_batch_idx", inputs.cache_batch_idx),
           std::pair("first_k", inputs.first_k), std::pair("seqused_q", inputs.seqused_q),
-          std::pair("tree_mask", inputs.tree_mask)})
+          std::pair("tree_mask", inputs.tree_mask), std::pair("prefix_groups", inputs.prefix_groups)})
         if (given != nullptr) refuse(name, "given to backward", "NULL: only forward takes it");
+    if (inputs.append != nullptr) refuse("append", "given to backward", "NULL: only forward takes it");
     if (p.cache) refuse("cu_seqlens_k", "NULL", "a tensor beside cu_seqlens_q: backward takes no cache");
 }
 

@@ -1,6 +1,7 @@
 // sequence_lengths.cpp: see sequence_lengths.h.
 #include "api/checks/sequence_lengths.h"
 
+#include "api/checks/append_kv.h"
 #include "api/checks/cache.h"
 #include "api/checks/readable_lengths.h"
 #include "api/checks/refuse.h"
@@ -60,6 +61,39 @@ Lengths check_used_list(const TensorArgument& list, CallUnderCheck& c) {
     return lengths_of(list);
 }
 
+// Of each query, beside a tree.
+void check_positions(const TensorArgument& positions, CallUnderCheck& c) {
+    Problem& p = c.call.problem;
+    if (c.inputs.tree_mask == nullptr) refuse("positions", "given without tree_mask", "NULL");
+    positions.check_form();
+    positions.check_device({c.inputs.q, "q"});
+    positions.check_dtype(DType::int32, "");
+    if (p.packed)
+        positions.check_shape({p.total_q}, "(total_q)");
+    else
+        positions.check_shape({p.batch, p.seqlen_q}, "(batch, seqlen_q)");
+    positions.check_innermost();
+    p.positions = true;
+    c.call.operands.positions = static_cast<const std::int32_t*>(positions->data);
+    c.call.operands.positions_stride = p.packed ? 0 : positions.stride(0);
+    c.memory.reads(positions);
+}
+
+void check_position_values(const ReadableLengths& cu_q, const CallUnderCheck& c) {
+    const Problem& p = c.call.problem;
+    const std::int64_t stride = c.call.operands.positions_stride;
+    const bool none = p.batch == 0 || p.rows_q() == 0;
+    const ReadableLengths positions({c.call.operands.positions, false}, none ? 0 : (p.runs() - 1) * stride + p.rows_q(),
+                                    c.call.execution);
+    for (std::int64_t b = 0; b < p.batch; ++b) {
+        const std::int64_t first = cu_q ? cu_q[b] : 0, count = cu_q ? cu_q[b + 1] - first : p.seqlen_q;
+        for (std::int64_t i = 0; i < count; ++i)
+            if (const std::int64_t at = positions[b * stride + first + i]; at < 0)
+                refuse(cu_q ? text("positions[", first + i, "]") : text("positions[", b, ", ", i, "]"), at,
+                       "0 or more");
+    }
+}
+
 }  // namespace
 
 void check_cumulative_queries(CallUnderCheck& c) {
@@ -90,6 +124,8 @@ void check_used_lengths(CallUnderCheck& c) {
     x.first_k = check_used_list({c.inputs.first_k, "first_k"}, c);
     c.call.problem.used_q = static_cast<bool>(x.seqused_q);
     c.call.problem.first_k = static_cast<bool>(x.first_k);
+    if (const TensorArgument positions(c.inputs.positions, "positions"); positions.present())
+        check_positions(positions, c);
 }
 
 void check_length_values(CallUnderCheck& c) {
@@ -101,16 +137,19 @@ void check_length_values(CallUnderCheck& c) {
     const ReadableLengths cu_q(x.cu_seqlens_q, p.batch + 1, execution), cu_k(x.cu_seqlens_k, p.batch + 1, execution),
         used_q(x.seqused_q, p.batch, execution), used_k(x.seqused_k, p.batch, execution),
         first_k(x.first_k, p.batch, execution);
+    if (p.appends) naming_append([&] { check_append_values(p.append, x.append, execution); });
+    const NewKeys new_k(p.append, x.append, execution);
     if (cu_q) check_cumulative(cu_q, p.batch, {"cu_seqlens_q", p.total_q, "max_seqlen_q", p.seqlen_q});
     if (cu_k) check_cumulative(cu_k, p.batch, {"cu_seqlens_k", p.total_k, "max_seqlen_k", p.seqlen_k});
+    if (p.positions) check_position_values(cu_q, c);
     if (!used_q && !used_k && !first_k && !p.cache) return;
     for (std::int64_t b = 0; b < p.batch; ++b) {
         check_used("seqused_q", used_q, b, cu_q ? cu_q[b + 1] - cu_q[b] : p.seqlen_q);
         const std::int64_t seqlen_k = cu_k ? cu_k[b + 1] - cu_k[b] : p.seqlen_k;
-        check_used("seqused_k", used_k, b, seqlen_k);
+        check_used("seqused_k", used_k, b, seqlen_k - new_k.of(b));
         if (first_k && first_k[b] < 0) refuse(text("first_k[", b, "]"), first_k[b], "0 or more");
     }
-    if (p.cache) check_cache_values(used_k, c);
+    if (p.cache) check_cache_values(used_k, new_k, c);
 }
 
 }  // namespace flashtile::api

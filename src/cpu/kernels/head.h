@@ -59,9 +59,16 @@ public:
 
     KeyRows() = default;
     explicit KeyRows(const Rows& rows) : Rows(rows) {}
-    // Row j is row j % page_size of page pages[j / page_size]; `first` are the rows of page 0.
-    KeyRows(const Rows& first, const int32_t* pages, int64_t page_size, int64_t stride_page)
-        : Rows(first), pages_(pages), page_size_(page_size), page_bytes_(stride_page * first.bytes) {
+    // Row j is row j % page_size of page pages[j / page_size], or for j before `prefix` of prefix_pages[..]; `first`
+    // are the rows of page 0.
+    KeyRows(const Rows& first, const int32_t* pages, int64_t page_size, int64_t stride_page,
+            const int32_t* prefix_pages, int64_t prefix)
+        : Rows(first),
+          pages_(pages),
+          prefix_pages_(prefix_pages),
+          prefix_(prefix),
+          page_size_(page_size),
+          page_bytes_(stride_page * first.bytes) {
         if ((page_size & (page_size - 1)) == 0) shift_ = __builtin_ctzll(static_cast<unsigned long long>(page_size));
     }
 
@@ -69,11 +76,13 @@ public:
     char* at(int64_t row, int64_t col = 0) const {
         if (!paged()) return Rows::at(row, col);
         const int64_t n = shift_ >= 0 ? row >> shift_ : row / page_size_;
-        return Rows::at(row - n * page_size_, col) + pages_[n] * page_bytes_;
+        return Rows::at(row - n * page_size_, col) + (row < prefix_ ? prefix_pages_ : pages_)[n] * page_bytes_;
     }
 
 private:
     const int32_t* pages_ = nullptr;
+    const int32_t* prefix_pages_ = nullptr;
+    int64_t prefix_ = 0;
     int64_t page_size_ = 0, page_bytes_ = 0;
     int shift_ = -1;  // of a page_size that is a power of two
 };
@@ -83,6 +92,8 @@ struct Head {
     int64_t seqlen_k;
     int64_t first_k;  // keys before it are hidden
     ChunkedBand band;
+    const int32_t* positions;  // of the queries; null: i + off
+    int64_t first_of_any;      // with positions: no query may see a key before it
     Rows q, out, lse, bias, mask;
     KeyRows k, v;
     Rows tree;   // the mask of the last seqlen_q keys
@@ -101,15 +112,28 @@ struct Head {
     // The number of this sequence's first unit of `unit` queries. Every sequence starts at a new unit.
     int64_t first_unit(int64_t unit) const { return rows_before / unit + sequences_before; }
 
-    // The keys that a query may see without regard to masks: the band's from first_k on.
+    // The keys that a query may see without regard to masks: the band's from first_k on. With positions bounds that
+    // hold for every query, since they need not grow with i.
     int64_t first_key(int64_t i) const {
-        const int64_t j = band.first_key(i);
+        const int64_t j = positions != nullptr ? first_of_any : band.first_key(i);
         return j > first_k ? j : first_k;
     }
-    int64_t end_key(int64_t i) const { return band.end_key(i, seqlen_k); }
+    int64_t end_key(int64_t i) const { return positions != nullptr ? seqlen_k : band.end_key(i, seqlen_k); }
     // True if every query of [i0, i1) may see every key of [j0, j1).
     bool covers(int64_t i0, int64_t i1, int64_t j0, int64_t j1) const {
-        return j0 >= first_k && band.covers(i0, i1, j0, j1);
+        return positions == nullptr && j0 >= first_k && band.covers(i0, i1, j0, j1);
+    }
+
+    // Keys before the last seqlen_q ones, which are the queries' own where there is a tree.
+    int64_t old_keys() const { return seqlen_k - seqlen_q; }
+    int64_t position(int64_t i) const { return positions != nullptr ? positions[i] : i + band.offset; }
+    int64_t key_position(int64_t j) const {
+        return positions != nullptr && j >= old_keys() ? positions[j - old_keys()] : j;
+    }
+    // Positions alone: whether the band has key j for query i.
+    bool band_has(int64_t i, int64_t j) const {
+        const int64_t row = position(i) - band.offset, at = key_position(j);
+        return j >= first_k && at >= band.first_key(row) && at < band.end_key(row, ChunkedBand::kOpen);
     }
 
     // True if scores need more than that. modify_scores then works on every block. A scale of 0 is among these
@@ -138,14 +162,40 @@ inline int64_t length_at(const Lengths& lengths, int64_t n) {
     return lengths.wide ? static_cast<const int64_t*>(lengths.data)[n] : static_cast<const int32_t*>(lengths.data)[n];
 }
 
+// The first `keys` keys of a sequence are those of its group's first sequence.
+struct Prefix {
+    int64_t first, keys;
+};
+
+inline Prefix prefix_of(const Problem& p, const Operands& x, int64_t b) {
+    int64_t low = 0, high = p.prefix_groups;  // the last group that starts at or before b
+    while (high - low > 1) {
+        const int64_t middle = (low + high) / 2;
+        if (length_at(x.prefix_groups, middle) <= b)
+            low = middle;
+        else
+            high = middle;
+    }
+    if (high == 0 || b >= length_at(x.prefix_groups, low + 1)) return {b, 0};
+    return {length_at(x.prefix_groups, low), length_at(x.prefix_lengths, low)};
+}
+
 // The rows of k or v of one sequence and key head, from row `first_row` of what lies one after the other.
 inline KeyRows key_rows_of(const Problem& p, const Operands& x, const Operand& keys, int64_t b, int64_t kv_head,
                            int64_t first_row) {
     if (!p.cache) return KeyRows(rows_of(keys, p.packed ? 0 : b, kv_head, first_row));
-    if (x.block_table != nullptr)
+    if (x.block_table != nullptr) {
+        const Prefix prefix = prefix_of(p, x, b);
         return KeyRows(rows_of(keys, 0, kv_head, 0), x.block_table + b * x.block_table_stride, p.page_size,
-                       keys.stride_batch);
+                       keys.stride_batch, x.block_table + prefix.first * x.block_table_stride, prefix.keys);
+    }
     return KeyRows(rows_of(keys, x.cache_batch_idx.data != nullptr ? length_at(x.cache_batch_idx, b) : b, kv_head, 0));
+}
+
+// What the call has appended to a sequence, whose length does not count it.
+inline int64_t appended_keys(const Problem& p, const Operands& x, int64_t b) {
+    if (!p.append.packed_k) return p.append.seqlen_k;
+    return length_at(x.append.cu_seqlens_k_new, b + 1) - length_at(x.append.cu_seqlens_k_new, b);
 }
 
 // `h` is a query head.
@@ -171,10 +221,21 @@ inline Head make_head(const Problem& p, const Operands& x, int64_t b, int64_t h)
         const int64_t used = length_at(x.seqused_k, b);
         if (used < head.seqlen_k) head.seqlen_k = used;
     }
+    if (p.appends) head.seqlen_k += appended_keys(p, x, b);
     head.first_k = x.first_k.data != nullptr ? length_at(x.first_k, b) : 0;
     head.rows_before = p.packed ? q0 : b * p.seqlen_q;
     head.sequences_before = b;
     head.band = ChunkedBand::of(p, head.seqlen_q, head.seqlen_k);
+    if (p.positions) {
+        head.positions = x.positions + b * x.positions_stride + q0;
+        head.first_of_any = head.seqlen_k;
+        for (int64_t i = 0; i < head.seqlen_q; ++i) {
+            const int64_t first = head.band.first_key(head.positions[i] - head.band.offset);
+            if (first < head.first_of_any) head.first_of_any = first;
+        }
+        const int64_t old = head.old_keys();
+        if (head.first_of_any > old) head.first_of_any = old > 0 ? old : 0;
+    }
 
     const int64_t kv_head = h / (p.heads / p.kv_heads);
     head.q = rows_of(x.q, pointer_b, h, q0);

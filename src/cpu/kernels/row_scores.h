@@ -37,17 +37,22 @@ inline void modify_row(const Head& head, int64_t i, const RowBlock& block, int64
     }
     if (head.alibi)
         for (int64_t n = 0; n < keys; ++n) {
-            const int32_t distance = saturate(i + head.band.offset - block.j0) - static_cast<int32_t>(n);
+            const int32_t distance = head.positions != nullptr
+                                         ? saturate(head.position(i) - head.key_position(block.j0 + n))
+                                         : saturate(i + head.band.offset - block.j0) - static_cast<int32_t>(n);
             s[n] -= head.slope * static_cast<float>(distance < 0 ? -distance : distance);
         }
     if (head.bias)
         with_terms(head.bias, i, block.j0, keys, s, terms, [](float score, float term) { return score + term; });
     const auto kept = [](float score, float keeps) { return keeps != 0.0f ? score : kHidden; };
     if (head.mask) with_terms(head.mask, i, block.j0, keys, s, terms, kept);
-    if (const int64_t old = head.seqlen_k - head.seqlen_q; head.tree && block.j1 > old) {
+    if (const int64_t old = head.old_keys(); head.tree && block.j1 > old) {
         const int64_t from = greater(block.j0, old);
         with_terms(head.tree, i, from - old, block.j1 - from, s + (from - block.j0), terms, kept);
     }
+    if (head.positions != nullptr)
+        for (int64_t n = 0; n < keys; ++n)
+            if (!head.band_has(i, block.j0 + n)) s[n] = kHidden;
     for (int64_t n = 0; n < lesser(first - block.j0, block.lanes); ++n) s[n] = kHidden;
     for (int64_t n = greater(end - block.j0, 0); n < block.lanes; ++n) s[n] = kHidden;
 }

@@ -40,7 +40,13 @@ inline bool modify_scores(const Head& head, const ScoreTile& tile, float* deriva
             if (derivative != nullptr) store(derivative + n, 1.0f - t * t);
         }
     }
-    if (head.alibi) {
+    if (head.alibi && head.positions != nullptr) {
+        for (int64_t j = 0; j < keys; ++j)
+            for (int64_t lane = 0; lane < tile.count; ++lane) {
+                const int64_t distance = head.position(tile.i0 + lane) - head.key_position(tile.j0 + j);
+                tile.s[j * kPanel + lane] -= head.slope * static_cast<float>(distance < 0 ? -distance : distance);
+            }
+    } else if (head.alibi) {
         // distance = i + offset - j, which is exact unless it exceeds the limit of saturate()
         for (int half = 0; half < 2; ++half) {
             IntVec distance;
@@ -64,14 +70,19 @@ inline bool modify_scores(const Head& head, const ScoreTile& tile, float* deriva
         for (int64_t n = 0; n < keys * kPanel; n += kLanes)
             store(tile.s + n, load(tile_buffer + n) != 0.0f ? load(tile.s + n) : hidden);
     }
-    if (const int64_t old = head.seqlen_k - head.seqlen_q; head.tree && tile.j1 > old) {
+    if (const int64_t old = head.old_keys(); head.tree && tile.j1 > old) {
         const int64_t first = tile.j0 > old ? tile.j0 : old;  // of the tree's keys
         load_panel(head.tree, tile.i0, tile.count, first - old, tile.j1 - first, 1.0f, row_buffer, tile_buffer);
         float* s = tile.s + (first - tile.j0) * kPanel;
         for (int64_t n = 0; n < (tile.j1 - first) * kPanel; n += kLanes)
             store(s + n, load(tile_buffer + n) != 0.0f ? load(s + n) : hidden);
     }
-    if (!head.covers(tile.i0, tile.i0 + tile.count, tile.j0, tile.j1)) {
+    if (head.positions != nullptr) {
+        for (int64_t j = 0; j < keys; ++j)
+            for (int64_t lane = 0; lane < kPanel; ++lane)
+                if (lane >= tile.count || !head.band_has(tile.i0 + lane, tile.j0 + j))
+                    tile.s[j * kPanel + lane] = -__builtin_inff();
+    } else if (!head.covers(tile.i0, tile.i0 + tile.count, tile.j0, tile.j1)) {
         for (int half = 0; half < 2; ++half) {
             IntVec first, end;
             for (int lane = 0; lane < kLanes; ++lane) {

@@ -51,6 +51,10 @@ void check_options(const Problem& p) {
                                                     {"first_k", p.first_k},
                                                     {"seqused_q", p.used_q},
                                                     {"tree_mask", p.tree_mask},
+                                                    {"positions", p.positions},
+                                                    {"prefix_groups", p.prefix_groups != 0},
+                                                    {"append", p.appends},
+                                                    {"sm_limit", p.sm_limit != 0},
                                                     {"sinks", p.sinks != DType::unset},
                                                     {"attention_chunk", p.attention_chunk != 0}};
     for (const auto& [name, asked] : missing)
