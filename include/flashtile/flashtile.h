@@ -394,9 +394,9 @@ typedef enum flashtile_bundle_option {
     FLASHTILE_WITH_DETERMINISTIC = 1 << 10,
     FLASHTILE_WITH_BATCH_INVARIANT = 1 << 11,
     FLASHTILE_WITH_EXACT_MAX = 1 << 12,
-    FLASHTILE_WITH_WINDOW = 1 << 13,     /* with a left side */
-    FLASHTILE_WITH_CACHE = 1 << 14,      /* keys in rows of a cache; queries may be packed */
-    FLASHTILE_WITH_PAGES = 1 << 15,      /* keys in its pages */
+    FLASHTILE_WITH_WINDOW = 1 << 13, /* with a left side */
+    FLASHTILE_WITH_CACHE = 1 << 14,  /* keys in rows of a cache; queries may be packed */
+    FLASHTILE_WITH_PAGES = 1 << 15,  /* keys in its pages */
     FLASHTILE_WITH_SEQUSED_Q = 1 << 16,
     FLASHTILE_WITH_FIRST_K = 1 << 17,
     FLASHTILE_WITH_ATTENTION_CHUNK = 1 << 18,

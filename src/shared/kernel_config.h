@@ -57,16 +57,16 @@ struct KernelConfig {
 
     Element out_element = Element::bf16;  // of merge's out; O has the type `element` everywhere else
 
-    bool lse = false;          // forward writes LSE
-    bool band = false;         // causal or window
-    bool window = false;       // the band has a left side, too
-    bool packed = false;       // cumulative lengths
-    bool seqused = false;      // each sequence has its own number of used keys
-    bool seqused_q = false;    // and of used queries
-    bool cache = false;        // keys lie in a cache, and `packed` speaks of queries only
-    bool paged = false;        // and there in pages
-    bool first_k = false;      // each sequence has keys at its start that are hidden
-    bool chunk = false;        // the band's positions are cut in chunks
+    bool lse = false;        // forward writes LSE
+    bool band = false;       // causal or window
+    bool window = false;     // the band has a left side, too
+    bool packed = false;     // cumulative lengths
+    bool seqused = false;    // each sequence has its own number of used keys
+    bool seqused_q = false;  // and of used queries
+    bool cache = false;      // keys lie in a cache, and `packed` speaks of queries only
+    bool paged = false;      // and there in pages
+    bool first_k = false;    // each sequence has keys at its start that are hidden
+    bool chunk = false;      // the band's positions are cut in chunks
     bool tree_mask = false;
     bool sinks = false;
     bool scale_first = false;  // scale is applied before the maximum is taken: for ALiBi, bias, or a scale <= 0
@@ -78,8 +78,8 @@ struct KernelConfig {
     bool dropout = false;
     bool deterministic = false;  // thread blocks add to dQ in a fixed order
     bool lazy_rescale = false;   // forward: m may lag behind the maximum; off with batch_invariant and exact_max
-    bool split = false;          // forward: the keys of a sequence with few queries are split (section 3.2 of the paper)
-    bool exact_max = false;      // Hopper's backward computes dS from P in fp32, which is slower
+    bool split = false;      // forward: the keys of a sequence with few queries are split (section 3.2 of the paper)
+    bool exact_max = false;  // Hopper's backward computes dS from P in fp32, which is slower
 
     // True if the lengths of sequences lie in device memory, so that the plan does not know them.
     constexpr bool lengths_differ() const { return packed || seqused; }

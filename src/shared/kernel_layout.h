@@ -18,8 +18,8 @@ constexpr int round_up(int n, int multiple) {
 // Columns as the tensor cores see them; those that fill up are zero. In backward two warps may share a row of the
 // result, with at least 16 columns each.
 constexpr int padded(const KernelConfig& c, int columns) {
-    const bool forward = c.kernel == Kernel::forward_sm80 || c.kernel == Kernel::split_forward_sm80 ||
-                         c.kernel == Kernel::forward_sm90;
+    const bool forward =
+        c.kernel == Kernel::forward_sm80 || c.kernel == Kernel::split_forward_sm80 || c.kernel == Kernel::forward_sm90;
     return round_up(columns, forward ? 16 : 32);
 }
 

@@ -99,9 +99,9 @@ struct KernelParams {
     // Where keys are split. What a split of row (b, i, h) came to is number ((b part_queries + i) heads + h)
     // most_splits + split.
     SplitRule split_rule;
-    Index most_splits;   // of any sequence
-    int part_queries;    // of a sequence, of those whose keys may be split
-    float* ws_part_o;    // O, not divided by l; head_dim_v columns
+    Index most_splits;  // of any sequence
+    int part_queries;   // of a sequence, of those whose keys may be split
+    float* ws_part_o;   // O, not divided by l; head_dim_v columns
     float* ws_part_ml;  // m as softmax has it, and l
 };
 

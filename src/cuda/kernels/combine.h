@@ -1,6 +1,6 @@
-// combine.h: the end of a forward pass whose keys were split. The splits of a row are folded in their order as Algorithm 1
-// folds blocks of keys: m is the greatest, and l and O are scaled to it. Neighbouring lanes share a row, each a piece of
-// its columns. A sequence with one split has its results already.
+// combine.h: the end of a forward pass whose keys were split. The splits of a row are folded in their order as
+// Algorithm 1 folds blocks of keys: m is the greatest, and l and O are scaled to it. Neighbouring lanes share a row,
+// each a piece of its columns. A sequence with one split has its results already.
 #pragma once
 
 #include "cuda/kernels/parts/common/piece.h"

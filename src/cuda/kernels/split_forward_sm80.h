@@ -1,8 +1,8 @@
-// split_forward_sm80.h: forward_sm80.h's algorithm for serving, on mma.sync, ldmatrix and cp.async. A thread block owns Br
-// rows, which are queries of one head, or of all heads that share a key head. Keys lie one after the other, in rows of a
-// cache or in its pages. Where queries are few, the keys are split over thread blocks (section 3.2 of the paper), and
-// combine.h adds up what these leave in the workspace. It is to take forward_sm80.h's place once a GPU has run it; until
-// then plan.cpp lists no candidate that launches it.
+// split_forward_sm80.h: forward_sm80.h's algorithm for serving, on mma.sync, ldmatrix and cp.async. A thread block owns
+// Br rows, which are queries of one head, or of all heads that share a key head. Keys lie one after the other, in rows
+// of a cache or in its pages. Where queries are few, the keys are split over thread blocks (section 3.2 of the paper),
+// and combine.h adds up what these leave in the workspace. It is to take forward_sm80.h's place once a GPU has run it;
+// until then plan.cpp lists no candidate that launches it.
 #pragma once
 
 #include "cuda/kernels/parts/common/dropout.h"
@@ -50,8 +50,8 @@ struct SplitForwardSm80 {
     const Index column;            // the first column of V and O that this thread block computes
     const Scalar *k, *v;
 
-    __device__ __forceinline__ SplitForwardSm80(const KernelParams& p, const Sequence& s, unsigned char* memory, int row,
-                                           Index first_column, const KeySplit& key_split)
+    __device__ __forceinline__ SplitForwardSm80(const KernelParams& p, const Sequence& s, unsigned char* memory,
+                                                int row, Index first_column, const KeySplit& key_split)
         : params(p),
           seq(s),
           tiles(memory),
@@ -104,7 +104,7 @@ struct SplitForwardSm80 {
             });
         } else {
             load_tile<Scalar, config.Bc, kColumns, kPitch, kThreads, config.vector_bytes>(tile, from, x.stride_row, j0,
-                                                                                         first_key, end_key);
+                                                                                          first_key, end_key);
         }
     }
 
@@ -290,8 +290,7 @@ struct SplitForwardSm80 {
                 for (int n = 0; n < OT; ++n)
 #pragma unroll
                     for (int e = 0; e < 2; ++e)
-                        if (Place::column(n, e) < config.head_dim_v)
-                            to[Place::column(n, e)] = o.c[m][n][2 * half + e];
+                        if (Place::column(n, e) < config.head_dim_v) to[Place::column(n, e)] = o.c[m][n][2 * half + e];
             }
     }
 };

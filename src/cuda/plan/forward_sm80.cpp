@@ -12,6 +12,7 @@
 #include "shared/kernel_layout.h"
 
 namespace flashtile::gpu {
+
 void slice_values(KernelConfig& c, const Problem& p) {
     const int most = c.element == Element::fp32 ? sm80::kMostValueColumnsFp32 : sm80::kMostValueColumns;
     c.value_slices = static_cast<int>(blocks_of(c.head_dim_v, most));
@@ -22,21 +23,21 @@ void slice_values(KernelConfig& c, const Problem& p) {
     c.vector_bytes = std::min(c.vector_bytes, alignment_of(last));
 }
 
-std::span<const Tile> forward_tiles_sm80(const KernelConfig& c, const Problem& p) {
+namespace {
+
+constexpr std::int64_t kAnyLength[] = {1};
+
+std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
     if (c.element == Element::fp32) return sm80::kForwardFp32;
     if (c.scale_first || c.softcap || c.mask || c.dropout) return sm80::kForwardWithOptions;
     if (c.lengths_differ() || p.batch_invariant) return sm80::kForwardPacked;
     return sm80::kForward;
 }
 
-namespace {
-
-constexpr std::int64_t kAnyLength[] = {1};
-
 std::optional<Launch> main_launch(const Question& q) {
     KernelConfig c = forward_config(q, Kernel::forward_sm80);
     slice_values(c, q.problem);
-    return first_fit(c, forward_tiles_sm80(c, q.problem), q.device);
+    return first_fit(c, table_for(c, q.problem), q.device);
 }
 
 void complete(const Question& q, const Launch& main, Plan& plan) {

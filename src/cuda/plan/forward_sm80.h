@@ -1,17 +1,12 @@
 // forward_sm80.h: what the candidates that run the general forward kernel have in common.
 #pragma once
 
-#include <span>
-
 #include "core/problem.h"
-#include "cuda/tiles/tile.h"
 #include "shared/kernel_config.h"
 
 namespace flashtile::gpu {
 
 // Where the registers of a thread block do not hold all columns of O, several thread blocks share them.
 void slice_values(KernelConfig& config, const Problem& problem);
-
-std::span<const Tile> forward_tiles_sm80(const KernelConfig& config, const Problem& problem);
 
 }  // namespace flashtile::gpu

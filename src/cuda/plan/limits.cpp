@@ -34,10 +34,10 @@ void check_architecture(const DeviceFacts& device) {
 
 void check_limits(const Problem& p, const DeviceFacts& device) {
     check_architecture(device);
-    for (const auto& [name, count] : {std::pair("seqlen_q", p.seqlen_q), std::pair("seqlen_k", p.seqlen_k),
-                                      std::pair("batch", p.batch), std::pair("heads", p.heads),
-                                      std::pair(p.page_size != 0 ? "num_pages" : "the number of cache rows", p.pages),
-                                      std::pair("page_size", p.page_size)})
+    for (const auto& [name, count] :
+         {std::pair("seqlen_q", p.seqlen_q), std::pair("seqlen_k", p.seqlen_k), std::pair("batch", p.batch),
+          std::pair("heads", p.heads), std::pair(p.page_size != 0 ? "num_pages" : "the number of cache rows", p.pages),
+          std::pair("page_size", p.page_size)})
         if (count > kMostRows)
             unsupported(std::string(name) + " is " + std::to_string(count) + ", supported on CUDA is at most " +
                         std::to_string(kMostRows));

@@ -1,6 +1,6 @@
-// split_forward_sm80.cpp: the general forward kernel where keys are split over thread blocks (section 3.2 of the paper), or
-// lie in a cache: tiles for few rows, in which the heads of a group share K and V; the rule for splits; and the combine.
-// plan.cpp does not list this candidate yet: no GPU has run it.
+// split_forward_sm80.cpp: the general forward kernel where keys are split over thread blocks (section 3.2 of the
+// paper), or lie in a cache: tiles for few rows, in which the heads of a group share K and V; the rule for splits; and
+// the combine. plan.cpp does not list this candidate yet: no GPU has run it.
 #include <algorithm>
 
 #include "cuda/jit/config_fields.h"
@@ -32,12 +32,12 @@ std::optional<Launch> tile_for(const Question& q) {
     KernelConfig c = forward_config(q, Kernel::split_forward_sm80);
     slice_values(c, q.problem);
     c.group_rows = group_rows(c, q.problem);
+    const bool fp32 = c.element == Element::fp32;
     // With batch_invariant a row's bits may not depend on how many rows there are, and so not on another tile.
     if (q.problem.seqlen_q * c.group_rows <= sm80::kFewRows && !q.problem.batch_invariant)
-        return first_fit(c,
-                         c.element == Element::fp32 ? std::span<const Tile>(sm80::kForwardFewFp32) : sm80::kForwardFew,
-                         q.device);
-    return first_fit(c, forward_tiles_sm80(c, q.problem), q.device);
+        return first_fit(c, fp32 ? std::span<const Tile>(sm80::kForwardFewFp32) : sm80::kForwardFew, q.device);
+    // places of keys and bounds of splits take registers, as options do
+    return first_fit(c, fp32 ? std::span<const Tile>(sm80::kForwardFp32) : sm80::kForwardWithOptions, q.device);
 }
 
 // How many tiles the problem has where all keys of a tile go to one thread block.
@@ -76,7 +76,8 @@ SplitRule split_rule(const Question& q, const KernelConfig& c) {
     if (!few_queries(p)) return {.keys = kAmongOthers};
     const std::int64_t units = blocks_of(p.seqlen_k, KeySplits::kUnit), tiles = tiles_of(p, c);
     if (units == 0 || tiles == 0) return {.keys = KeySplits::kUnit};
-    const std::int64_t splits = splits_that_fill(tiles, blocks_at_a_time(q, c), std::min<std::int64_t>(units, KeySplits::kMost));
+    const std::int64_t splits =
+        splits_that_fill(tiles, blocks_at_a_time(q, c), std::min<std::int64_t>(units, KeySplits::kMost));
     const std::int64_t keys = blocks_of(units, static_cast<int>(splits)) * KeySplits::kUnit;
     return {.keys = c.lengths_differ() ? std::min(keys, kUnknownLength) : keys};
 }
@@ -128,8 +129,8 @@ void complete(const Question& q, const Launch& main, Plan& plan) {
     plan.split_rule = split_rule(q, c);
     plan.most_splits = KeySplits::most(p.seqlen_k, plan.split_rule);
     plan.part_queries = static_cast<int>(split_queries(p));
-    const std::int64_t split_tiles = launch.blocks / blocks_of(p.seqlen_q * c.group_rows, c.Br) *
-                                     blocks_of(plan.part_queries * c.group_rows, c.Br);
+    const std::int64_t split_tiles =
+        launch.blocks / blocks_of(p.seqlen_q * c.group_rows, c.Br) * blocks_of(plan.part_queries * c.group_rows, c.Br);
     const std::int64_t parts = checked_blocks(launch.blocks + split_tiles * (plan.most_splits - 1));
     // few sequences need as many splits as there is room for, so thread blocks look for work
     launch.blocks = std::min(parts, blocks_at_a_time(q, c));
@@ -164,7 +165,7 @@ constexpr Condition kConditions[] = {
 
 }  // namespace
 
-constinit const Candidate split_forward_sm80 = {
-    "split_forward_sm80", {kConditions}, main_launch, complete, kSplitLengthsQ, kSplitLengthsK};
+constinit const Candidate split_forward_sm80 = {"split_forward_sm80", {kConditions}, main_launch, complete,
+                                                kSplitLengthsQ,       kSplitLengthsK};
 
 }  // namespace flashtile::gpu

@@ -33,8 +33,7 @@ bool place_warps(KernelConfig& c) {
         c.warps_dq = c.Br == 64 ? 4 : 8;
         return true;
     }
-    if (c.kernel == Kernel::forward_sm80 || c.kernel == Kernel::split_forward_sm80)
-        return c.Br % (c.warps * 16) == 0;
+    if (c.kernel == Kernel::forward_sm80 || c.kernel == Kernel::split_forward_sm80) return c.Br % (c.warps * 16) == 0;
     const int d = padded(c, c.head_dim), dv = padded(c, c.head_dim_v);
     c.warps_s = warps_down(c.Br, {c.Bc}, c.warps);
     c.warps_dkv = warps_down(c.Bc, {d, dv}, c.warps);

@@ -44,8 +44,8 @@ inline constexpr Tile kForwardWithOptions[] = {
     {576, 32, 16, 2, 2, 1, "shared memory under 117 KB a block"},
 };
 
-// For few rows, which read K and V once: a warp a thread block, and as much of K and V on its way as a multiprocessor has
-// room for.
+// For few rows, which read K and V once: a warp a thread block, and as much of K and V on its way as a multiprocessor
+// has room for.
 inline constexpr int kFewRows = 16;
 inline constexpr Tile kForwardFew[] = {
     {64, 16, 64, 1, 2, 4, "16 rows a warp; 36 KB of K and V on their way for each of four thread blocks"},
@@ -59,12 +59,9 @@ inline constexpr Tile kForwardFew[] = {
     {576, 16, 16, 1, 2, 1, "shared memory of 100 KB a multiprocessor"},
 };
 inline constexpr Tile kForwardFewFp32[] = {
-    {128, 16, 16, 1, 2, 4, "FMAs on fragments"},
-    {128, 16, 16, 1, 2, 2, "shared memory of 100 KB a multiprocessor"},
-    {256, 16, 16, 1, 2, 2, "twice as wide"},
-    {256, 16, 16, 1, 2, 1, "shared memory of 100 KB a multiprocessor"},
-    {576, 16, 16, 1, 2, 1, "the widest Q and K"},
-    {576, 16, 16, 1, 1, 1, "shared memory under 120 KB a block"},
+    {128, 16, 16, 1, 2, 4, "FMAs on fragments"},  {128, 16, 16, 1, 2, 2, "shared memory of 100 KB a multiprocessor"},
+    {256, 16, 16, 1, 2, 2, "twice as wide"},      {256, 16, 16, 1, 2, 1, "shared memory of 100 KB a multiprocessor"},
+    {576, 16, 16, 1, 2, 1, "the widest Q and K"}, {576, 16, 16, 1, 1, 1, "shared memory under 120 KB a block"},
 };
 
 inline constexpr Tile kForwardFp32[] = {

@@ -183,6 +183,7 @@ std::vector<Variant> all_variants() {
     add(hiding_forward());
     add(alternatives());
     add(beside_attention());
+    add(serving());
     return result;
 }
 

@@ -40,7 +40,10 @@ std::vector<Variant> alternatives();
 // Those of merge and append_kv.
 std::vector<Variant> beside_attention();
 
-// The variants of all rows, the alternatives and those beside attention, each once.
+// Those for a cache and for split keys.
+std::vector<Variant> serving();
+
+// The variants of all rows, the alternatives, those beside attention and those of serving, each once.
 std::vector<Variant> all_variants();
 
 }  // namespace flashtile::variants

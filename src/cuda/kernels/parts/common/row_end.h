@@ -1,5 +1,5 @@
-// row_end.h: what a row of the softmax comes to once its keys are seen (Algorithm 1, lines 12 to 15): LSE, and the factor
-// of O, in which a sink takes its share of the probabilities.
+// row_end.h: what a row of the softmax comes to once its keys are seen (Algorithm 1, lines 12 to 15): LSE, and the
+// factor of O, in which a sink takes its share of the probabilities.
 #pragma once
 
 #include "cuda/kernels/parts/common/dropout.h"
@@ -23,9 +23,8 @@ struct SinkEnd {
     __device__ static __forceinline__ SinkEnd of(const KernelParams& p, Index h, double lse) {
         using M = Math<config.element>;
         const Index at = h * p.sinks.stride_head;
-        const double sink = p.sinks_fp32 != 0
-                                ? static_cast<const float*>(p.sinks.data)[at]
-                                : M::to_float(static_cast<const typename M::Scalar*>(p.sinks.data)[at]);
+        const double sink = p.sinks_fp32 != 0 ? static_cast<const float*>(p.sinks.data)[at]
+                                              : M::to_float(static_cast<const typename M::Scalar*>(p.sinks.data)[at]);
         if (sink == -infinity()) return {lse, 1.0};
         const double above = lse - sink;
         const double other = exp(above < 0.0 ? above : -above);  // the smaller of the two, if the larger is 1

@@ -40,9 +40,9 @@ struct Sequence {
     int seqlen_q, seqlen_k;
     int rows_k;  // keys that lie in memory: seqlen_k before it was shortened
     Band band;
-    Index key_row;      // as batch_row, of k and v; not where keys lie in pages
-    Index chunk = 0;    // the band's, where it is cut in chunks
-    int hidden_k = 0;   // keys at the sequence's start that no query sees
+    Index key_row;     // as batch_row, of k and v; not where keys lie in pages
+    Index chunk = 0;   // the band's, where it is cut in chunks
+    int hidden_k = 0;  // keys at the sequence's start that no query sees
 
     template <KernelConfig config>
     __device__ static __forceinline__ Sequence make(const KernelParams& p, Index b, Index h) {

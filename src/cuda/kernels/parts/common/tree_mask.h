@@ -1,5 +1,5 @@
-// tree_mask.h: which of a sequence's last seqlen_q keys each of its queries sees, as a tree of drafts has it: a query sees
-// its ancestors. The keys before these are the text so far and are not hidden here.
+// tree_mask.h: which of a sequence's last seqlen_q keys each of its queries sees, as a tree of drafts has it: a query
+// sees its ancestors. The keys before these are the text so far and are not hidden here.
 #pragma once
 
 #include "cuda/kernels/parts/common/place.h"

@@ -25,7 +25,9 @@ __device__ __forceinline__ void load_tile(Scalar* tile, const Scalar* from, Inde
     static_assert(kColumns % kPerVector == 0, "a vector may not reach past a row");
     const int low = first - row0, high = end - row0;
     const Scalar* base = from + row0 * stride;
-    const auto copy = [&](Scalar* to, const Scalar* source, bool valid) { copy_vector<kVectorBytes>(to, source, valid); };
+    const auto copy = [&](Scalar* to, const Scalar* source, bool valid) {
+        copy_vector<kVectorBytes>(to, source, valid);
+    };
     if constexpr (kThreads % kVectors == 0 && kRows * kVectors % kThreads == 0) {
         // A thread stays in its column and steps down by whole rows, so that an address takes one addition.
         constexpr int kRowStep = kThreads / kVectors;
@@ -57,8 +59,8 @@ __device__ __forceinline__ void load_tile(Scalar* tile, const Scalar* from, Inde
     }
 }
 
-// The same of rows that lie anywhere: row_at(row) is where a row of the tile lies, or null where it becomes zero. `from`
-// is an address that can be read.
+// The same of rows that lie anywhere: row_at(row) is where a row of the tile lies, or null where it becomes zero.
+// `from` is an address that can be read.
 template <class Scalar, int kRows, int kColumns, int kPitch, int kThreads, int kVectorBytes, class RowAt>
 __device__ __forceinline__ void load_rows(Scalar* tile, const Scalar* from, RowAt row_at) {
     constexpr int kPerVector = kVectorBytes / static_cast<int>(sizeof(Scalar));

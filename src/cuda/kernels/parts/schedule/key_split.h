@@ -1,5 +1,5 @@
-// key_split.h: which tile's splits of the keys a thread block works on, and where the workspace has what a split came to
-// (section 3.2 of the paper, for keys). The rule is in shared/key_splits.h.
+// key_split.h: which tile's splits of the keys a thread block works on, and where the workspace has what a split came
+// to (section 3.2 of the paper, for keys). The rule is in shared/key_splits.h.
 #pragma once
 
 #include "cuda/kernels/parts/common/sequence.h"

@@ -1,0 +1,104 @@
+// split_plan_test.cpp: the plan that splits keys over thread blocks, asked directly: how many splits there are, that
+// they fill the GPU, that the workspace holds them all, and which rows share a tile.
+#include <gtest/gtest.h>
+
+#include "cuda/plan/candidate.h"
+#include "shared/kernel_layout.h"
+
+namespace flashtile::gpu {
+namespace {
+
+Problem one_query(std::int64_t batch, std::int64_t heads, std::int64_t kv_heads, std::int64_t keys) {
+    Problem p;
+    p.dtype = DType::bf16;
+    p.batch = batch;
+    p.heads = heads;
+    p.kv_heads = kv_heads;
+    p.seqlen_q = 1;
+    p.seqlen_k = keys;
+    p.head_dim = p.head_dim_v = 128;
+    p.scale = 0.125f;
+    return p;
+}
+
+Plan planned(const Problem& p, const Access& access = {}) {
+    const Question question = question_of(p, access, known_device("H200"));
+    const std::optional<Launch> main = split_forward_sm80.main(question);
+    Plan plan;
+    if (main) split_forward_sm80.complete(question, *main, plan);
+    return plan;
+}
+
+TEST(SplitPlan, OneLongSequenceFillsTheMachine) {
+    const Plan plan = planned(one_query(1, 32, 8, 131072));
+    ASSERT_EQ(plan.launches.size(), 2u);
+    EXPECT_EQ(plan.launches[0].config.group_rows, 4) << "the heads of a group read K and V once";
+    EXPECT_EQ(plan.launches[1].config.kernel, Kernel::combine);
+    EXPECT_GE(plan.launches[0].blocks, 132 * 2);
+    EXPECT_EQ(plan.split_rule.keys % KeySplits::kUnit, 0);
+    EXPECT_GE(plan.most_splits * plan.split_rule.keys, 131072);
+    EXPECT_LT((plan.most_splits - 1) * plan.split_rule.keys, 131072);
+}
+
+TEST(SplitPlan, ManySequencesAreNotSplit) {
+    const Plan plan = planned(one_query(512, 32, 8, 4096));
+    ASSERT_EQ(plan.launches.size(), 1u);
+    EXPECT_FALSE(plan.launches[0].config.split);
+    EXPECT_EQ(plan.workspace.bytes, 0u);
+}
+
+// Room for every split of every row: head_dim_v columns of O, and m and l.
+TEST(SplitPlan, TheWorkspaceHoldsAllParts) {
+    for (const std::int32_t forced : {0, 2, 7, 64})
+        for (const std::int64_t queries : {1, 5, 64, 300}) {
+            Problem p = one_query(3, 8, 2, 5000);
+            p.seqlen_q = queries;
+            p.total_q = 3 * queries;
+            p.packed = p.cache = true;
+            p.pages = 3;
+            p.num_splits = forced;
+            const Plan plan = planned(p, {.seqused = true});
+            ASSERT_FALSE(plan.launches.empty());
+            if (!plan.main().config.split) continue;
+            const std::int64_t few = std::min<std::int64_t>(queries, 64);
+            ASSERT_EQ(plan.workspace.regions.size(), 2u);
+            EXPECT_EQ(plan.workspace.regions[0].bytes,
+                      static_cast<std::size_t>(3 * 8 * few * plan.most_splits * 128 * 4));
+            EXPECT_EQ(plan.workspace.regions[1].bytes, static_cast<std::size_t>(3 * 8 * few * plan.most_splits * 8));
+            for (std::int64_t keys = 0; keys <= p.seqlen_k; keys += 61)
+                EXPECT_LE(KeySplits::of(keys, plan.split_rule).count, plan.most_splits) << keys;
+        }
+}
+
+// A row's bits may depend on its own sequence only: the rule that looks at nothing else, and tiles of one height of
+// blocks of keys, with pages or without, alone or among others.
+TEST(SplitPlan, BatchInvariantPlansAgreeOnBlocksOfKeys) {
+    int Bc = 0;
+    for (const std::int64_t queries : {1, 3, 64, 65, 500})
+        for (const std::int64_t page_size : {0, 16}) {
+            Problem p = one_query(2, 8, 2, 4096);
+            p.seqlen_q = queries;
+            p.total_q = 2 * queries;
+            p.packed = p.cache = true;
+            p.pages = 4096;
+            p.page_size = page_size;
+            p.batch_invariant = p.exact_max = true;
+            const Plan plan = planned(p);
+            ASSERT_FALSE(plan.launches.empty());
+            const KernelConfig& c = plan.main().config;
+            EXPECT_EQ(plan.split_rule.keys, 0);
+            EXPECT_FALSE(c.lazy_rescale);
+            if (Bc == 0) Bc = c.Bc;
+            EXPECT_EQ(c.Bc, Bc) << queries << " queries, page_size " << page_size;
+        }
+}
+
+TEST(SplitPlan, HeadsWithScoresOfTheirOwnLieApart) {
+    Problem p = one_query(1, 8, 2, 4096);
+    EXPECT_EQ(planned(p).main().config.group_rows, 4);
+    p.alibi = true;
+    EXPECT_EQ(planned(p).main().config.group_rows, 1);
+}
+
+}  // namespace
+}  // namespace flashtile::gpu

@@ -1,0 +1,72 @@
+// serving.cpp: the kernels of split_forward_sm80 and their combine, as variants that must compile: for an
+// A100 and Hopper, one problem for each thing that serving asks for, with few queries and with many.
+#include <algorithm>
+#include <utility>
+
+#include "cuda/plan/candidate.h"
+#include "cuda/variants/variants.h"
+
+namespace flashtile::variants {
+namespace {
+
+struct Request {
+    const char* name;
+    void (*make)(Problem&, gpu::Access&);
+};
+
+constexpr Request kRequests[] = {
+    {"one query", [](Problem&, gpu::Access&) {}},
+    {"pages", [](Problem& p, gpu::Access& a) { p.page_size = 16, p.window_right = 0, a.seqused = true; }},
+    {"packed queries",
+     [](Problem& p, gpu::Access&) {
+         p.page_size = 16, p.packed = true, p.seqlen_q = 300, p.total_q = 1200, p.window_right = 0;
+     }},
+    {"a tree", [](Problem& p, gpu::Access& a) { p.tree_mask = true, p.seqlen_q = 16, a.seqused = true; }},
+    {"chunks and sinks",
+     [](Problem& p, gpu::Access&) {
+         p.attention_chunk = 512, p.sinks = DType::fp32, p.seqlen_q = 700, p.window_right = 0;
+     }},
+    {"left padding and windows",
+     [](Problem& p, gpu::Access&) { p.first_k = p.used_q = true, p.window_left = 300, p.sinks = p.dtype; }},
+    {"every option",
+     [](Problem& p, gpu::Access& a) {
+         p.softcap = 20.0f, p.alibi = p.mask = true, p.bias = p.dtype, p.dropout_threshold = 100, a.seqused = true;
+     }},
+    {"batch_invariant", [](Problem& p, gpu::Access&) { p.batch_invariant = p.exact_max = true, p.seqlen_q = 4; }},
+};
+
+}  // namespace
+
+std::vector<Variant> serving() {
+    std::vector<Variant> result;
+    for (const char* name : {"A100-80", "H200"})
+        for (const DType dtype : {DType::fp32, DType::bf16})
+            for (const auto& [head_dim, head_dim_v] : {std::pair(128, 128), {576, 512}, {40, 72}})
+                for (const Request& request : kRequests) {
+                    Problem p;
+                    p.dtype = dtype;
+                    p.batch = 4;
+                    p.heads = 8;
+                    p.kv_heads = 2;
+                    p.seqlen_q = 1;
+                    p.seqlen_k = 8192;
+                    p.cache = true;
+                    p.pages = 4096;
+                    p.head_dim = head_dim;
+                    p.head_dim_v = head_dim_v;
+                    p.scale = 0.125f;
+                    gpu::Access access = gpu::contiguous_access(p);
+                    request.make(p, access);
+                    const gpu::DeviceFacts& device = gpu::known_device(name);
+                    const gpu::Question question = gpu::question_of(p, access, device);
+                    const auto main = gpu::split_forward_sm80.main(question);
+                    if (!main) continue;  // too wide for this GPU
+                    gpu::Plan plan;
+                    gpu::split_forward_sm80.complete(question, *main, plan);
+                    for (const gpu::Launch& launch : plan.launches)
+                        result.push_back({device.architecture, launch.config});
+                }
+    return result;
+}
+
+}  // namespace flashtile::variants
