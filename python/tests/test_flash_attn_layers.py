@@ -206,7 +206,7 @@ def test_benchmark_counts_what_it_is_given():
 def test_collectives(tmp_path):
     """Two processes gather, sum and scatter, and take the gradients of each."""
     program = """
-import sys
+import os, sys
 import torch, torch.distributed as dist
 from flashtile.flash_attn.utils.distributed import all_gather, all_reduce, reduce_scatter
 rank = int(sys.argv[1])
@@ -227,7 +227,8 @@ out = all_reduce(x, group)
 assert out.tolist() == [10, 12] and x.tolist() == [10 * rank, 10 * rank + 1]
 out.backward(torch.tensor([5.0, 6.0]))
 assert x.grad.tolist() == [5, 6]
-dist.destroy_process_group()
+dist.barrier()
+os._exit(0)  # gloo's threads may outlive the interpreter, and then end the process by std::terminate
 """
     command, store = [sys.executable, "-c", program], str(tmp_path / "store")
     workers = [subprocess.Popen([*command, str(rank), store]) for rank in range(2)]

@@ -18,7 +18,7 @@ PROCESSES = 2
 LENGTHS = (24, 40)  # of the packed sequences; each is cut into 2 x PROCESSES pieces at most
 # Its adapters for transformers are for old ones, and not needed.
 WORKER = """
-import sys, types
+import os, sys, types
 import torch, torch.distributed as dist
 import flashtile
 flashtile.install_as_flash_attn()
@@ -37,7 +37,8 @@ for name, (tensors, dout, arguments, options) in jobs.items():
     out.backward(dout)
     results[name] = [out.detach(), *(leaf.grad for leaf in leaves)]
 torch.save(results, f"{folder}/out{rank}.pt")
-dist.destroy_process_group()
+dist.barrier()
+os._exit(0)  # gloo's threads may outlive the interpreter, and then end the process by std::terminate
 """ % PROCESSES
 
 
