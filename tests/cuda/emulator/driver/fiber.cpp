@@ -61,11 +61,10 @@ void* Stacks::start(std::size_t n, void (*body)(void*), void* argument) {
     }
     // Neighbours begin at different places of a page, so that they do not share the same lines of the cache.
     void** top = reinterpret_cast<void**>(stacks_[n] + kPage + kStack - 64 - n % 32 * 576);
-    *--top = nullptr;  // emulator_begin then finds the stack aligned for its call
-    *--top = reinterpret_cast<void*>(&emulator_begin);
-    *--top = nullptr;                        // rbp
-    *--top = argument;                       // rbx
-    *--top = reinterpret_cast<void*>(body);  // r12
+    *--top = reinterpret_cast<void*>(&emulator_begin);  // which then finds the stack aligned for its call
+    *--top = nullptr;                                   // rbp
+    *--top = argument;                                  // rbx
+    *--top = reinterpret_cast<void*>(body);             // r12
     for (int rest = 0; rest < 3; ++rest) *--top = nullptr;
     return top;
 }

@@ -2,10 +2,10 @@
 #include "emulator/driver/modules.h"
 
 #include <dlfcn.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,15 +23,21 @@ struct Module {
     emulator::Kernel kernel;
 };
 
-// Opens a shared object that lies in memory; returns what the loader says against it.
+// Opens a shared object that lies in memory; returns what the loader says against it. The loader takes a path that it
+// has open for the library that it knows, so no two libraries may have the same one, as files of memory would whose
+// descriptors are closed.
 std::string open(std::string_view object, Module& module) {
-    const int file = ::memfd_create("flashtile_kernel", MFD_CLOEXEC);
-    if (file < 0 || ::write(file, object.data(), object.size()) != static_cast<ssize_t>(object.size()))
-        return "cannot write a kernel to memory";
-    module.library = ::dlopen(("/proc/self/fd/" + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL);
-    const char* reason = module.library == nullptr ? ::dlerror() : nullptr;
+    std::string path = (std::filesystem::temp_directory_path() / "flashtile-kernel-XXXXXX").string();
+    const int file = ::mkstemp(path.data());
+    if (file < 0) return "cannot make the file " + path;
+    const bool written = ::write(file, object.data(), object.size()) == static_cast<ssize_t>(object.size());
     ::close(file);
-    return reason != nullptr ? reason : "";
+    module.library = written ? ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
+    const std::string reason = !written                    ? "cannot write the file " + path
+                               : module.library == nullptr ? ::dlerror()
+                                                           : "";
+    ::unlink(path.c_str());
+    return reason;
 }
 
 }  // namespace
