@@ -1,5 +1,5 @@
-// warpgroup_product.h: wgmma. Each warp computes its 16 rows by itself. A product happens when the warp waits for it,
-// or earlier at random where there is a seed; until then NaN lies in its registers.
+// warpgroup_product.h: wgmma. Each warp computes its 16 rows by itself, at once: what is read or overwritten too early
+// is not seen here.
 #pragma once
 
 #include "emulator/device/runtime.h"
