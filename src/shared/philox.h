@@ -40,7 +40,7 @@ struct Product {
 // It is one instruction of a GPU. Left to itself, the compiler takes some factors for numbers of 64 bits, and uses two
 // instructions.
 FLASHTILE_DEVICE Product wide_product(unsigned a, unsigned b) {
-#ifdef __CUDA_ARCH__
+#if defined(__CUDA_ARCH__) && !defined(FLASHTILE_EMULATOR)
     Product product;
     asm("{ .reg .b64 wide; mul.wide.u32 wide, %2, %3; mov.b64 {%0, %1}, wide; }"
         : "=r"(product.low), "=r"(product.high)

@@ -3,13 +3,13 @@
 // itself, ptxas may put both in the same bank, and then half of a softmax's FFMAs wait for that bank.
 #pragma once
 
+#include "cuda/kernels/ptx/register_pair.h"
+
 namespace flashtile {
 
 class RowPair {
 public:
-    __device__ __forceinline__ void set(float first, float second) {
-        asm("mov.b64 %0, {%1, %2};" : "=l"(both_) : "f"(first), "f"(second));
-    }
+    __device__ __forceinline__ void set(float first, float second) { both_ = ptx::join(first, second); }
     __device__ __forceinline__ void set(int half, float x) {
         if (half == 0)
             set(x, (*this)[1]);
@@ -17,9 +17,8 @@ public:
             set((*this)[0], x);
     }
     __device__ __forceinline__ float operator[](int half) const {
-        float first, second;
-        asm("mov.b64 {%0, %1}, %2;" : "=f"(first), "=f"(second) : "l"(both_));
-        return half == 0 ? first : second;
+        const float2 both = ptx::split(both_);
+        return half == 0 ? both.x : both.y;
     }
 
 private:

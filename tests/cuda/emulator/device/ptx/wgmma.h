@@ -1,0 +1,34 @@
+// wgmma.h: D = A B, or D += A B where `add` is not 0, for one warpgroup: 64 x N x 16, of any N. It takes the place of
+// every wgmma_n*.h.
+#pragma once
+
+namespace flashtile::ptx {
+
+template <int kRegisters>
+void wgmma_shared_bf16(float (&d)[kRegisters], unsigned long long a, unsigned long long b, int add) {
+    emulator_runtime->wgmma({d, nullptr, a, b, kRegisters * 2, add != 0, true, false, false});
+}
+template <int kRegisters>
+void wgmma_shared_fp16(float (&d)[kRegisters], unsigned long long a, unsigned long long b, int add) {
+    emulator_runtime->wgmma({d, nullptr, a, b, kRegisters * 2, add != 0, false, false, false});
+}
+
+template <int kRegisters>
+void wgmma_shared_transposed_bf16(float (&d)[kRegisters], unsigned long long a, unsigned long long b, int add) {
+    emulator_runtime->wgmma({d, nullptr, a, b, kRegisters * 2, add != 0, true, true, true});
+}
+template <int kRegisters>
+void wgmma_shared_transposed_fp16(float (&d)[kRegisters], unsigned long long a, unsigned long long b, int add) {
+    emulator_runtime->wgmma({d, nullptr, a, b, kRegisters * 2, add != 0, false, true, true});
+}
+
+template <int kRegisters>
+void wgmma_registers_bf16(float (&d)[kRegisters], const unsigned (&a)[4], unsigned long long b, int add) {
+    emulator_runtime->wgmma({d, a, 0, b, kRegisters * 2, add != 0, true, false, true});
+}
+template <int kRegisters>
+void wgmma_registers_fp16(float (&d)[kRegisters], const unsigned (&a)[4], unsigned long long b, int add) {
+    emulator_runtime->wgmma({d, a, 0, b, kRegisters * 2, add != 0, false, false, true});
+}
+
+}  // namespace flashtile::ptx

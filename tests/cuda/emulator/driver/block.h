@@ -1,0 +1,119 @@
+// block.h: a thread block at work: its threads, each on a stack of its own, and what they wait for.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "emulator/device/runtime.h"
+
+namespace emulator {
+
+struct Block;
+struct Warp;
+
+// A cp.async that has not happened.
+struct Copy {
+    unsigned char* to;
+    const void* from;
+    int bytes;
+    bool valid;
+    unsigned group;
+};
+
+// A wgmma that has not happened, as one warp sees it.
+struct PendingProduct {
+    WarpgroupProduct product;
+    unsigned a[4];
+    std::vector<float> d;
+    unsigned group;
+};
+
+// A TMA store that has not happened.
+struct PendingStore {
+    unsigned from;
+    Box box;
+    unsigned char map[128];
+};
+
+enum class Wait { none, start, warp, syncthreads, barrier, mbarrier, rest };
+
+struct Lane {
+    Thread facts;  // first: the kernel's emulator_thread points here
+    void* stack = nullptr;
+    Block* block = nullptr;
+    Warp* warp = nullptr;
+    unsigned number = 0;  // in the warp
+    bool done = false;
+    Wait wait = Wait::none;
+    const char* at = "";               // the collective that it waits at
+    unsigned barrier = 0, parity = 0;  // a named barrier's number, or an mbarrier's address and the parity waited for
+    bool answer = false;               // of a named barrier
+
+    std::vector<Copy> copies;
+    unsigned copy_group = 0;
+    std::vector<PendingProduct> products;
+    unsigned product_group = 0;
+    std::vector<PendingStore> stores;
+};
+
+struct Gathering;
+
+// What lanes of a warp do together, once all have come.
+struct Collective {
+    const char* name;
+    void (*perform)(Gathering& lanes);
+};
+
+// Lanes of a warp that come together.
+struct Gathering {
+    const Collective* kind = nullptr;
+    unsigned mask = 0, arrived = 0;
+    void* operands[32];
+
+    template <class Operands>
+    Operands* of(unsigned lane) const {  // null for a lane that has ended
+        return (arrived >> lane & 1) != 0 ? static_cast<Operands*>(operands[lane]) : nullptr;
+    }
+};
+
+struct Warp {
+    Block* block = nullptr;
+    unsigned number = 0;
+    Lane* lanes = nullptr;
+    unsigned all = 0;  // lanes that it has
+    unsigned exited = 0;
+    unsigned ready = 0;                 // lanes that can go on
+    unsigned resting = 0;               // lanes that wait for something outside the block
+    std::vector<Gathering> gatherings;  // one for each mask that was used
+};
+
+struct NamedBarrier {
+    unsigned arrived = 0, threads = 0;
+    bool all = true;
+    std::vector<Lane*> waiting;
+};
+
+struct Block {
+    std::vector<Lane> lanes;
+    std::vector<Warp> warps;
+    std::uint64_t ready_warps = 0;  // those with lanes that can go on
+    std::size_t running = 0;        // lanes that have not ended
+    std::size_t slot = 0;           // which shared memory and stacks it has
+    NamedBarrier barriers[17];      // the last one is __syncthreads
+    std::vector<Lane*> at_mbarriers;
+    std::deque<std::function<void()>> copies;  // TMA loads that have not happened
+
+    void make_ready(Lane& lane) {
+        lane.wait = Wait::none;
+        lane.warp->ready |= 1u << lane.number;
+        ready_warps |= std::uint64_t{1} << lane.warp->number;
+    }
+};
+
+// What the threads of a block are doing, in words.
+std::string states(const Block& block);
+
+}  // namespace emulator

@@ -1,0 +1,67 @@
+// warpgroup_product.cpp: see warpgroup_product.h. Tiles lie in shared memory with the 128-byte swizzle.
+#include "emulator/driver/warpgroup_product.h"
+
+#include <cstring>
+
+#include "emulator/driver/collective.h"
+#include "emulator/driver/element.h"
+#include "emulator/driver/grid.h"
+#include "emulator/driver/shared_memory.h"
+
+namespace emulator {
+namespace {
+
+// The bits of an element of a tile whose descriptor this is: `outer` counts rows of A or columns of B, `inner` the
+// dimension that is summed over. Neighbours in the outer dimension lie side by side if it is transposed.
+unsigned element_at(unsigned long long descriptor, bool transposed, unsigned outer, unsigned inner) {
+    const auto field = [&](int first) { return static_cast<unsigned>(descriptor >> first & 0x3FFF) << 4; };
+    const unsigned row = transposed ? inner : outer, column = transposed ? outer : inner;
+    const unsigned place = field(0) + column / 64 * field(16) + row / 8 * field(32) + row % 8 * 128 + column % 64 * 2;
+    unsigned short bits;
+    std::memcpy(&bits, shared_at(grid().block(), place ^ (place >> 3 & 0x70), 2, 2), 2);
+    return bits;
+}
+
+const Collective kProduct{
+    "wgmma", [](Gathering& lanes) {
+        if (lanes.arrived != ~0u) grid().fail("comes to wgmma without a whole warp");
+        const WarpgroupProduct& any = *lanes.of<WarpgroupProduct>(0);
+        if (any.shared_b >> 62 != 1) grid().fail("uses wgmma with another swizzle than that of 128 bytes");
+        const unsigned first_row = grid().lane().warp->number % 4 * 16;
+        float a[16][16];
+        for (unsigned n = 0; n < 32; ++n)
+            for (unsigned word = 0; word < 4; ++word)
+                for (unsigned e = 0; e < 2; ++e) {
+                    const unsigned m = n / 4 + word % 2 * 8, k = n % 4 * 2 + word / 2 * 8 + e;
+                    const unsigned* own = lanes.of<WarpgroupProduct>(n)->a;
+                    a[m][k] =
+                        own != nullptr
+                            ? half_of(own[word], static_cast<int>(e), any.bf16)
+                            : from_element(element_at(any.shared_a, any.transposed_a, first_row + m, k), any.bf16);
+                }
+        for (unsigned eight = 0; eight < static_cast<unsigned>(any.columns) / 8; ++eight) {
+            Row b[16], c[16];
+            const auto each = [&](auto body) {
+                for (unsigned n = 0; n < 32; ++n)
+                    for (unsigned e = 0; e < 4; ++e)
+                        body(lanes.of<WarpgroupProduct>(n)->d[eight * 4 + e], c[n / 4 + e / 2 * 8][n % 4 * 2 + e % 2]);
+            };
+            for (unsigned k = 0; k < 16; ++k)
+                for (unsigned n = 0; n < 8; ++n)
+                    b[k][n] = from_element(element_at(any.shared_b, any.transposed_b, eight * 8 + n, k), any.bf16);
+            each([&](float own, auto&& sum) { sum = any.add ? own : 0.0f; });
+            add_product(c, a, b);
+            each([](float& own, float sum) { own = sum; });
+        }
+    }};
+
+}  // namespace
+
+void wgmma(const WarpgroupProduct& product) {
+    WarpgroupProduct own = product;
+    gather(kProduct, ~0u, &own);
+}
+void wgmma_commit() {}
+void wgmma_wait(int) {}
+
+}  // namespace emulator
