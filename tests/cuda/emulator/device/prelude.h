@@ -113,6 +113,12 @@ inline float fminf(float a, float b) {
 inline float tanhf(float x) {
     return __builtin_tanhf(x);
 }
+inline double exp(double x) {
+    return __builtin_exp(x);
+}
+inline double log1p(double x) {
+    return __builtin_log1p(x);
+}
 inline float expf(float x) {
     return __builtin_expf(x);
 }

@@ -17,10 +17,11 @@ __device__ __forceinline__ void apply_tree_mask(Fragments<MT, NT>& s, const Kern
     each_score<MT, NT>([&](int m, int n, int e) {
         const int row = place.i0 + Place::row(m, e), i = query_of<config>(row);
         const int j = place.j0 + Place::column(n, e);
-        if (i >= seq.seqlen_q || j < text || j >= seq.seqlen_k) return;
+        if (j < text || j >= seq.seqlen_k) return;
         const Index h = seq.h + row % config.group_rows;
-        if (head[h * p.tree_mask.stride_head + i * p.tree_mask.stride_row + (j - text) * p.tree_mask.stride_col] == 0)
-            s.c[m][n][e] = -infinity();
+        const Index at = h * p.tree_mask.stride_head + i * p.tree_mask.stride_row + (j - text) * p.tree_mask.stride_col;
+        // rows past the last query see nothing of it, so that keys hidden from all queries count as hidden
+        if (i >= seq.seqlen_q || head[at] == 0) s.c[m][n][e] = -infinity();
     });
 }
 
