@@ -13,7 +13,7 @@ foreach(n RANGE ${last})
     if(NOT ends_early EQUAL -1)
       message(FATAL_ERROR "${argument} holds the mark that ends a raw string here")
     endif()
-    string(APPEND entries "    {\"${name}\", R\"flashtile(${text})flashtile\"},\n")
+    string(APPEND entries "    {\"${name}\", R\"flashtile(${text})flashtile\"sv},\n")
   elseif(argument STREQUAL "--")
     set(after_dashes ON)
   endif()
@@ -22,5 +22,7 @@ file(
   WRITE "${OUTPUT}"
   "// Made by cmake/embed_sources.cmake.\n#include \"cuda/jit/kernel_sources.h\"\n\n"
   "namespace flashtile::gpu {\nnamespace {\n\n"
+  # sv knows the length, which a compiler would else count character by character, and clang only to a million
+  "using namespace std::string_view_literals;\n\n"
   "constexpr EmbeddedSource sources[] = {\n${entries}};\n\n}  // namespace\n\n"
   "std::span<const EmbeddedSource> embedded_sources() {\n    return sources;\n}\n\n}  // namespace flashtile::gpu\n")
