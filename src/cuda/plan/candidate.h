@@ -48,6 +48,11 @@ Element element_of(DType dtype);
 // Sets what all kernels of a problem have in common.
 Question question_of(const Problem& problem, const Access& access, const DeviceFacts& device);
 
+// What only the kernels for serving compute so far.
+constexpr bool asks_for_serving(const KernelConfig& c) {
+    return c.cache || c.chunk || c.tree_mask || c.sinks || c.first_k || c.seqused_q;
+}
+
 // The reason of the first condition that does not hold, or "" if all hold.
 std::string_view why_passed_over(const Candidate& candidate, const Question& question);
 

@@ -15,10 +15,7 @@ inline constexpr Condition kConditionsSm90[] = {
     {"TMA wants addresses and strides in multiples of 16 bytes, and no broadcast",
      [](const Question& q) { return q.access.tensor_maps && q.config.vector_bytes == 16; }},
     {"a cache, attention_chunk, tree_mask, sinks, first_k or seqused_q, which the general kernels have so far",
-     [](const Question& q) {
-         const KernelConfig& c = q.config;
-         return !(c.cache || c.chunk || c.tree_mask || c.sinks || c.first_k || c.seqused_q);
-     }},
+     [](const Question& q) { return !asks_for_serving(q.config); }},
     {"batch_invariant: a row's bits may not depend on where tensors lie",
      [](const Question& q) { return !q.problem.batch_invariant; }},
 };

@@ -141,10 +141,6 @@ void complete(const Question& q, const Launch& main, Plan& plan) {
     plan.workspace.add(Region::part_ml, rows * 2 * sizeof(float));
 }
 
-bool of_a_cache(const KernelConfig& c) {
-    return c.cache || c.chunk || c.tree_mask || c.sinks || c.first_k || c.seqused_q;
-}
-
 // Hopper's kernel has no splits; it comes first where its tiles keep at least a quarter of the multiprocessors busy.
 bool hopper_is_busy(const Question& q) {
     constexpr std::int64_t kShare = 4;
@@ -154,11 +150,11 @@ bool hopper_is_busy(const Question& q) {
 
 constexpr Condition kConditions[] = {
     {"without a cache's options, and a sequence may have more than 64 queries",
-     [](const Question& q) { return of_a_cache(q.config) || few_queries(q.problem); }},
+     [](const Question& q) { return asks_for_serving(q.config) || few_queries(q.problem); }},
     {"one thread block for all keys is as fast",
      [](const Question& q) {
          const std::optional<Launch> launch = tile_for(q);
-         return of_a_cache(q.config) || (launch && splits(q, launch->config));
+         return asks_for_serving(q.config) || (launch && splits(q, launch->config));
      }},
     {"Hopper's kernel keeps the machine busy", [](const Question& q) { return !hopper_is_busy(q); }},
 };
