@@ -381,11 +381,10 @@ void ProblemData::fill_tensors() {
 // Those of a tree behind a sequence's older keys; now and then one that is any.
 void ProblemData::draw_positions() {
     RandomSource random(problem.data_seed + 2);
-    for (std::size_t row = 0; row < positions.size(); ++row) positions.set(row, -5.0);  // of no sequence
+    for (std::size_t row = 0; row < positions.size(); ++row) positions.set(row, -5.0);  // of no query: not read
     for (const oracle::Sequence& s : reference.sequences) {
         const std::int64_t old = std::max<std::int64_t>(0, s.k_length - s.q_length);
-        const std::int64_t rows = problem.packed() ? s.q_length : problem.seqlen_q;  // all of them are checked
-        for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t i = 0; i < s.q_length; ++i)
             positions.set(at(s.q_begin + i), static_cast<double>(random.chance(0.1) ? random.integer(0, 400)
                                                                                     : old + random.integer(0, i)));
     }

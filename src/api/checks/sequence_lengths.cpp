@@ -79,15 +79,16 @@ void check_positions(const TensorArgument& positions, CallUnderCheck& c) {
     c.memory.reads(positions);
 }
 
-void check_position_values(const ReadableLengths& cu_q, const CallUnderCheck& c) {
+// Of the queries that seqused_q leaves: the others' positions are not read.
+void check_position_values(const ReadableLengths& cu_q, const ReadableLengths& used_q, const CallUnderCheck& c) {
     const Problem& p = c.call.problem;
     const std::int64_t stride = c.call.operands.positions_stride;
     const bool none = p.batch == 0 || p.rows_q() == 0;
     const ReadableLengths positions({c.call.operands.positions, false}, none ? 0 : (p.runs() - 1) * stride + p.rows_q(),
                                     c.call.execution);
     for (std::int64_t b = 0; b < p.batch; ++b) {
-        const std::int64_t first = cu_q ? cu_q[b] : 0, count = cu_q ? cu_q[b + 1] - first : p.seqlen_q;
-        for (std::int64_t i = 0; i < count; ++i)
+        const std::int64_t first = cu_q ? cu_q[b] : 0, length = cu_q ? cu_q[b + 1] - first : p.seqlen_q;
+        for (std::int64_t i = 0; i < (used_q ? used_q[b] : length); ++i)
             if (const std::int64_t at = positions[b * stride + first + i]; at < 0)
                 refuse(cu_q ? text("positions[", first + i, "]") : text("positions[", b, ", ", i, "]"), at,
                        "0 or more");
@@ -141,14 +142,14 @@ void check_length_values(CallUnderCheck& c) {
     const NewKeys new_k(p.append, x.append, execution);
     if (cu_q) check_cumulative(cu_q, p.batch, {"cu_seqlens_q", p.total_q, "max_seqlen_q", p.seqlen_q});
     if (cu_k) check_cumulative(cu_k, p.batch, {"cu_seqlens_k", p.total_k, "max_seqlen_k", p.seqlen_k});
-    if (p.positions) check_position_values(cu_q, c);
-    if (!used_q && !used_k && !first_k && !p.cache) return;
-    for (std::int64_t b = 0; b < p.batch; ++b) {
+    const bool lists = used_q || used_k || first_k || p.cache;
+    for (std::int64_t b = 0; lists && b < p.batch; ++b) {
         check_used("seqused_q", used_q, b, cu_q ? cu_q[b + 1] - cu_q[b] : p.seqlen_q);
         const std::int64_t seqlen_k = cu_k ? cu_k[b + 1] - cu_k[b] : p.seqlen_k;
         check_used("seqused_k", used_k, b, seqlen_k - new_k.of(b));
         if (first_k && first_k[b] < 0) refuse(text("first_k[", b, "]"), first_k[b], "0 or more");
     }
+    if (p.positions) check_position_values(cu_q, used_q, c);
     if (p.cache) check_cache_values(used_k, new_k, c);
 }
 
