@@ -17,6 +17,7 @@
 #include "commands.h"
 #include "io/convert.h"
 #include "io/output_array.h"
+#include "list_flags.h"
 #include "placement.h"
 #include "progress.h"
 
@@ -31,28 +32,37 @@ constexpr const char* examples = R"(Examples:
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --lse lse.npy --window=256,0 --softcap=30
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.safetensors --dtype=bf16 --layout=bhsd --mask keep.npy
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --device=cuda
+  flashtile attend --q q.npy --cache-k ck.npy --cache-v cv.npy --block-table table.npy --seqused-k=4,3 --out out.npy
 
 Shapes: (s, d), (s, h, d) or (b, s, h, d), with --layout=bhsd (h, s, d) or (b, h, s, d). The heads of q are a multiple
 of those of k and v; s of q may differ from that of k and v, and the head dimension of v from that of q and k.
 The result has q's shape with v's head dimension, in the type computed in; --lse is fp32 (b, h, s), natural logarithm.
 --bias and --mask broadcast to (b, h, s of q, s of k); a mask is bool or uint8, and nonzero keeps. --alibi is (h) or
-(b, h). NumPy has no bf16: a bf16 result goes to .safetensors. Exit codes: 0 ok, 2 usage or bad input.)";
+(b, h). NumPy has no bf16: a bf16 result goes to .safetensors.
+A cache is (rows, s, h, d), where sequence b has row b or the row that --cache-batch-idx says; or it is pages, (pages,
+page size, h, d), that --block-table, (b, pages of a sequence), names. LIST is whole numbers, one a sequence; their FILE
+is int32 or int64. --tree-mask is (s, s), (h, s, s) or (b, h, s, s), of q's s. Queries past --seqused-q get 0.
+Exit codes: 0 ok, 2 usage or bad input.)";
 
 struct Arguments {
     AttentionOptions attention;
-    std::string q, k, v, out, lse, alibi, bias, mask;
+    std::string q, k, v, cache_k, cache_v, out, lse, alibi, bias, mask, sinks, tree_mask;
+    ListFlags lists;
     std::string layout = "bshd";
     bool json = false;
+
+    bool cache() const { return !cache_k.empty(); }
 };
 
 struct Inputs {
     AttendInput q, k, v;
-    std::optional<AttendInput> alibi, bias, mask;
+    std::optional<AttendInput> alibi, bias, mask, sinks, tree_mask;
+    std::vector<List> lists;
 
     template <class Do>
     void for_each(Do action) {
         for (AttendInput* input : {&q, &k, &v}) action(*input);
-        for (auto* input : {&alibi, &bias, &mask})
+        for (auto* input : {&alibi, &bias, &mask, &sinks, &tree_mask})
             if (*input) action(**input);
     }
 };
@@ -62,31 +72,38 @@ std::optional<AttendInput> open_optional(const char* flag, const std::string& fi
     return std::make_optional<AttendInput>(flag, file);
 }
 
-Inputs open(const Arguments& arguments) {
-    return {.q = {"--q", arguments.q},
-            .k = {"--k", arguments.k},
-            .v = {"--v", arguments.v},
-            .alibi = open_optional("--alibi", arguments.alibi),
-            .bias = open_optional("--bias", arguments.bias),
-            .mask = open_optional("--mask", arguments.mask)};
+Inputs open(const Arguments& a) {
+    Inputs inputs{.q = {"--q", a.q},
+                  .k = a.cache() ? AttendInput("--cache-k", a.cache_k) : AttendInput("--k", a.k),
+                  .v = a.cache() ? AttendInput("--cache-v", a.cache_v) : AttendInput("--v", a.v),
+                  .alibi = open_optional("--alibi", a.alibi),
+                  .bias = open_optional("--bias", a.bias),
+                  .mask = open_optional("--mask", a.mask),
+                  .sinks = open_optional("--sinks", a.sinks),
+                  .tree_mask = open_optional("--tree-mask", a.tree_mask),
+                  .lists = {}};
+    const auto& q = inputs.q.shape();
+    inputs.lists = a.cache() ? a.lists.open_for_cache(q.size() == 4 ? q.front() : 1) : a.lists.open();
+    return inputs;
 }
 
 // Says in which type each input is wanted; returns that of q, k, v and the result.
-io::DType choose_types(Inputs& inputs, const std::string& wanted) {
-    check_ranks(inputs.q, inputs.k, inputs.v);
-    const io::DType compute = compute_dtype(inputs.q, inputs.k, inputs.v, wanted);
+io::DType choose_types(Inputs& inputs, const Arguments& arguments) {
+    check_ranks(inputs.q, inputs.k, inputs.v, arguments.cache());
+    const io::DType compute = compute_dtype(inputs.q, inputs.k, inputs.v, arguments.attention.dtype);
     for (AttendInput* input : {&inputs.q, &inputs.k, &inputs.v}) input->want(compute);
-    for (auto* input : {&inputs.alibi, &inputs.bias}) {
+    for (auto* input : {&inputs.alibi, &inputs.bias, &inputs.sinks}) {
         if (!*input) continue;
         if (!io::is_floating((*input)->dtype()))
             throw std::invalid_argument(fmt::format("{} holds {}, allowed is fp64, fp32, fp16 or bf16",
                                                     (*input)->title(), io::name((*input)->dtype())));
-        const bool kept = input == &inputs.bias && (*input)->dtype() == compute;
+        const bool kept = input != &inputs.alibi && (*input)->dtype() == compute;
         (*input)->want(kept ? compute : io::DType::fp32);
     }
-    if (inputs.mask && inputs.mask->dtype() != io::DType::boolean && inputs.mask->dtype() != io::DType::uint8)
-        throw std::invalid_argument(
-            fmt::format("{} holds {}, allowed is bool or uint8", inputs.mask->title(), io::name(inputs.mask->dtype())));
+    for (auto* input : {&inputs.mask, &inputs.tree_mask})
+        if (*input && (*input)->dtype() != io::DType::boolean && (*input)->dtype() != io::DType::uint8)
+            throw std::invalid_argument(
+                fmt::format("{} holds {}, allowed is bool or uint8", (*input)->title(), io::name((*input)->dtype())));
     return compute;
 }
 
@@ -99,10 +116,13 @@ void refuse_shared_files(const Arguments& arguments, Inputs& inputs) {
             throw std::invalid_argument(
                 fmt::format("{} is {}, allowed is another file than that of {}", flag, file, other_flag));
     };
-    inputs.for_each([&](const AttendInput& input) {
-        refuse_same("--out", arguments.out, input.flag().c_str(), input.file());
-        if (!arguments.lse.empty()) refuse_same("--lse", arguments.lse, input.flag().c_str(), input.file());
-    });
+    const auto refuse_input = [&](const std::string& flag, const std::string& file) {
+        refuse_same("--out", arguments.out, flag.c_str(), file);
+        if (!arguments.lse.empty()) refuse_same("--lse", arguments.lse, flag.c_str(), file);
+    };
+    inputs.for_each([&](const AttendInput& input) { refuse_input(input.flag(), input.file()); });
+    for (const List& list : inputs.lists)
+        if (const io::InputArray* file = list.numbers.file()) refuse_input(list.numbers.flag(), file->file());
     if (!arguments.lse.empty()) refuse_same("--lse", arguments.lse, "--out", arguments.out);
 }
 
@@ -117,6 +137,7 @@ void refuse_beyond(std::uint64_t available, std::uint64_t needed, const char* wh
 std::string with_files(const char* problem, Inputs& inputs) {
     std::string files;
     inputs.for_each([&](const AttendInput& input) { files += (files.empty() ? "" : ", ") + input.title(); });
+    for (const List& list : inputs.lists) files += ", " + list.numbers.title();
     return fmt::format("{}; the inputs are {}", problem, files);
 }
 
@@ -134,10 +155,22 @@ void report(const Arguments& arguments, const std::vector<std::int64_t>& shape, 
                flashtile::last_run());
 }
 
+// (b, h, s, s) of an array that may lack b, or b and h.
+flashtile::tensor tree_mask_view(const AttendInput& tree) {
+    flashtile_tensor raw = tree.view().raw();
+    const std::vector<std::int64_t>& shape = tree.shape();
+    if (shape.size() < 2 || shape.size() > 4)
+        throw std::invalid_argument(fmt::format("{} has shape {}, allowed is (s, s), (h, s, s) or (b, h, s, s)",
+                                                tree.title(), io::to_string(shape)));
+    std::vector<std::int64_t> full(4 - shape.size(), 1);
+    full.insert(full.end(), shape.begin(), shape.end());
+    return flashtile::view(raw.data, boolean, full);
+}
+
 void attend(const Arguments& arguments, Inputs& inputs) {
     const std::uint64_t available = available_memory();
     const Layout layout = arguments.layout == "bhsd" ? Layout::bhsd : Layout::bshd;
-    const io::DType dtype = choose_types(inputs, arguments.attention.dtype);
+    const io::DType dtype = choose_types(inputs, arguments);
 
     std::vector<std::int64_t> out_shape = inputs.q.shape();
     out_shape.back() = inputs.v.shape().back();
@@ -149,6 +182,7 @@ void attend(const Arguments& arguments, Inputs& inputs) {
         if (!bytes) throw std::invalid_argument(fmt::format("the result's shape would be {}", io::to_string(shape)));
         return *bytes;
     };
+    for (const List& list : inputs.lists) needed += list.numbers.memory();
     needed += output_bytes(out_shape, dtype);
     if (!arguments.lse.empty()) needed += output_bytes(logsumexp_shape, io::DType::fp32);
     refuse_beyond(available, needed);
@@ -157,14 +191,19 @@ void attend(const Arguments& arguments, Inputs& inputs) {
     std::optional<io::OutputArray> lse;
     if (!arguments.lse.empty()) lse.emplace(arguments.lse, "lse", io::DType::fp32, logsumexp_shape);
     inputs.for_each([](AttendInput& input) { input.reserve(); });
+    for (List& list : inputs.lists) list.numbers.fill();  // the library's checks read them
 
     auto options = arguments.attention.to_options();
     Placement place(arguments.attention.device);
     if (inputs.alibi) options.alibi_slopes = place.input(inputs.alibi->view());
     if (inputs.bias) options.bias = place.input(inputs.bias->view());
     if (inputs.mask) options.mask = place.input(inputs.mask->view());
+    if (inputs.sinks) options.sinks = place.input(inputs.sinks->view());
+    if (inputs.tree_mask) options.tree_mask = place.input(tree_mask_view(*inputs.tree_mask));
+    for (const List& list : inputs.lists) options.*list.meaning = place.input(list.numbers.view());
     const auto q = place.input(inputs.q.view(layout)), k = place.input(inputs.k.view(layout)),
                v = place.input(inputs.v.view(layout));
+    // Rows past seqused_q are not written: they stay 0, as the files are.
     const auto out_view = place.output(rows_view(out.data(), to_flashtile(dtype), out_shape, layout));
     flashtile::tensor lse_view;
     if (lse) {
@@ -186,6 +225,7 @@ void attend(const Arguments& arguments, Inputs& inputs) {
     }
     {
         const Progress progress(fmt::format("attending, q {}", io::to_string(inputs.q.shape())));
+        options.check_values = true;  // files hold what they like
         const auto start = std::chrono::steady_clock::now();
         flashtile::forward(options, q, k, v, out_view, lse_view);
         place.wait();
@@ -217,8 +257,12 @@ void add_attend(CLI::App& app, int& exit_code) {
         return command->add_option(flag, value, help)->type_name("FILE[:TENSOR]");
     };
     input("--q", arguments->q, "Queries")->required();
-    input("--k", arguments->k, "Keys")->required();
-    input("--v", arguments->v, "Values")->required();
+    auto* k = input("--k", arguments->k, "Keys");
+    auto* v = input("--v", arguments->v, "Values");
+    auto* cache_k =
+        input("--cache-k", arguments->cache_k, "Keys in a cache, in the place of --k")->excludes(k)->excludes(v);
+    auto* cache_v = input("--cache-v", arguments->cache_v, "Values in a cache")->needs(cache_k);
+    cache_k->needs(cache_v);
     command->add_option("--out", arguments->out, "Result: .npy or .safetensors")->required()->type_name("FILE");
     command->add_option("--lse", arguments->lse, "Also write the log-sum-exp of every query's scores")
         ->type_name("FILE");
@@ -226,6 +270,9 @@ void add_attend(CLI::App& app, int& exit_code) {
     input("--alibi,--alibi-slopes", arguments->alibi, "ALiBi slopes");
     input("--bias", arguments->bias, "Added to the scores");
     input("--mask", arguments->mask, "Keys that a query may see");
+    input("--sinks", arguments->sinks, "Attention sinks: a logit for each head");
+    input("--tree-mask", arguments->tree_mask, "Which of the last keys a query sees, as many as queries");
+    arguments->lists.add_to(*command, cache_k);
     command->add_option("--layout", arguments->layout, "Order of dimensions: bshd or bhsd")
         ->check(CLI::IsMember({"bshd", "bhsd"}))
         ->type_name("ORDER");
@@ -233,6 +280,8 @@ void add_attend(CLI::App& app, int& exit_code) {
     command->add_flag("--json", arguments->json, "Print JSON");
 
     command->callback([arguments, &exit_code] {
+        if (arguments->k.empty() && !arguments->cache()) throw CLI::RequiredError("--k, or --cache-k,");
+        if (arguments->v.empty() && !arguments->cache()) throw CLI::RequiredError("--v");
         try {
             Inputs inputs = open(*arguments);
             refuse_shared_files(*arguments, inputs);

@@ -99,16 +99,20 @@ flashtile::tensor AttendInput::view(Layout layout) const {
     return rows_view(data(), to_flashtile(wanted_), shape(), layout);
 }
 
-void check_ranks(const AttendInput& q, const AttendInput& k, const AttendInput& v) {
+void check_ranks(const AttendInput& q, const AttendInput& k, const AttendInput& v, bool cache) {
     for (const AttendInput* input : {&q, &k, &v}) {
         const auto shape = io::to_string(input->shape());
         if (!io::is_floating(input->dtype()))
             throw std::invalid_argument(fmt::format("{} holds {}, allowed is fp64, fp32, fp16 or bf16", input->title(),
                                                     io::name(input->dtype())));
+        const bool cached = cache && input != &q;
+        if (cached && input->shape().size() != 4)
+            throw std::invalid_argument(fmt::format(
+                "{} has shape {}, allowed is (rows, s, h, d) or (pages, page size, h, d)", input->title(), shape));
         if (input->shape().size() < 2 || input->shape().size() > 4)
             throw std::invalid_argument(
                 fmt::format("{} has shape {}, allowed is (s, d), (s, h, d) or (b, s, h, d)", input->title(), shape));
-        if (input->shape().size() != q.shape().size())
+        if (!cached && input->shape().size() != q.shape().size())
             throw std::invalid_argument(fmt::format("{} has shape {}, allowed is as many dimensions as --q, {}",
                                                     input->title(), shape, io::to_string(q.shape())));
     }

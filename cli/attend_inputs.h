@@ -50,8 +50,9 @@ private:
     std::unique_ptr<std::byte[]> copy_;
 };
 
-// Throws std::invalid_argument unless q, k and v are floating-point arrays of one rank from 2 to 4.
-void check_ranks(const AttendInput& q, const AttendInput& k, const AttendInput& v);
+// Throws std::invalid_argument unless q, k and v are floating-point arrays of one rank from 2 to 4; those of a cache, k
+// and v, have rank 4 whatever that of q.
+void check_ranks(const AttendInput& q, const AttendInput& k, const AttendInput& v, bool cache);
 
 // The type that all three are computed in, if `wanted` is empty: theirs, where fp64 counts as fp32.
 io::DType compute_dtype(const AttendInput& q, const AttendInput& k, const AttendInput& v, const std::string& wanted);

@@ -79,11 +79,19 @@ void AttentionOptions::add_bits_to(CLI::App& app) {
     app.add_flag("--exact-max", exact_max, "On CUDA the accuracy of exact row maxima; no change on the CPU");
 }
 
+void AttentionOptions::add_serving_to(CLI::App& app) {
+    app.add_option("--attention-chunk", attention_chunk, "Hide keys of other chunks of N positions; 0 is off")
+        ->type_name("N");
+    app.add_option("--num-splits", num_splits, "Splits of a decoded sequence's keys; 0: the library's rule")
+        ->type_name("N");
+}
+
 void AttentionOptions::add_to(CLI::App& app) {
     add_scores_to(app);
     add_dropout_to(app);
     add_dtype_to(app);
     add_bits_to(app);
+    add_serving_to(app);
     add_execution_to(app);
 }
 
@@ -99,6 +107,8 @@ flashtile::options AttentionOptions::to_options() const {
     o.seed = seed;
     o.batch_invariant = batch_invariant;
     o.exact_max = exact_max;
+    o.attention_chunk = attention_chunk;
+    o.num_splits = num_splits;
     o.threads = threads;
     o.isa = parse_isa(isa);
     return o;

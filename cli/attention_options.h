@@ -23,6 +23,8 @@ struct AttentionOptions {
     std::string dtype;  // "": the inputs'
     bool batch_invariant = false;
     bool exact_max = false;
+    std::int64_t attention_chunk = 0;
+    int num_splits = 0;
     int threads = 0;
     std::string isa = "auto";
     std::string device = "cpu";
@@ -33,6 +35,7 @@ struct AttentionOptions {
     void add_dropout_to(CLI::App& app);    // --dropout --seed
     void add_dtype_to(CLI::App& app);      // --dtype
     void add_bits_to(CLI::App& app);       // --batch-invariant --exact-max
+    void add_serving_to(CLI::App& app);    // --attention-chunk --num-splits
     void add_execution_to(CLI::App& app);  // --threads --isa --device
 
     // All but dtype, which belongs to the tensors. Values are checked by the library, which knows what is allowed.

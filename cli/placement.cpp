@@ -46,7 +46,8 @@ tensor Placement::place(const tensor& host, std::vector<Copy>& among) {
 }
 
 void Placement::upload() {
-    for (Copy& copy : inputs_) copy.buffer.upload(memory_of(copy.host));
+    for (auto* copies : {&inputs_, &outputs_})
+        for (Copy& copy : *copies) copy.buffer.upload(memory_of(copy.host));
 }
 
 void Placement::wait() {

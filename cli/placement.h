@@ -20,7 +20,7 @@ public:
     tensor output(const tensor& host);
 
     bool on_gpu() const { return on_gpu_; }
-    void upload();    // inputs, once they are filled
+    void upload();    // inputs, once they are filled; and outputs, of which a call may leave rows as they are
     void wait();      // until everything is computed
     void download();  // outputs
 

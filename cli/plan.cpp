@@ -83,6 +83,7 @@ void add_plan_flags(CLI::App& command, PlanArguments& a) {
     a.attention.add_scores_to(flags);
     a.attention.add_dropout_to(flags);
     a.attention.add_dtype_to(flags);
+    a.attention.add_serving_to(flags);
     a.attention.add_execution_to(flags);
     flags.add_flag("--packed", a.packed, "Packed batches: cumulative lengths");
     flags.add_flag("--seqused,--seqused-k", a.seqused, "Keys shortened per sequence");

@@ -38,6 +38,9 @@ TEST(HelpOfAttend, HasExamplesThatWork) {
     write_npy(folder.file("v.npy"), files.v);
     write_safetensors(folder.file("layer.safetensors"), {{"q", files.q}, {"k", files.k}, {"v", files.v}});
     write_npy(folder.file("keep.npy"), {"bool", {4}, {1, 0, 1, 1}});
+    write_npy(folder.file("ck.npy"), files.k);  // two pages of 4 keys
+    write_npy(folder.file("cv.npy"), files.v);
+    write_npy(folder.file("table.npy"), {"int32", {2, 1}, {1, 0}});
 
     int examples = 0;
     std::istringstream help(flashtile({"attend", "--help"}).out);
@@ -51,7 +54,7 @@ TEST(HelpOfAttend, HasExamplesThatWork) {
             run({"env", "-C", folder.file(""), "sh", "-c", program + line.substr(std::string("  flashtile").size())});
         EXPECT_EQ(ending.exit_code, 0) << ending.err;
     }
-    EXPECT_GE(examples, 3);
+    EXPECT_GE(examples, 5);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ struct Type {
 // NumPy saves ml_dtypes' bfloat16 as two bytes without a meaning.
 const std::vector<Type> types = {{"fp64", "<f8", "F64", 8},  {"fp32", "<f4", "F32", 4},  {"fp16", "<f2", "F16", 2},
                                  {"bf16", "|V2", "BF16", 2}, {"bool", "|b1", "BOOL", 1}, {"uint8", "|u1", "U8", 1},
-                                 {"int32", "<i4", "I32", 4}};
+                                 {"int32", "<i4", "I32", 4}, {"int64", "<i8", "I64", 8}};
 
 const Type& type_with(const std::string Type::*name, const std::string& value) {
     for (const Type& type : types)
@@ -53,6 +53,7 @@ std::string encode(const std::string& dtype, double value) {
     if (dtype == "fp16") return bytes_of(oracle::to_fp16_bits(static_cast<float>(value)));
     if (dtype == "bf16") return bytes_of(oracle::to_bf16_bits(static_cast<float>(value)));
     if (dtype == "int32") return bytes_of(static_cast<std::int32_t>(value));
+    if (dtype == "int64") return bytes_of(static_cast<std::int64_t>(value));
     return bytes_of(static_cast<std::uint8_t>(value));
 }
 
