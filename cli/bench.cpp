@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "attention_names.h"
+#include "bench/decode.h"
 #include "bench/on_gpu.h"
 #include "bench/options.h"
 #include "bench/run.h"
@@ -18,13 +19,17 @@ constexpr const char* examples = R"(Examples:
   flashtile bench both --against=torch --plot=figure4.png      the paper's Figure 4 on this machine
   flashtile bench backward --dtype=bf16 --head-dim=128 --seqlen=2048,8192 --heads=8 --batch=1 --threads=1,2
   flashtile bench memory                                       extra memory against sequence length
+  flashtile bench decode --against=torch                       one query on 32/8 heads, beyond the last-level cache and in it
+  flashtile bench decode --kv-heads=1 --dtype=fp32,bf16 --page-size=0,16
   flashtile bench forward backward --device=cuda --against=torch --head-dim=64,128,256
 
 Without a flag the grid is the paper's: hidden dimension 2048, 16384 tokens in all, sequence lengths 512 to 16384.
 Each speed's FLOPs are 4 * seqlen^2 * head_dim * heads * batch, halved when causal, 2.5 times that for backward.
 The ceiling column is the share of this machine's multiply-add peak just before and after each sample, the median
 over samples: on a shared machine the peak changes by the second. Every result is compared with standard attention's
-before its speed is shown. Exit codes: 0 ok, 1 a result was wrong, 2 usage.)";
+before its speed is shown.
+decode: its speed is bytes of K and V a second, its ceiling what all threads read from a buffer of the same size, between
+samples; its results are compared with attention in double. --seqlen is keys. Exit codes: 0 ok, 1 a result was wrong, 2 usage.)";
 
 }  // namespace
 
@@ -33,30 +38,31 @@ void add_bench(CLI::App& app, int& exit_code) {
     CLI::App* command = app.add_subcommand("bench", description);
     command->footer(examples);
     command
-        ->add_option("work", options->work, "forward, backward, both (in one timing), memory; default the first three")
-        ->check(CLI::IsMember({"forward", "backward", "both", "memory"}));
-    command->add_option("--head-dim", options->head_dims, "head dimensions")
-        ->delimiter(',')
-        ->check(CLI::Range(1, FLASHTILE_MAX_HEAD_DIM_V))
-        ->capture_default_str();
+        ->add_option("work", options->work,
+                     "forward, backward, both (in one timing), memory; default the first three; or decode")
+        ->check(CLI::IsMember({"forward", "backward", "both", "memory", "decode"}));
+    auto* head_dim = command->add_option("--head-dim", options->head_dims, "head dimensions; of decode 128")
+                         ->delimiter(',')
+                         ->check(CLI::Range(1, FLASHTILE_MAX_HEAD_DIM_V))
+                         ->capture_default_str();
     command->add_option("--seqlen", options->seqlens, "sequence lengths; default 512, 1024 .. up to --tokens")
         ->delimiter(',')
         ->check(CLI::Range(1, 1 << 24));
-    command->add_option("--causal", options->causal, "0, 1 or both")
-        ->check(CLI::IsMember({"0", "1", "both"}))
-        ->capture_default_str();
+    auto* causal = command->add_option("--causal", options->causal, "0, 1 or both")
+                       ->check(CLI::IsMember({"0", "1", "both"}))
+                       ->capture_default_str();
     auto* dtype = command->add_option("--dtype", options->dtypes, "fp32, fp16, bf16; on a GPU one, by default bf16")
                       ->delimiter(',')
                       ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
                       ->capture_default_str();
-    command->add_option("--tokens", options->tokens, "tokens in all: scales the grid to the machine")
-        ->check(CLI::Range(1, 1 << 24))
-        ->capture_default_str();
-    command->add_option("--heads", options->heads, "query heads; default 2048 / head dimension")
+    auto* tokens = command->add_option("--tokens", options->tokens, "tokens in all: scales the grid to the machine")
+                       ->check(CLI::Range(1, 1 << 24))
+                       ->capture_default_str();
+    command->add_option("--heads", options->heads, "query heads; default 2048 / head dimension, of decode 32")
         ->check(CLI::Range(1, 1 << 16));
-    command->add_option("--kv-heads", options->kv_heads, "key heads; default as --heads")
+    command->add_option("--kv-heads", options->kv_heads, "key heads; default as --heads, of decode 8")
         ->check(CLI::Range(1, 1 << 16));
-    command->add_option("--batch", options->batch, "sequences; default tokens / sequence length")
+    command->add_option("--batch", options->batch, "sequences; default tokens / sequence length, of decode 1")
         ->check(CLI::Range(1, 1 << 20));
     command->add_option("--threads", options->threads, "thread counts; default all CPUs")
         ->delimiter(',')
@@ -67,6 +73,11 @@ void add_bench(CLI::App& app, int& exit_code) {
         ->check(CLI::IsMember({"cpu", "cuda"}));
     command->add_option("--against", options->against, "also measure torch: PyTorch's attention, in a child process")
         ->check(CLI::IsMember({"torch"}));
+    auto* queries = command->add_option("--queries", options->queries, "of decode: queries a sequence; default 1")
+                        ->check(CLI::Range(1, 1 << 10));
+    auto* pages = command->add_option("--page-size", options->page_sizes, "of decode: rows of a page; 0 is dense")
+                      ->delimiter(',')
+                      ->check(CLI::Range(0, 1 << 20));
     command->add_option("--repeats", options->repeats, "samples of each method, of which the median counts")
         ->check(CLI::Range(1, 10000))
         ->capture_default_str();
@@ -75,7 +86,17 @@ void add_bench(CLI::App& app, int& exit_code) {
     command->add_option("--json", options->json, "write the results to this file");
     command->add_option("--plot", options->plot, "draw speeds as the paper's Figure 4 into this PNG file");
 
-    command->callback([options, dtype, &exit_code] {
+    command->callback([=, &exit_code] {
+        const bool decode = bench::wants_decode(*options);
+        for (const CLI::Option* flag : {causal, tokens, queries, pages})
+            if (flag->count() != 0 && decode != (flag == queries || flag == pages))
+                throw CLI::ValidationError(flag->get_name(), decode ? "is given, and decode has no use for it"
+                                                                    : "is given, and only decode has a use for it");
+        if (decode) {
+            if (head_dim->count() == 0) options->head_dims = {128};
+            exit_code = bench::run_decode(*options);
+            return;
+        }
         const bool on_gpu = options->device == "cuda";
         if (on_gpu && dtype->count() == 0) options->dtypes = {"bf16"};
         exit_code = on_gpu ? bench::run_on_gpu(*options) : bench::run(*options);

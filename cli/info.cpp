@@ -27,6 +27,8 @@ constexpr const char* examples = R"(Examples:
   flashtile info --json                    the same for programs
   flashtile info --plan --device=cpu --seqlen-q=8192 --causal
                                            how a problem runs on this CPU, and why so
+  flashtile info --plan --device=cpu --seqlen-q=1 --seqlen-k=65536 --heads=32 --kv-heads=8 --page-size=16
+                                           how one query a sequence is decoded: splits of the keys
   flashtile info --plan --device-name=H200 --seqlen-q=8192 --causal
                                            which CUDA kernels it gets there, and why)";
 

@@ -57,15 +57,15 @@ std::size_t Numbers::bytes() const {
     return static_cast<std::size_t>(count_) * size_of(dtype_);
 }
 
-std::vector<float> Numbers::as_floats() const {
-    std::vector<float> result(static_cast<std::size_t>(count_));
+std::vector<float> Numbers::as_floats(std::int64_t first, std::int64_t count) const {
+    std::vector<float> result(static_cast<std::size_t>(count));
     if (dtype_ == flashtile::fp32) {
-        std::memcpy(result.data(), data(), bytes());
+        std::copy_n(static_cast<const float*>(data()) + first, count, result.data());
         return result;
     }
-    const auto* bits = static_cast<const std::uint16_t*>(data());
+    const auto* bits = static_cast<const std::uint16_t*>(data()) + first;
     const auto convert = dtype_ == flashtile::bf16 ? oracle::from_bf16_bits : oracle::from_fp16_bits;
-    std::transform(bits, bits + count_, result.begin(), convert);
+    std::transform(bits, bits + count, result.begin(), convert);
     return result;
 }
 

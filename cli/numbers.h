@@ -19,7 +19,8 @@ public:
     flashtile::dtype dtype() const { return dtype_; }
     std::int64_t count() const { return count_; }
     std::size_t bytes() const;
-    std::vector<float> as_floats() const;
+    std::vector<float> as_floats() const { return as_floats(0, count_); }
+    std::vector<float> as_floats(std::int64_t first, std::int64_t count) const;
 
 private:
     struct Free {

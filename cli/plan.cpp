@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "number_checks.h"
 #include "plan_text.h"
 
 namespace flashtile::cli {
@@ -39,16 +40,25 @@ Call call_of(const PlanArguments& a) {
     o.batch_invariant = a.batch_invariant;
     o.exact_max = a.exact_max;
     if (a.packed) {
-        o.cu_seqlens_q = o.cu_seqlens_k = somewhere(dtype::int32, {s.batch + 1});
+        o.cu_seqlens_q = somewhere(dtype::int32, {s.batch + 1});
+        if (a.page_size == 0) o.cu_seqlens_k = o.cu_seqlens_q;
         o.max_seqlen_q = s.seqlen_q;
         o.max_seqlen_k = s.seqlen_k;
     }
+    const std::int64_t pages = a.page_size == 0 ? 0 : (s.seqlen_k + a.page_size - 1) / a.page_size;
+    if (a.page_size != 0) {
+        o.block_table = somewhere(dtype::int32, {s.batch, pages});
+        o.max_seqlen_k = s.seqlen_k;
+    }
+    const auto keys = [&](std::int64_t columns) {
+        return a.page_size == 0 ? rows(s.seqlen_k, s.kv_heads, columns)
+                                : somewhere(type, {s.batch * pages, a.page_size, s.kv_heads, columns});
+    };
     if (a.seqused) o.seqused_k = somewhere(dtype::int32, {s.batch});
     if (a.alibi) o.alibi_slopes = somewhere(fp32, {s.heads});
     if (a.bias) o.bias = somewhere(type, {s.seqlen_q, s.seqlen_k});
     if (a.mask) o.mask = somewhere(boolean, {s.seqlen_q, s.seqlen_k});
-    return {o, rows(s.seqlen_q, s.heads, s.head_dim), rows(s.seqlen_k, s.kv_heads, s.head_dim),
-            rows(s.seqlen_k, s.kv_heads, s.head_dim_v)};
+    return {o, rows(s.seqlen_q, s.heads, s.head_dim), keys(s.head_dim), keys(s.head_dim_v)};
 }
 
 nlohmann::ordered_json answer(const runnable& pass) {
@@ -86,6 +96,7 @@ void add_plan_flags(CLI::App& command, PlanArguments& a) {
     a.attention.add_serving_to(flags);
     a.attention.add_execution_to(flags);
     flags.add_flag("--packed", a.packed, "Packed batches: cumulative lengths");
+    flags.add_option("--page-size", a.page_size, "Keys in pages of so many rows")->check(at_least_1)->type_name("N");
     flags.add_flag("--seqused,--seqused-k", a.seqused, "Keys shortened per sequence");
     flags.add_flag("--alibi", a.alibi);
     flags.add_flag("--bias", a.bias, "A bias with a gradient");

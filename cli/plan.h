@@ -16,6 +16,7 @@ struct PlanArguments {
     AttentionOptions attention;
     ShapeOptions shape{.heads = 16, .seqlen_q = 4096, .head_dim = 128};
     bool packed = false;
+    std::int64_t page_size = 0;  // 0: k and v are no pages
     bool seqused = false;
     bool alibi = false;
     bool bias = false;

@@ -52,6 +52,16 @@ void print_cpu_kernel(const nlohmann::ordered_json& kernel) {
     fmt::print("    threads         {}\n", number(kernel, "threads"));
 }
 
+void print_splits(const nlohmann::ordered_json& splits) {
+    const std::string for_whom = fmt::format("sequences of up to {} queries", number(splits, "queries"));
+    if (splits["count_exact"].get<bool>())
+        fmt::print("  splits of keys    {} of up to {} keys, for {}: {}\n", number(splits, "count"),
+                   number(splits, "keys"), for_whom, text(splits, "why"));
+    else
+        fmt::print("  splits of keys    at most {}, the longest sequence's of up to {} keys, for {}: {}\n",
+                   number(splits, "count"), number(splits, "keys"), for_whom, text(splits, "why"));
+}
+
 void print_arithmetic(const nlohmann::ordered_json& pass) {
     fmt::print("  instruction set   {}: {}\n", text(pass, "candidate"), text(pass, "why"));
     fmt::print("  products          {}: {}\n", text(pass, "arithmetic"), text(pass, "why_arithmetic"));
@@ -64,6 +74,7 @@ void print_pass(const char* title, const nlohmann::ordered_json& pass) {
     if (pass.contains("why_not")) fmt::print("  none: {}\n", text(pass, "why_not"));
     const bool on_cpu = pass.contains("arithmetic");
     if (on_cpu) print_arithmetic(pass);
+    if (on_cpu && pass.contains("splits") && pass["splits"].contains("keys")) print_splits(pass["splits"]);
     if (pass.contains("kernels"))
         for (const auto& kernel : pass["kernels"]) {
             fmt::print("  {}\n", text(kernel, "kernel"));

@@ -37,6 +37,7 @@ struct VerifyArguments {
     std::string alibi;
     std::string bias;
     std::string mask;
+    std::string sinks;
 };
 
 struct Job {
@@ -82,9 +83,11 @@ Case problem_of(const VerifyArguments& a) {
     if (c.lengths_k.size() != c.lengths_q.size())
         throw CLI::ValidationError(
             "--lengths-k", "has " + std::to_string(c.lengths_k.size()) + " entries, allowed is as many as --lengths-q");
-    if (!c.used_k.empty() && static_cast<std::int64_t>(c.used_k.size()) != c.sequences())
-        throw CLI::ValidationError(
-            "--seqused-k", "has " + std::to_string(c.used_k.size()) + " entries, allowed is one for each sequence");
+    for (const auto& [flag, list] :
+         {std::pair("--seqused-k", &c.used_k), std::pair("--seqused-q", &c.used_q), std::pair("--first-k", &c.first_k)})
+        if (!list->empty() && static_cast<std::int64_t>(list->size()) != c.sequences())
+            throw CLI::ValidationError(
+                flag, "has " + std::to_string(list->size()) + " entries, allowed is one for each sequence");
     c.causal = o.causal;
     c.window = o.window;
     c.align_top_left = o.align_top_left;
@@ -92,6 +95,8 @@ Case problem_of(const VerifyArguments& a) {
     c.softcap = o.softcap;
     if (!a.alibi.empty())
         c.slopes = a.alibi == "h" ? conformance::Slopes::per_head : conformance::Slopes::per_batch_and_head;
+    if (!a.sinks.empty())
+        c.sinks = a.sinks == "fp32" ? conformance::Sinks::in_fp32 : conformance::Sinks::in_the_inputs_type;
     c.bias = parse_spans("--bias", a.bias);
     c.mask = parse_spans("--mask", a.mask);
     c.dropout = o.dropout;
@@ -219,17 +224,23 @@ void add_problem_flags(CLI::App& command, VerifyArguments& a) {
     const std::string group = "A problem";
     a.shape.add_to(command, group);
     Case& c = a.problem;
-    command.add_option("--lengths-q", c.lengths_q, "Packed sequences' queries, as 5,128,33")
-        ->delimiter(',')
+    const auto list = [&](const char* flag, std::vector<std::int64_t>& value, const char* help) {
+        command.add_option(flag, value, help)->delimiter(',')->check(at_least_0)->group(group);
+    };
+    list("--lengths-q", c.lengths_q, "Packed sequences' queries, as 5,128,33");
+    list("--lengths-k", c.lengths_k, "Packed sequences' keys (default: as queries)");
+    list("--seqused-k,--seqused", c.used_k, "Keys that each sequence uses");
+    list("--seqused-q", c.used_q, "Queries that each sequence uses");
+    list("--first-k", c.first_k, "Keys before it are hidden, of each sequence");
+    command
+        .add_option_function<std::int64_t>(
+            "--page-size", [&c](std::int64_t size) { c.cache = {.present = true, .page_size = size}; },
+            "Keys in pages of so many rows; 0: in rows of a cache")
         ->check(at_least_0)
         ->group(group);
-    command.add_option("--lengths-k", c.lengths_k, "Packed sequences' keys (default: as queries)")
-        ->delimiter(',')
-        ->check(at_least_0)
-        ->group(group);
-    command.add_option("--seqused-k", c.used_k, "Keys that each sequence uses")
-        ->delimiter(',')
-        ->check(at_least_0)
+    command.add_flag("--tree", c.tree, "With a tree's mask of the last keys")->group(group);
+    command.add_option("--sinks", a.sinks, "Attention sinks in this type: fp32, inputs")
+        ->check(CLI::IsMember({"fp32", "inputs"}))
         ->group(group);
     command.add_option("--alibi", a.alibi, "Slopes per head (h) or per batch and head (bh)")
         ->check(CLI::IsMember({"h", "bh"}))
@@ -253,6 +264,7 @@ void add_verify(CLI::App& app, int& exit_code) {
         "  flashtile verify --random=200 --seed=1                  200 random problems, forward and backward\n"
         "  flashtile verify --random=1 --seed=17 --isa=avx2        one of them again, on one instruction set\n"
         "  flashtile verify --seqlen-q=500 --head-dim=128 --causal --dtype=bf16\n"
+        "  flashtile verify --seqlen-q=1 --seqlen-k=5000 --heads=8 --kv-heads=2 --page-size=16 --num-splits=3\n"
         "  flashtile verify --random=200 --seed=1 --device=cuda    on a GPU\n"
         "  flashtile verify --case=options/ --isa=portable         the named cases that start so");
     auto* random = command->add_option("--random", arguments->random, "Random problems; --seed is the first one's")

@@ -4,8 +4,8 @@
 Protocol: one JSON object a line on stdin, one JSON object a line in answer on stdout:
 
     (started)                                       {"ready": true, "torch": "2.13.0", "capability": "AVX512"}
-    {"op": "prepare", "method": .., "pass": .., "dtype": .., "batch": .., "heads": .., "kv_heads": .., "seqlen": ..,
-     "head_dim": .., "causal": .., "threads": .., "folder": ..}                         {"ok": true}
+    {"op": "prepare", "method": .., "pass": .., "dtype": .., "batch": .., "heads": .., "kv_heads": ..,
+     "seqlen_q": .., "seqlen": .., "head_dim": .., "causal": .., "threads": .., "folder": ..}                         {"ok": true}
     {"op": "run", "method": .., "count": 3}                                             {"ok": true, "seconds": 0.12}
     {"op": "save", "method": .., "folder": ..}                                          {"ok": true}
     {"op": "release"}                                                                   {"ok": true}
@@ -57,12 +57,14 @@ class Attention:
         self.attend = {"torch_sdpa": self.sdpa, "torch_standard": self.standard}[r["method"]]
         torch.set_num_threads(r["threads"])
 
-        gradients = self.passes != "forward"
-        read = lambda name, heads: read_tensor(r["folder"], name, r["dtype"], r["batch"], r["seqlen"], heads, r["head_dim"])
-        self.q = read("q", r["heads"]).requires_grad_(gradients)
-        self.k = read("k", r["kv_heads"]).requires_grad_(gradients)
-        self.v = read("v", r["kv_heads"]).requires_grad_(gradients)
-        self.dout = read("dout", r["heads"]) if gradients else None
+        gradients = self.passes in ("backward", "both")
+        def read(name, rows, heads):
+            return read_tensor(r["folder"], name, r["dtype"], r["batch"], rows, heads, r["head_dim"])
+
+        self.q = read("q", r["seqlen_q"], r["heads"]).requires_grad_(gradients)
+        self.k = read("k", r["seqlen"], r["kv_heads"]).requires_grad_(gradients)
+        self.v = read("v", r["seqlen"], r["kv_heads"]).requires_grad_(gradients)
+        self.dout = read("dout", r["seqlen_q"], r["heads"]) if gradients else None
         self.scale = 1.0 / math.sqrt(r["head_dim"])
         self.hidden = None
         if self.causal:
@@ -77,6 +79,11 @@ class Attention:
             self.q, self.k, self.v, is_causal=self.causal, enable_gqa=self.group > 1)
 
     def standard(self):
+        if self.passes == "decode":
+            # The query heads of a group as rows of one product, so that keys are neither copied nor read again.
+            q = (self.q * self.scale).flatten(1, 2).unflatten(1, (self.k.shape[1], -1))
+            scores = torch.matmul(q, self.k.transpose(-2, -1))
+            return torch.matmul(torch.softmax(scores, -1), self.v).view(self.q.shape[0], -1, self.q.shape[2], self.v.shape[3])
         k = self.k.repeat_interleave(self.group, 1) if self.group > 1 else self.k
         v = self.v.repeat_interleave(self.group, 1) if self.group > 1 else self.v
         scores = torch.matmul(self.q * self.scale, k.transpose(-2, -1))
@@ -85,7 +92,7 @@ class Attention:
         return torch.matmul(torch.softmax(scores, -1), v)
 
     def step(self):
-        if self.passes == "forward":
+        if self.passes in ("forward", "decode"):
             with torch.no_grad():
                 self.out = self.attend()
         elif self.passes == "backward":

@@ -4,16 +4,14 @@
 #include <cblas.h>
 
 #include <algorithm>
-#include <barrier>
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "bench/peak_kernels.h"
-#include "bench/pinned.h"
+#include "bench/together.h"
 #include "numbers.h"
 
 namespace flashtile::cli::bench {
@@ -21,29 +19,6 @@ namespace {
 
 constexpr int thorough = 7;
 constexpr double look_seconds = 0.004;
-
-// The shortest of several runs of `work` on `threads` threads that start together.
-double seconds_together(int threads, int repeats, const std::function<void(int)>& work) {
-    double best = 1e30;
-    for (int repeat = 0; repeat < repeats; ++repeat) {
-        std::chrono::steady_clock::time_point start;
-        std::barrier all_ready(threads, [&]() noexcept { start = std::chrono::steady_clock::now(); });
-        {
-            std::vector<std::jthread> others;
-            for (int thread = 1; thread < threads; ++thread)
-                others.emplace_back([&, thread] {
-                    const Pinned here(thread);
-                    all_ready.arrive_and_wait();
-                    work(thread);
-                });
-            const Pinned here(0);
-            all_ready.arrive_and_wait();
-            work(0);
-        }
-        best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    }
-    return best;
-}
 
 double peak_gflops(const PeakKernel& kernel, int threads, int repeats, std::int64_t iterations) {
     std::vector<float> kept(static_cast<std::size_t>(threads));

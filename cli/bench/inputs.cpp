@@ -8,7 +8,7 @@ Inputs random_inputs(const Point& point) {
     inputs.q = random_numbers(point.dtype, point.q_size(), 1);
     inputs.k = random_numbers(point.dtype, point.kv_size(), 2);
     inputs.v = random_numbers(point.dtype, point.kv_size(), 3);
-    if (point.pass != Pass::forward) inputs.dout = random_numbers(point.dtype, point.q_size(), 4);
+    if (has_backward(point.pass)) inputs.dout = random_numbers(point.dtype, point.q_size(), 4);
     return inputs;
 }
 

@@ -25,6 +25,7 @@ constexpr auto settle = 5ms;
 struct Candidate {
     Method* method;
     int calls_per_sample;
+    double error;
     std::vector<double> seconds = {};  // of one call
     std::vector<double> shares = {};   // of the ceiling, a sample each
 };
@@ -37,7 +38,8 @@ double sample(const Candidate& candidate) {
 }  // namespace
 
 Measurement measure(const Point& point, const std::vector<std::unique_ptr<Method>>& methods,
-                    const std::function<double()>& look, int repeats, double seconds) {
+                    const std::function<double()>& look, int repeats, double seconds,
+                    const std::function<Results(const Point&, const Inputs&)>& given_reference) {
     const auto start = std::chrono::steady_clock::now();
     const auto elapsed = [&] {
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -46,6 +48,7 @@ Measurement measure(const Point& point, const std::vector<std::unique_ptr<Method
     const Inputs inputs = random_inputs(point);
     const Method* baseline = methods.front().get();
     std::optional<Results> reference;
+    if (given_reference) reference = given_reference(point, inputs);
 
     std::vector<Candidate> candidates;
     for (const auto& method : methods) {
@@ -56,22 +59,23 @@ Measurement measure(const Point& point, const std::vector<std::unique_ptr<Method
         try {
             method->prepare(point, inputs);
             const double first = method->run(1);
-            if (method.get() == baseline) {
+            double off = 0.0;
+            if (method.get() == baseline && !reference) {
                 reference = method->results();
             } else {
                 if (!reference) reference = standard_results(point, inputs);
-                const double off = difference(method->results(), *reference);
+                off = difference(method->results(), *reference);
                 if (!(off <= tolerance(point.dtype))) {
                     result.wrong.push_back(fmt::format(
-                        "{}: differs from standard attention by {:.2g} of the largest value, allowed is {:.2g}",
-                        method->name(), off, tolerance(point.dtype)));
+                        "{}: differs from {} attention by {:.2g} of the largest value, allowed is {:.2g}",
+                        method->name(), given_reference ? "exact" : "standard", off, tolerance(point.dtype)));
                     continue;
                 }
             }
             // The first call of all may have paid for memory and threads, so where calls are short another one counts.
             const double once = first > 10 * sample_seconds ? first : method->run(1);
             candidates.push_back(
-                {method.get(), std::clamp(static_cast<int>(std::ceil(sample_seconds / once)), 1, 100000)});
+                {method.get(), std::clamp(static_cast<int>(std::ceil(sample_seconds / once)), 1, 100000), off});
         } catch (const std::exception& failure) {
             result.left_out.push_back(fmt::format("{}: {}", method->name(), failure.what()));
         }
@@ -88,7 +92,7 @@ Measurement measure(const Point& point, const std::vector<std::unique_ptr<Method
             Candidate& candidate = candidates[(n + static_cast<std::size_t>(round)) % candidates.size()];
             const double time = candidate.seconds.emplace_back(sample(candidate));
             const double after = look_again();
-            candidate.shares.push_back(flops(point) / time * 1e-9 / (0.5 * (before + after)));
+            candidate.shares.push_back(work(point) / time * 1e-9 / (0.5 * (before + after)));
             before = after;
         }
         if (seconds > 0.0 && elapsed() > seconds) break;
@@ -98,9 +102,9 @@ Measurement measure(const Point& point, const std::vector<std::unique_ptr<Method
 
     for (const Candidate& candidate : candidates) {
         const double time = median(candidate.seconds);
-        const double gflops = flops(point) / time * 1e-9;
-        result.rows.push_back({candidate.method->name(), candidate.method->isa(point), point, time * 1e3, gflops,
-                               median(candidate.shares)});
+        const double rate = work(point) / time * 1e-9;
+        result.rows.push_back({candidate.method->name(), candidate.method->isa(point), point, time * 1e3, rate,
+                               candidate.error, median(candidate.shares)});
     }
     return result;
 }

@@ -39,7 +39,7 @@ public:
         const auto start = std::chrono::steady_clock::now();
         for (int n = 0; n < count; ++n) {
             if (point_.pass != Pass::backward) forward();
-            if (point_.pass != Pass::forward) backward();
+            if (has_backward(point_.pass)) backward();
         }
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }

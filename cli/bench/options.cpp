@@ -2,6 +2,7 @@
 #include "bench/options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -64,6 +65,47 @@ std::vector<Point> grid(const Options& options) {
                                     "--kv-heads is {}, allowed are divisors of the {} heads", p.kv_heads, p.heads));
                             points.push_back(p);
                         }
+    return points;
+}
+
+bool wants_decode(const Options& options) {
+    return std::ranges::count(options.work, "decode") > 0;
+}
+
+std::vector<Point> decode_grid(const Options& options, std::int64_t last_level_cache_bytes) {
+    if (options.work.size() != 1)
+        throw std::invalid_argument(
+            fmt::format("work is {}, allowed is decode alone or others", fmt::join(options.work, " ")));
+    Point p{.pass = Pass::decode};
+    p.batch = options.batch ? options.batch : 1;
+    p.heads = options.heads ? options.heads : 32;
+    p.kv_heads = options.kv_heads ? options.kv_heads : options.heads ? options.heads : 8;
+    p.queries = options.queries;
+    if (p.heads % p.kv_heads)
+        throw std::invalid_argument(
+            fmt::format("--kv-heads is {}, allowed are divisors of the {} heads", p.kv_heads, p.heads));
+    std::vector<Point> points;
+    for (const auto& dtype : options.dtypes)
+        for (const int threads : options.threads.empty() ? std::vector<int>{flashtile::get_threads()} : options.threads)
+            for (const std::int64_t d : options.head_dims) {
+                p.dtype = parse_dtype(dtype), p.threads = threads, p.head_dim = d, p.seqlen = 1;
+                // In whole thousands of keys, which common pages divide.
+                const auto keys_of = [&](std::int64_t bytes) {
+                    return std::max<std::int64_t>(1, bytes / 1024 / static_cast<std::int64_t>(cache_bytes(p))) * 1024;
+                };
+                const auto seqlens = options.seqlens.empty()
+                                         ? std::vector<std::int64_t>{keys_of(4 * last_level_cache_bytes),
+                                                                     keys_of(last_level_cache_bytes / 4)}
+                                         : options.seqlens;
+                for (const std::int64_t n : seqlens)
+                    for (const std::int64_t page : options.page_sizes) {
+                        p.seqlen = n, p.page_size = page;
+                        if (page != 0 && n % page != 0)
+                            throw std::invalid_argument(
+                                fmt::format("--page-size is {}, allowed are divisors of --seqlen, {}", page, n));
+                        points.push_back(p);
+                    }
+            }
     return points;
 }
 

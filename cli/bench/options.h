@@ -10,7 +10,7 @@
 namespace flashtile::cli::bench {
 
 struct Options {
-    std::vector<std::string> work;  // of forward, backward, both, memory; empty: the first three
+    std::vector<std::string> work;  // of forward, backward, both, memory, or decode alone; empty: the first three
     std::vector<std::int64_t> head_dims = {64, 128};
     std::vector<std::int64_t> seqlens;  // empty: 512, 1024 .. 16384, as far as `tokens` reaches
     std::string causal = "both";
@@ -25,6 +25,8 @@ struct Options {
     std::string against;
     std::string json;
     std::string plot;
+    std::int64_t queries = 1;                    // of decode
+    std::vector<std::int64_t> page_sizes = {0};  // of decode; 0 is dense
     int repeats = 5;
     double minutes = 0.0;  // 0: no limit
 };
@@ -35,6 +37,11 @@ bool wants_memory(const Options& options);
 
 // Throws std::invalid_argument, naming the option, where values do not go together.
 std::vector<Point> grid(const Options& options);
+
+bool wants_decode(const Options& options);
+// Where sizes are not given: 32 query heads and 8 key heads, one sequence, and keys and values that take 4 times the
+// last-level cache, and a quarter of it.
+std::vector<Point> decode_grid(const Options& options, std::int64_t last_level_cache_bytes);
 
 // The sequence lengths that `memory` goes through.
 std::vector<std::int64_t> memory_seqlens(const Options& options);

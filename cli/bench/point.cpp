@@ -11,6 +11,8 @@ const char* name_of(Pass pass) {
             return "forward";
         case Pass::backward:
             return "backward";
+        case Pass::decode:
+            return "decode";
         case Pass::both:
             break;
     }
@@ -28,12 +30,16 @@ const char* name_of(flashtile::dtype dtype) {
     }
 }
 
+double cache_bytes(const Point& point) {
+    return 2.0 * static_cast<double>(point.kv_size()) * (point.dtype == flashtile::fp32 ? 4.0 : 2.0);
+}
+
 double flops(const Point& point) {
-    const auto n = static_cast<double>(point.seqlen);
-    const double forward =
-        4.0 * n * n * static_cast<double>(point.head_dim * point.heads * point.batch) * (point.causal ? 0.5 : 1.0);
+    const double forward = 4.0 * static_cast<double>(point.rows_q()) * static_cast<double>(point.seqlen) *
+                           static_cast<double>(point.head_dim * point.heads * point.batch) * (point.causal ? 0.5 : 1.0);
     switch (point.pass) {
         case Pass::forward:
+        case Pass::decode:
             return forward;
         case Pass::backward:
             return 2.5 * forward;
@@ -44,9 +50,10 @@ double flops(const Point& point) {
 }
 
 std::string describe(const Point& point) {
-    return fmt::format("{} {} d={}{} n={} batch={} heads={}/{} threads={}", name_of(point.pass), name_of(point.dtype),
+    const std::string pages = point.page_size == 0 ? "" : fmt::format(" pages of {}", point.page_size);
+    return fmt::format("{} {} d={}{} n={} batch={} heads={}/{} threads={}{}", name_of(point.pass), name_of(point.dtype),
                        point.head_dim, point.causal ? " causal" : "", point.seqlen, point.batch, point.heads,
-                       point.kv_heads, point.threads);
+                       point.kv_heads, point.threads, pages);
 }
 
 }  // namespace flashtile::cli::bench

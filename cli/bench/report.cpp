@@ -68,7 +68,7 @@ void print_measurement(const Point& point, const Point* previous, const Measurem
     for (const Row& row : measurement.rows) {
         const bool compared = ours != measurement.rows.end() && row.method != "flashtile";
         fmt::print("{:>7} {:>5} {:>8}  {:<15} {:>10.3f} {:>9.1f} {:>7.1f}% {:>12}\n", point.seqlen, point.batch,
-                   heads_of(point), row.method, row.ms, row.gflops, 100.0 * row.ceiling_share,
+                   heads_of(point), row.method, row.ms, row.rate, 100.0 * row.ceiling_share,
                    compared ? fmt::format("{:.2f}x", row.ms / ours->ms) : "");
     }
     for (const auto& line : measurement.left_out) fmt::print("{:>7} left out: {}\n", point.seqlen, line);
@@ -102,7 +102,7 @@ nlohmann::json to_json(const Row& row) {
     json.update({{"method", row.method},
                  {"isa", row.isa},
                  {"ms", row.ms},
-                 {"gflops", row.gflops},
+                 {"gflops", row.rate},
                  {"ceiling_share", row.ceiling_share}});
     return json;
 }

@@ -3,24 +3,21 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <span>
 #include <stdexcept>
 
 #include "attention_names.h"
 #include "bench/machine.h"
 #include "bench/python.h"
 #include "bench/report.h"
+#include "bench/result_file.h"
 #include "bench/torch_method.h"
 #include "commands.h"
 #include "cpu_model.h"
-#include "io/array.h"
-#include "io/output_file.h"
 #include "io/unfinished.h"
 #include "status_line.h"
 
@@ -37,22 +34,6 @@ void require_matplotlib() {
                         "FLASHTILE_PYTHON",
                         python_interpreter()));
     static_cast<void>(tool_path("plot_bench.py"));
-}
-
-void require_writable(const char* option, const std::string& path) {
-    try {
-        const io::OutputFile nothing(path, 0);
-    } catch (const io::FileError& error) {
-        throw std::runtime_error(fmt::format("{} is {}, which cannot be written: {}", option, path, error.what()));
-    }
-}
-
-void write_json(const std::string& path, const json& result) {
-    const std::string text = result.dump(1) + '\n';
-    io::OutputFile file(path, text.size());
-    std::ranges::copy(std::as_bytes(std::span(text)), file.bytes().begin());
-    file.flush();
-    file.commit();
 }
 
 void plot(const std::string& path, const json& result) {

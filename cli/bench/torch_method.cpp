@@ -94,9 +94,10 @@ public:
     std::string isa(const Point&) const override { return process_->greeting().at("capability").get<std::string>(); }
 
     std::string why_not(const Point& point) const override {
+        if (point.page_size != 0) return "it takes no pages";
         if (name_ != "torch_standard") return "";
         // Scores, masked scores and P, in the inputs' type; autograd keeps P and makes dP and dS.
-        const double matrices = point.pass == Pass::forward ? 3 : 5;
+        const double matrices = has_backward(point.pass) ? 5 : 3;
         const double needed = matrices * point.score_bytes() * (point.dtype == flashtile::fp32 ? 1.0 : 0.5);
         if (needed <= memory_to_use()) return "";
         return fmt::format("its score matrices take {:.1f} GiB, {:.1f} GiB may be used", needed / (1 << 30),
@@ -109,7 +110,7 @@ public:
         folder.write("q", inputs.q);
         folder.write("k", inputs.k);
         folder.write("v", inputs.v);
-        if (point.pass != Pass::forward) folder.write("dout", inputs.dout);
+        if (has_backward(point.pass)) folder.write("dout", inputs.dout);
         process_->ask({{"op", "prepare"},
                        {"method", name_},
                        {"pass", bench::name_of(point.pass)},
@@ -117,6 +118,7 @@ public:
                        {"batch", point.batch},
                        {"heads", point.heads},
                        {"kv_heads", point.kv_heads},
+                       {"seqlen_q", point.rows_q()},
                        {"seqlen", point.seqlen},
                        {"head_dim", point.head_dim},
                        {"causal", point.causal},
@@ -133,7 +135,7 @@ public:
         process_->ask({{"op", "save"}, {"method", name_}, {"folder", folder.path()}});
         Results r;
         r.out = folder.read("out", point_.q_size());
-        if (point_.pass == Pass::forward) return r;
+        if (!has_backward(point_.pass)) return r;
         r.dq = folder.read("dq", point_.q_size());
         r.dk = folder.read("dk", point_.kv_size());
         r.dv = folder.read("dv", point_.kv_size());

@@ -210,7 +210,7 @@ flashtile_status flashtile_plan_report(const flashtile_options* options, const f
                                        const char* device_name, int32_t registers, const char** json) {
     return guarded([&] {
         require(json, "json");
-        const api::Call call = api::validate_inputs(options, inputs);
+        const api::Call call = api::validate_inputs(options, inputs, false);
         said().plan_report = backend_for(call.execution.device_type)
                                  .plan_report(call.problem, call.operands, call.execution,
                                               {.device_name = device_name, .registers = registers != 0});
@@ -246,7 +246,7 @@ flashtile_status flashtile_compile_bundle(const char* path, const flashtile_bund
 flashtile_status flashtile_can_run(const flashtile_options* options, const flashtile_inputs* inputs, int32_t backward,
                                    const char** on) {
     return guarded([&] {
-        const api::Call call = api::validate_inputs(options, inputs);
+        const api::Call call = api::validate_inputs(options, inputs, backward != 0);
         said().would_run =
             backend_for(call.execution.device_type)
                 .would_run(backward != 0 ? Pass::backward : Pass::forward, call.problem, call.operands, call.execution);

@@ -39,10 +39,11 @@ Call validate_backward(const flashtile_options* options, const flashtile_inputs*
     return c.call;
 }
 
-Call validate_inputs(const flashtile_options* options, const flashtile_inputs* inputs) {
+Call validate_inputs(const flashtile_options* options, const flashtile_inputs* inputs, bool backward) {
     CallUnderCheck c = with_options(options);
     c.tensors_have_memory = false;
     check_inputs(inputs, c);
+    if (backward) refuse_what_forward_alone_takes(c);
     return c.call;
 }
 

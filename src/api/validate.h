@@ -18,8 +18,8 @@ Call validate_forward(const flashtile_options* options, const flashtile_inputs* 
 Call validate_backward(const flashtile_options* options, const flashtile_inputs* inputs,
                        const flashtile_gradients* gradients);
 
-// For calls that run nothing: the inputs alone, whose memory is not read.
-Call validate_inputs(const flashtile_options* options, const flashtile_inputs* inputs);
+// For calls that run nothing: the inputs alone, whose memory is not read. `backward`: they are to be its inputs.
+Call validate_inputs(const flashtile_options* options, const flashtile_inputs* inputs, bool backward);
 
 // For flashtile_dropout_mask: the problem's sizes come from the mask itself, which is left in operands.mask.
 Call validate_dropout_mask(const flashtile_options* options, const flashtile_tensor* keep);

@@ -1,11 +1,14 @@
 // plan_report.cpp: see plan_report.h.
 #include "cpu/plan_report.h"
 
+#include <type_traits>
+
 #include "core/error.h"
 #include "core/json.h"
 #include "cpu/features.h"
 #include "cpu/plan.h"
 #include "cpu/threads.h"
+#include "shared/key_splits.h"
 
 namespace flashtile::cpu {
 namespace {
@@ -26,16 +29,70 @@ const char* name(RowsOf rows_of) {
     return "rows";
 }
 
-Members step_report(const Step& step, const Plan& plan, const Problem& p) {
+// The length of every sequence is the problem's own, and none lies in memory.
+bool lengths_known(const Problem& p, const Operands& x) {
+    return !p.packed && !x.seqused_k && !p.appends;
+}
+
+// How the keys of a sequence with few queries are split. Where lengths lie in memory, `count` is the most that any may
+// have, and `keys` are those of a split of the longest.
+Members splits_report(const Plan& plan, const Problem& p, const Operands& x) {
+    const std::int64_t queries = plan.kernels.decode_queries(p);
+    Members report;
+    report.add("queries", queries);
+    if (plan.decode.queries == 0)
+        return report.add("count", 1).add("count_exact", true).add("why", "longer sequences are not split");
+    const KeySplits splits = KeySplits::of(p.seqlen_k, {p.num_splits});
+    const bool known = lengths_known(p, x);
+    constexpr std::int64_t kAtFewest = KeySplits::kMost * KeySplits::kFewestKeys;
+    const char* const why = p.num_splits > 0          ? "num_splits, as far as steps of 128 keys allow"
+                            : p.seqlen_k <= kAtFewest ? "512 keys each, as up to 32768 keys"
+                                                      : "64 at most, in steps of 128 keys";
+    static_assert(KeySplits::kUnit == 128 && KeySplits::kFewestKeys == 512 && KeySplits::kMost == 64);
+    return report.add("count", known ? std::int64_t{splits.count} : plan.decode.splits)
+        .add("count_exact", known)
+        .add("keys", std::int64_t{splits.keys})
+        .add("why", why);
+}
+
+// What the checks refuse in a backward call.
+bool forward_alone(const Problem& p) {
+    return p.cache || p.first_k || p.used_q || p.tree_mask;
+}
+
+struct Tasks {
+    std::int64_t count;
+    bool exact;
+};
+
+// Of packed sequences it is an upper bound, and so it is where a task is a split of a sequence whose length lies in
+// memory.
+Tasks tasks_of(const Step& step, const Problem& p, const Operands& x) {
+    switch (step.rows_of) {
+        case RowsOf::dbias:
+        case RowsOf::heads:
+            return {step.most_tasks(), true};
+        case RowsOf::splits:
+            if (p.seqlen_q == 0) return {0, true};
+            if (step.length > 1 && lengths_known(p, x))
+                return {step.batch * step.heads * KeySplits::of(p.seqlen_k, {p.num_splits}).count, true};
+            return {step.most_tasks(), !p.packed && !(step.length > 1)};
+        default:
+            return {step.most_tasks(), !p.packed};
+    }
+}
+
+Members step_report(const Step& step, const Plan& plan, const Problem& p, const Operands& x) {
+    const Tasks tasks = tasks_of(step, p, x);
     Members report;
     report.add("kernel", step.kernel);
     if (step.Br > 0) report.add("Br", step.Br).add("Bc", step.Bc);
     return report.add("task_rows", step.rows)
         .add("rows_of", name(step.rows_of))
         .add("why", step.why)
-        .add("tasks", step.most_tasks())
-        .add("tasks_exact", !p.packed || step.rows_of == RowsOf::dbias || step.rows_of == RowsOf::heads)
-        .add("threads", std::min<std::int64_t>(step.most_tasks(), plan.threads));
+        .add("tasks", tasks.count)
+        .add("tasks_exact", tasks.exact)
+        .add("threads", std::min<std::int64_t>(tasks.count, plan.threads));
 }
 
 template <class PlanPass>
@@ -44,10 +101,11 @@ Members pass_report(PlanPass plan_pass, const Problem& p, const Operands& x, con
     const IsaReasons isa = isa_reasons(p.dtype, execution.isa);
     Members passed_over, kernels, report;
     for (const auto& [name, reason] : isa.passed_over) passed_over.add(name, reason);
-    for (const Step& step : plan.steps) kernels.raw(step_report(step, plan, p).in("{}"));
+    for (const Step& step : plan.steps) kernels.raw(step_report(step, plan, p, x).in("{}"));
     report.add("candidate", isa_name(plan.kernels.isa)).add("why", isa.why).add("passed_over", passed_over, "{}");
     report.add("arithmetic", plan.choice.arithmetic).add("why_arithmetic", plan.choice.why);
     if (plan.choice.tiles_from > 0) report.add("tiles_from", plan.choice.tiles_from);
+    if constexpr (std::is_same_v<decltype(plan), const Plan>) report.add("splits", splits_report(plan, p, x), "{}");
     return report.add("kernels", kernels, "[]").add("workspace", std::uint64_t{plan.workspace()});
 } catch (const Error& error) {
     if (error.status() != FLASHTILE_UNSUPPORTED) throw;
@@ -64,7 +122,10 @@ std::string plan_report(const Problem& p, const Operands& x, const Execution& ex
         .add("device", "cpu")
         .add("threads", threads_for(execution))
         .add("forward", pass_report(plan_forward, p, x, execution), "{}")
-        .add("backward", pass_report(plan_backward, p, with_gradient, execution), "{}")
+        .add("backward",
+             forward_alone(p) ? Members().add("why_not", "it takes no cache, first_k, seqused_q or tree_mask")
+                              : pass_report(plan_backward, p, with_gradient, execution),
+             "{}")
         .in("{}");
 }
 

@@ -62,21 +62,40 @@ TEST(Bench, ReplacesAnOlderResultWholeOrNotAtAll) {
     EXPECT_EQ(folder.names(), std::set<std::string>{"result.json"});
 }
 
+TEST(Bench, DecodeHasRowsForPagesAndPyTorchNoneWithoutIt) {
+    const Ending ending = flashtile({"bench", "decode", "--seqlen=64", "--head-dim=16", "--heads=4", "--kv-heads=2",
+                                     "--page-size=0,16", "--threads=1", "--repeats=1"});
+    ASSERT_EQ(ending.exit_code, 0) << ending.err;
+    EXPECT_NE(
+        ending.out.find("decode fp32, head dimension 16, 4 query heads, 2 key heads, 1 query a sequence, 1 thread"),
+        std::string::npos)
+        << ending.out;
+    for (const char* row : {"     64     1       0.0  dense  flashtile ", "     64     1       0.0     16  flashtile "})
+        EXPECT_NE(ending.out.find(row), std::string::npos) << ending.out;
+}
+
 TEST(Bench, RefusesBeforeMeasuring) {
     const auto expect_refused = [](const Command& flags, const std::string& message) {
-        Command command = {"bench", "forward"};
+        Command command = {"bench"};
+        if (flags.front() != "decode" || flags.size() == 1) command.emplace_back("forward");
         command.insert(command.end(), flags.begin(), flags.end());
         const Ending ending = flashtile(command);
         EXPECT_EQ(ending.exit_code, 2) << message;
         EXPECT_EQ(ending.out, "");
         EXPECT_NE(ending.err.find(message), std::string::npos) << ending.err;
     };
-    expect_refused({"sideways"}, "sideways not in {forward,backward,both,memory}");
+    expect_refused({"sideways"}, "sideways not in {forward,backward,both,memory,decode}");
     expect_refused({"--head-dim=0"}, "--head-dim: Value 0 not in range 1 to 512");
     expect_refused({"--threads=4097"}, "--threads: Value 4097 not in range 1 to 4096");
     expect_refused({"--causal=maybe"}, "--causal: maybe not in {0,1,both}");
     expect_refused({"--dtype=fp64"}, "--dtype: fp64 not in");
     expect_refused({"--heads=6", "--kv-heads=4", "--seqlen=512"}, "kv");
+    expect_refused({"decode"}, "work is forward decode, allowed is decode alone or others");
+    expect_refused({"decode", "--causal=1"}, "--causal: is given, and decode has no use for it");
+    expect_refused({"decode", "--device=cuda"}, "--device is given, and decode has no use for it");
+    expect_refused({"decode", "--seqlen=100", "--page-size=16"}, "--page-size is 16, allowed are divisors of --seqlen");
+    expect_refused({"decode", "--seqlen=16777216", "--batch=1000000"}, "whose keys and values take");
+    expect_refused({"--queries=2"}, "--queries: is given, and only decode has a use for it");
     expect_refused({"--json=/no/such/folder/result.json"}, "--json is /no/such/folder/result.json");
 }
 

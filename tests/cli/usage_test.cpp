@@ -142,6 +142,17 @@ forward
     EXPECT_EQ(report.at("can_run").at("cpu").at("backward").at("on"), "cpu portable backward, 2 threads");
     EXPECT_EQ(report.at("forward").at("passed_over").at("avx2"), "isa is portable");
     EXPECT_EQ(report.at("forward").at("kernels").at(0).at("threads"), 2);
+    const Ending decode =
+        with({"--heads=8", "--kv-heads=2", "--seqlen-q=1", "--seqlen-k=1000", "--page-size=16", "--num-splits=4"});
+    EXPECT_NE(decode.out.find(R"(
+  splits of keys    4 of up to 256 keys, for sequences of up to 2 queries: num_splits, as far as steps of 128 keys allow
+  decode
+    tile            4 queries x 128 keys
+    tasks           8 of 1 splits of keys each: )"),
+              std::string::npos)
+        << decode.out;
+    EXPECT_EQ(decode.out.find("cpu backward      cannot run: block_table is given to backward"),
+              decode.out.find("cpu backward"));
     const Ending packed = with({"--packed", "--seqlen-q=100"});
     EXPECT_NE(packed.out.find("    tasks           at most "), std::string::npos) << packed.out;
 }

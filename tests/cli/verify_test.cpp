@@ -76,6 +76,17 @@ TEST(Verify, EveryInstructionSetThatInfoLists) {
     }
 }
 
+TEST(Verify, TakesWhatServingAsksFor) {
+    const Ending ending =
+        flashtile({"verify", "--batch=2", "--heads=4", "--kv-heads=2", "--seqlen-q=3", "--seqlen-k=300", "--head-dim=8",
+                   "--page-size=16", "--seqused-k=300,17", "--seqused-q=1,3", "--first-k=5,0", "--sinks=inputs",
+                   "--tree", "--attention-chunk=200", "--num-splits=2", "--dtype=bf16"});
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    for (const char* part : {"pages-of=16", "used_k=300,17", "used_q=1,3", "first_k=5,0", "sinks", "tree", "chunk=200",
+                             "splits=2", "1 of 1 problems right"})
+        EXPECT_NE(ending.out.find(part), std::string::npos) << part << "\n" << ending.out;
+}
+
 TEST(Verify, RefusesBadProblems) {
     const auto expect_ending = [](const Ending& ending, const std::string& flag, const std::string& message) {
         EXPECT_EQ(ending.exit_code, 2) << flag;
@@ -95,6 +106,7 @@ TEST(Verify, RefusesBadProblems) {
     expect_refused("--case=no/such/case", "--case");
     expect_refused("--random=0", "--random");
     expect_refused("--seed=-1", "--seed");
+    expect_refused("--first-k=1,2", "--first-k: has 2 entries, allowed is one for each sequence");
 }
 
 TEST(Verify, RefusesFlagsThatMadeProblemsWouldNotHear) {
@@ -140,6 +152,11 @@ TEST(Bench, AWrongResultIsExitCode1AndGetsNoSpeed) {
                                                   "--batch=1", "--causal=0", "--repeats=1", "--threads=1"})));
     EXPECT_EQ(ending.exit_code, 1) << ending.err;
     EXPECT_NE(ending.out.find("WRONG RESULT, no speed: flashtile"), std::string::npos) << ending.out;
+    const Ending decode =
+        run(with_wrong_library(flashtile_command({"bench", "decode", "--seqlen=64", "--head-dim=16", "--heads=2",
+                                                  "--kv-heads=1", "--repeats=1", "--threads=1"})));
+    EXPECT_EQ(decode.exit_code, 1) << decode.err;
+    EXPECT_NE(decode.out.find("WRONG RESULT, no speed: flashtile"), std::string::npos) << decode.out;
 }
 
 #endif

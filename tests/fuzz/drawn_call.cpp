@@ -2,10 +2,9 @@
 #include "drawn_call.h"
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
 #include <numeric>
 
+#include "drawn_numbers.h"
 #include "memory.h"
 
 namespace flashtile::fuzz {
@@ -14,22 +13,6 @@ namespace {
 __extension__ using Wide = __int128;
 
 constexpr Wide most_work = 1 << 24;
-
-std::int64_t strange_size(FuzzedDataProvider& draw) {
-    return draw.PickValueInArray<std::int64_t>({-1, 0, 1, 2, 3, 4, 7, 16, 64, 512, 513, 1 << 20, std::int64_t{1} << 31,
-                                                std::int64_t{1} << 32, std::int64_t{1} << 40, std::int64_t{1} << 60,
-                                                std::int64_t{1} << 62, INT64_MAX, INT64_MIN});
-}
-
-float strange_number(FuzzedDataProvider& draw) {
-    using Limits = std::numeric_limits<float>;
-    return draw.PickValueInArray({0.0f, -0.0f, 0.5f, -1.0f, 30.0f, 1e-30f, Limits::denorm_min(), Limits::max(),
-                                  Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN()});
-}
-
-bool one_in(int n, FuzzedDataProvider& draw) {
-    return draw.ConsumeIntegralInRange(1, n) == n;
-}
 
 // Row-major in a drawn order of the outer dimensions, with a gap after some; an input may repeat a dimension.
 void draw_strides(flashtile_tensor& view, bool output, FuzzedDataProvider& draw) {
@@ -58,14 +41,19 @@ void serial_for(void*, std::int64_t count, void (*task)(void*, std::int64_t), vo
 }  // namespace
 
 DrawnCall::DrawnCall(FuzzedDataProvider& draw)
-    : kind_(draw.PickValueInArray(
-          {Kind::forward, Kind::forward, Kind::forward, Kind::backward, Kind::backward, Kind::dropout_mask})) {
+    : kind_(
+          draw.PickValueInArray({Kind::forward, Kind::forward, Kind::forward, Kind::forward, Kind::backward,
+                                 Kind::backward, Kind::dropout_mask, Kind::merge, Kind::append_kv, Kind::append_kv})) {
     fill_memory(std::byte{draw.ConsumeIntegral<std::uint8_t>()});
     draw_options(draw);
     if (kind_ == Kind::dropout_mask) {
-        std::vector<std::int64_t> shape(4);
-        for (auto& size : shape) size = draw.ConsumeIntegralInRange(0, 5);
+        Shape shape(4);
+        for (auto& length : shape) length = size(0, 5, draw);
         add(&keep_, FLASHTILE_BOOL, shape, draw, true);
+    } else if (kind_ == Kind::merge) {
+        draw_merge(draw);
+    } else if (kind_ == Kind::append_kv) {
+        draw_append(draw);
     } else {
         draw_attention(draw);
     }
@@ -97,14 +85,17 @@ void DrawnCall::draw_options(FuzzedDataProvider& draw) {
     options_.batch_invariant = draw.ConsumeBool();
     options_.exact_max = draw.ConsumeBool();
     options_.isa = draw.ConsumeIntegralInRange(0, 5);
+    if (one_in(4, draw)) options_.attention_chunk = size(0, 5, draw);
+    if (one_in(4, draw)) options_.num_splits = draw.ConsumeIntegralInRange(0, 4);
+    if (one_in(8, draw)) options_.sm_limit = draw.ConsumeIntegralInRange(0, 3);
     if (one_in(8, draw)) {
         executor_ = {serial_for, nullptr, draw.ConsumeIntegralInRange(0, 3)};
         options_.executor = &executor_;
     }
 }
 
-DrawnCall::Argument& DrawnCall::add(const flashtile_tensor** where, std::int32_t dtype,
-                                    const std::vector<std::int64_t>& shape, FuzzedDataProvider& draw, bool output) {
+DrawnCall::Argument& DrawnCall::add(const flashtile_tensor** where, std::int32_t dtype, const Shape& shape,
+                                    FuzzedDataProvider& draw, bool output) {
     Argument argument{where, {}, output, false};
     flashtile_tensor& view = argument.view;
     view.dtype = dtype;
@@ -119,49 +110,36 @@ DrawnCall::Argument& DrawnCall::add(const flashtile_tensor** where, std::int32_t
     return arguments_.emplace_back(argument);
 }
 
-// Sequences of up to seqlen rows, and a few rows after the last.
-void DrawnCall::draw_lengths(FuzzedDataProvider& draw, Sizes& sizes, std::array<std::int64_t, 2>& totals) {
-    const std::array<std::int64_t, 2> longest = {sizes.seqlen_q, sizes.seqlen_k};
-    const std::array<const flashtile_tensor**, 2> where = {&inputs_.cu_seqlens_q, &inputs_.cu_seqlens_k};
-    for (std::size_t side = 0; side < 2; ++side) {
-        const bool wide = draw.ConsumeBool();
-        Argument& lengths = add(where[side], wide ? FLASHTILE_INT64 : FLASHTILE_INT32, {sizes.batch + 1}, draw);
-        lengths.lengths = true;
-        lengths.view.stride[0] = 1;
-        std::int64_t sum = 0;
-        for (std::int64_t b = 0; b <= sizes.batch; ++b) {
-            const std::int64_t stored = one_in(40, draw) ? strange_size(draw) : sum;
-            std::memcpy(static_cast<std::byte*>(lengths.view.data) + b * (wide ? 8 : 4), &stored, wide ? 8 : 4);
-            if (b < sizes.batch) sum += draw.ConsumeIntegralInRange<std::int64_t>(0, longest[side]);
-        }
-        totals[side] = sum + draw.ConsumeIntegralInRange(0, 2);
-    }
-    inputs_.max_seqlen_q = sizes.seqlen_q;
-    inputs_.max_seqlen_k = sizes.seqlen_k;
-}
-
 void DrawnCall::draw_attention(FuzzedDataProvider& draw) {
     Sizes s{};
-    const auto size = [&](std::int64_t low, std::int64_t high) {
-        return draw.ConsumeIntegralInRange<std::int64_t>(low, high);
-    };
-    const auto dtype = draw.PickValueInArray({FLASHTILE_FP32, FLASHTILE_FP16, FLASHTILE_BF16});
-    s.batch = size(0, 2), s.seqlen_q = size(0, 7), s.seqlen_k = size(0, 7);
-    s.kv_heads = size(1, 2), s.heads = s.kv_heads * size(1, 2);
-    s.head_dim = size(1, 9), s.head_dim_v = size(1, 9);
+    s.dtype = draw.PickValueInArray({FLASHTILE_FP32, FLASHTILE_FP16, FLASHTILE_BF16});
+    s.batch = size(0, 2, draw), s.seqlen_q = size(0, 7, draw), s.seqlen_k = size(0, 7, draw);
+    s.kv_heads = size(1, 2, draw), s.heads = s.kv_heads * size(1, 2, draw);
+    s.head_dim = size(1, 9, draw), s.head_dim_v = size(1, 9, draw);
     s.packed = one_in(3, draw);
-    std::array<std::int64_t, 2> totals{};
-    if (s.packed) draw_lengths(draw, s, totals);
+    const bool forward = kind_ == Kind::forward, serving = one_in(forward ? 2 : 20, draw);
+    if (serving) draw_cache(draw, s);
+    std::int64_t total_q = 0, total_k = 0;
+    if (s.packed) {
+        total_q = add_cumulative(&inputs_.cu_seqlens_q, s.batch, s.seqlen_q, draw);
+        if (!s.cache) total_k = add_cumulative(&inputs_.cu_seqlens_k, s.batch, s.seqlen_k, draw);
+        inputs_.max_seqlen_q = s.seqlen_q;
+        inputs_.max_seqlen_k = s.seqlen_k;
+    }
+    if (serving) draw_serving(draw, s, total_q);
 
-    using Shape = std::vector<std::int64_t>;
-    const auto rows = [&](std::size_t side, std::int64_t heads, std::int64_t d) {
-        if (s.packed) return Shape{totals[side], heads, d};
-        return Shape{s.batch, side == 0 ? s.seqlen_q : s.seqlen_k, heads, d};
+    const auto dtype = s.dtype;
+    const auto queries = [&](std::int64_t d) {
+        return s.packed ? Shape{total_q, s.heads, d} : Shape{s.batch, s.seqlen_q, s.heads, d};
     };
-    const Shape q = rows(0, s.heads, s.head_dim), k = rows(1, s.kv_heads, s.head_dim),
-                v = rows(1, s.kv_heads, s.head_dim_v), out = rows(0, s.heads, s.head_dim_v),
-                lse = s.packed ? Shape{s.heads, totals[0]} : Shape{s.batch, s.heads, s.seqlen_q};
-    add(&inputs_.q, dtype, q, draw), add(&inputs_.k, dtype, k, draw), add(&inputs_.v, dtype, v, draw);
+    const auto keys = [&](std::int64_t d) {
+        if (s.cache) return Shape{s.pages, s.page_size, s.kv_heads, d};
+        return s.packed ? Shape{total_k, s.kv_heads, d} : Shape{s.batch, s.seqlen_k, s.kv_heads, d};
+    };
+    const Shape q = queries(s.head_dim), k = keys(s.head_dim), v = keys(s.head_dim_v), out = queries(s.head_dim_v),
+                lse = s.packed ? Shape{s.heads, total_q} : Shape{s.batch, s.heads, s.seqlen_q};
+    const bool appends = inputs_.append != nullptr;  // to k and v, which are then written
+    add(&inputs_.q, dtype, q, draw), add(&inputs_.k, dtype, k, draw, appends), add(&inputs_.v, dtype, v, draw, appends);
 
     const auto broadcast = [&] {
         Shape shape = {s.batch, s.heads, s.seqlen_q, s.seqlen_k};
@@ -175,17 +153,13 @@ void DrawnCall::draw_attention(FuzzedDataProvider& draw) {
     if (one_in(3, draw)) add(&inputs_.mask, FLASHTILE_BOOL, broadcast(), draw);
     if (one_in(3, draw))
         add(&inputs_.alibi_slopes, FLASHTILE_FP32, draw.ConsumeBool() ? Shape{s.heads} : Shape{s.batch, s.heads}, draw);
-    if (one_in(4, draw)) {
-        Argument& used = add(&inputs_.seqused_k, FLASHTILE_INT32, {s.batch}, draw);
-        used.lengths = true;
-        for (std::int64_t b = 0; b < s.batch; ++b) {
-            const auto keys =
-                static_cast<std::int32_t>(one_in(20, draw) ? strange_size(draw) : size(0, s.seqlen_k + 1));
-            std::memcpy(static_cast<std::byte*>(used.view.data) + b * 4, &keys, 4);
-        }
-    }
+    if (one_in(3, draw)) add(&inputs_.sinks, draw.ConsumeBool() ? dtype : FLASHTILE_FP32, {s.heads}, draw);
+    if (appends || one_in(3, draw))
+        add_list(&inputs_.seqused_k, FLASHTILE_INT32, {s.batch}, draw, [&](std::int64_t) {
+            return size(0, std::max<std::int64_t>(s.seqlen_k + (appends ? -1 : 1), 0), draw);
+        });
 
-    if (kind_ == Kind::forward) {
+    if (forward) {
         add(&outputs_.out, dtype, out, draw, true);
         if (draw.ConsumeBool()) add(&outputs_.lse, FLASHTILE_FP32, lse, draw, true);
         return;
@@ -196,11 +170,12 @@ void DrawnCall::draw_attention(FuzzedDataProvider& draw) {
     add(&gradients_.dq, dtype, q, draw, true), add(&gradients_.dk, dtype, k, draw, true);
     add(&gradients_.dv, dtype, v, draw, true);
     if (!bias.empty() && draw.ConsumeBool()) add(&gradients_.dbias, bias_dtype, bias, draw, true);
+    if (one_in(3, draw)) add(&gradients_.dsinks, draw.ConsumeBool() ? dtype : FLASHTILE_FP32, {s.heads}, draw, true);
 }
 
 // One thing made wrong or strange.
 void DrawnCall::draw_damage(FuzzedDataProvider& draw) {
-    switch (draw.ConsumeIntegralInRange(0, 9)) {
+    switch (draw.ConsumeIntegralInRange(0, 11)) {
         case 0:
             options_.window_left = strange_size(draw);
             break;
@@ -217,15 +192,19 @@ void DrawnCall::draw_damage(FuzzedDataProvider& draw) {
             options_.dropout = static_cast<double>(strange_number(draw));
             break;
         case 5:
-            *draw.PickValueInArray({&options_.causal, &options_.alignment, &options_.isa}) =
+            *draw.PickValueInArray({&options_.causal, &options_.alignment, &options_.isa, &options_.num_splits,
+                                    &options_.sm_limit, &append_.rotary_interleaved}) =
                 draw.ConsumeIntegral<std::int32_t>();
             break;
         case 6:
             options_.threads = draw.PickValueInArray({-1, 3, 4097, INT32_MIN, INT32_MAX});
             break;
         case 7:
-            *draw.PickValueInArray({&options_.size, &inputs_.size, &outputs_.size, &gradients_.size}) =
-                draw.ConsumeIntegralInRange<std::size_t>(0, 200);
+            *draw.PickValueInArray({&options_.size, &inputs_.size, &outputs_.size, &gradients_.size, &merge_.size,
+                                    &append_.size}) = draw.ConsumeIntegralInRange<std::size_t>(0, 250);
+            break;
+        case 8:
+            (draw.ConsumeBool() ? options_.attention_chunk : append_.rotary_begin) = strange_size(draw);
             break;
         default:
             change(*std::next(arguments_.begin(), draw.ConsumeIntegralInRange<std::ptrdiff_t>(
@@ -282,11 +261,12 @@ bool DrawnCall::can_run() const {
     for (const bool output : {false, true})
         for (const flashtile_tensor* view : tensors(output))
             if (!extent(*view)) return false;
-    if (inputs_.q == nullptr || inputs_.k == nullptr) return true;
-    // Rows of a broadcast tensor, and sequences without rows, take no memory, and yet they take time.
+    // Rows of a broadcast tensor, and sequences without rows, take no memory, and yet they take time; and a table may
+    // name a page again and again.
     Wide work = 1;
-    for (const flashtile_tensor* view : {inputs_.q, inputs_.k})
-        for (int n = 0; n < std::clamp(view->rank, 0, FLASHTILE_MAX_RANK) && work <= most_work; ++n)
+    for (const flashtile_tensor* view :
+         {inputs_.q, inputs_.k, inputs_.block_table, append_.k, append_.q, merge_.outs, merge_.lses})
+        for (int n = 0; view != nullptr && n < std::clamp(view->rank, 0, FLASHTILE_MAX_RANK) && work <= most_work; ++n)
             work *= std::max<std::int64_t>(view->shape[n], 1);
     // dbias goes over as many rows and columns as the longest sequence is said to have.
     if (kind_ == Kind::backward && gradients_.dbias != nullptr)
@@ -301,6 +281,10 @@ flashtile_status DrawnCall::run(const flashtile_options* options) const {
             return flashtile_forward(options, &inputs_, &outputs_);
         case Kind::backward:
             return flashtile_backward(options, &inputs_, &gradients_);
+        case Kind::merge:
+            return flashtile_merge(options, &merge_);
+        case Kind::append_kv:
+            return flashtile_append_kv(options, &append_);
         case Kind::dropout_mask:
             break;
     }

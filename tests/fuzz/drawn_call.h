@@ -5,8 +5,8 @@
 #include <flashtile/flashtile.h>
 #include <fuzzer/FuzzedDataProvider.h>
 
-#include <array>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <vector>
 
@@ -14,7 +14,7 @@ namespace flashtile::fuzz {
 
 class DrawnCall {
 public:
-    enum class Kind { forward, backward, dropout_mask };
+    enum class Kind { forward, backward, dropout_mask, merge, append_kv };
 
     explicit DrawnCall(FuzzedDataProvider& draw);
     DrawnCall(const DrawnCall&) = delete;
@@ -22,10 +22,13 @@ public:
 
     // The call itself, with these options.
     flashtile_status run(const flashtile_options* options) const;
-    // Its workspace function; of a dropout mask, which has none, what `run` does.
+    // Its workspace function, where it has one.
+    bool has_workspace() const { return kind_ == Kind::forward || kind_ == Kind::backward; }
     flashtile_status plan(const flashtile_options* options, std::size_t& bytes) const;
 
-    Kind kind() const { return kind_; }
+    // An output may be an input: a part that is merged in place, queries that are rotated so, values that are a view of
+    // the keys' cache.
+    bool in_place() const { return kind_ == Kind::merge || kind_ == Kind::append_kv || inputs_.append != nullptr; }
     const flashtile_options& options() const { return options_; }
     // All tensors lie within the memory, and the work is done in an instant.
     bool can_run() const;
@@ -41,19 +44,33 @@ private:
         bool lengths;  // read while the arguments are checked: it must not reach out of the memory
     };
     struct Sizes {
+        std::int32_t dtype;
         std::int64_t batch, seqlen_q, seqlen_k, heads, kv_heads, head_dim, head_dim_v;
-        bool packed;
+        bool packed, cache;
+        std::int64_t pages, page_size;  // of a cache, or its rows and their length
     };
+    using Shape = std::vector<std::int64_t>;
 
     std::vector<const flashtile_tensor*> tensors(bool output) const;
     void draw_options(FuzzedDataProvider& draw);
     void draw_attention(FuzzedDataProvider& draw);
-    void draw_lengths(FuzzedDataProvider& draw, Sizes& sizes, std::array<std::int64_t, 2>& totals);
+    void draw_merge(FuzzedDataProvider& draw);
+    void draw_append(FuzzedDataProvider& draw);
+    void draw_cache(FuzzedDataProvider& draw, Sizes& sizes);
+    void draw_serving(FuzzedDataProvider& draw, const Sizes& sizes, std::int64_t total_q);
+    void draw_new_keys(FuzzedDataProvider& draw, const Sizes& sizes, const Shape& rows);
     void draw_damage(FuzzedDataProvider& draw);
     void change(Argument& argument, FuzzedDataProvider& draw);
 
-    Argument& add(const flashtile_tensor** where, std::int32_t dtype, const std::vector<std::int64_t>& shape,
-                  FuzzedDataProvider& draw, bool output = false);
+    Argument& add(const flashtile_tensor** where, std::int32_t dtype, const Shape& shape, FuzzedDataProvider& draw,
+                  bool output = false);
+    // A list of one or two dimensions that the checks read: element n is value(n), or seldom what is strange.
+    void add_list(const flashtile_tensor** where, std::int32_t dtype, const Shape& shape, FuzzedDataProvider& draw,
+                  const std::function<std::int64_t(std::int64_t n)>& value);
+    // Of sequences of up to `longest` rows; the total, with a few rows after the last.
+    std::int64_t add_cumulative(const flashtile_tensor** where, std::int64_t batch, std::int64_t longest,
+                                FuzzedDataProvider& draw);
+    static std::int32_t any_int(FuzzedDataProvider& draw);
 
     Kind kind_;
     flashtile_options options_ = FLASHTILE_OPTIONS_INIT;
@@ -61,6 +78,8 @@ private:
     flashtile_forward_outputs outputs_ = FLASHTILE_FORWARD_OUTPUTS_INIT;
     flashtile_gradients gradients_ = FLASHTILE_GRADIENTS_INIT;
     const flashtile_tensor* keep_ = nullptr;
+    flashtile_merge_tensors merge_ = FLASHTILE_MERGE_TENSORS_INIT;
+    flashtile_append_tensors append_ = FLASHTILE_APPEND_TENSORS_INIT;  // of a call, or within forward
     std::list<Argument> arguments_;
     std::uint64_t seed_ = 0;
     flashtile_executor executor_{};

@@ -29,11 +29,12 @@ void judge(const DrawnCall& call, const flashtile_options* options, flashtile_st
     const bool ok = status == FLASHTILE_OK;
     const std::string message = std::string(flashtile_status_name(status)) + ": " + flashtile_last_error();
     require(only_changed(ok ? outputs : decltype(outputs)()), "a call writes its outputs only; it ended in " + message);
-    if (call.kind() != DrawnCall::Kind::dropout_mask)
+    if (call.has_workspace())
         require(status == expected, "the workspace function and the call agree; the call ended in " + message);
     require(status != FLASHTILE_INTERNAL && status != FLASHTILE_OUT_OF_MEMORY, message);
     if (ok)
-        require(outputs_lie_alone(outputs, inputs), "outputs share no memory with anything");
+        require(outputs_lie_alone(outputs, call.in_place() ? decltype(inputs)() : inputs),
+                "outputs share no memory with anything");
     else
         require(*flashtile_last_error() != '\0', "an error has a message");
 }
@@ -58,7 +59,7 @@ void run(FuzzedDataProvider& draw) {
     const flashtile_options* options = draw.ConsumeIntegralInRange(0, 15) == 15 ? nullptr : &call.options();
     std::size_t bytes = 0;
     flashtile_status planned = FLASHTILE_OK;
-    if (call.kind() != DrawnCall::Kind::dropout_mask) planned = call.plan(options, bytes);
+    if (call.has_workspace()) planned = call.plan(options, bytes);
     // Arguments that are legal but lie about our memory, or ask for hours.
     if (planned == FLASHTILE_OK && !call.can_run()) return;
     const bool complete = options != nullptr && options->size == sizeof(flashtile_options);
@@ -74,7 +75,7 @@ void run(FuzzedDataProvider& draw) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     // libFuzzer starts with inputs of a few bytes, which would leave the last draws, the damage, at their first value:
     // random bytes follow the input's, which are drawn last byte first.
-    constexpr std::size_t enough = 512;
+    constexpr std::size_t enough = 1024;
     std::vector<std::uint8_t> bytes(enough);
     std::minstd_rand random(static_cast<unsigned>(std::accumulate(data, data + std::min<std::size_t>(size, 4), 1U)));
     std::ranges::generate(bytes, [&] { return static_cast<std::uint8_t>(random() >> 8); });

@@ -12,7 +12,7 @@ namespace {
 
 __extension__ using Wide = __int128;
 
-constexpr std::size_t places = 20;
+constexpr std::size_t places = 36;
 constexpr std::size_t guard = 64;
 constexpr std::size_t total = guard + places * (place_size + guard);
 

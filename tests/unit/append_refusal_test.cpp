@@ -71,6 +71,8 @@ TEST(AppendRefuses, WhatIsWrong) {
          {"slots.rank is 1", "2: one a new row"}},
         {[](Call& c) { c.t.block_table = nullptr, c.t.slots = &c.slots, c.slots.stride[0] = 3; },
          {"slots.stride is 3 in dimension 0", "2 (contiguous)"}},
+        {[](Call& c) { c.t.positions = &c.positions, c.positions.stride[0] = 0; },
+         {"positions.stride is 0 in dimension 0", "2 (contiguous)"}},
         {[](Call& c) { c.t.block_table = nullptr, c.t.slots = &c.slots, c.t.cache_seqlens = nullptr; },
          {"cache_seqlens is NULL with slots and rotary_cos"}},
         {[](Call& c) { c.t.block_table = nullptr, c.k_cache.shape[0] = c.v_cache.shape[0] = 1; },

@@ -82,6 +82,21 @@ TEST(CanRun, RefusesWhatTheRunRefusesInTheSameWords) {
     EXPECT_STREQ(flashtile_last_error(), "inputs is NULL, allowed is a pointer to the struct");
 }
 
+TEST(CanRun, RefusesBackwardWhatForwardAloneTakes) {
+    conformance::Case pages = small(), padded = small(), tree = small();
+    pages.cache = {.present = true, .page_size = 8};
+    padded.first_k = {3};
+    tree.tree = true;
+    for (const conformance::Case& c : {pages, padded, tree}) {
+        Call call(c);
+        EXPECT_EQ(ask(call, false).error, "");
+        const Answer answer = ask(call, true);
+        EXPECT_EQ(answer.status, FLASHTILE_INVALID_ARGUMENT);
+        EXPECT_EQ(call.backward(), FLASHTILE_INVALID_ARGUMENT);
+        EXPECT_EQ(answer.error, flashtile_last_error());
+    }
+}
+
 // Nobody may touch these addresses; and lengths that the run would refuse are not looked at.
 TEST(CanRun, ReadsNoMemory) {
     Call call(packed());

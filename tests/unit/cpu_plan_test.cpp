@@ -122,6 +122,70 @@ TEST(CpuPlan, IsWhatRuns) {
             }
 }
 
+// A task of decode is a split of keys. Where lengths lie in memory their number is not known.
+TEST(CpuPlan, SplitsOfKeysAreWhatRuns) {
+    struct Expected {
+        std::vector<std::int64_t> used_k;
+        int num_splits;
+        std::int64_t seqlen_k, count, keys;
+        const char* why;
+    };
+    const char *few = "512 keys each, as up to 32768 keys", *forced = "num_splits, as far as steps of 128 keys allow";
+    for (const Expected& e : {Expected{{}, 0, 1100, 3, 512, few}, Expected{{}, 3, 512, 2, 256, forced},
+                              Expected{{}, 9, 1100, 9, 128, forced}, Expected{{200, 1100}, 0, 1100, 3, 512, few}}) {
+        SCOPED_TRACE(e.num_splits);
+        Case c = small(1, e.seqlen_k);
+        c.head_dim = c.head_dim_v = 8;
+        c.used_k = e.used_k;
+        c.num_splits = e.num_splits;
+        Call call(c);
+        Noting noting;
+        call.options.executor = &noting.executor;
+        call.options.threads = 64;
+        const nlohmann::json forward = plan_of(call)["forward"], splits = forward["splits"];
+        EXPECT_EQ(splits["count"], e.count);
+        EXPECT_EQ(splits["count_exact"], e.used_k.empty());
+        EXPECT_EQ(splits["keys"], e.keys);
+        EXPECT_EQ(splits["why"], e.why);
+        const nlohmann::json &decode = forward["kernels"][0], &combine = forward["kernels"][1];
+        EXPECT_EQ(decode["tasks"], 4 * e.count);  // 2 sequences, 2 key heads
+        EXPECT_EQ(decode["tasks_exact"], e.used_k.empty());
+        EXPECT_EQ(combine["tasks"], 8);
+        EXPECT_EQ(combine["tasks_exact"], true);
+        ASSERT_EQ(call.forward(), FLASHTILE_OK) << flashtile_last_error();
+        if (e.used_k.empty())
+            expect_slots(noting.slots, forward["kernels"]);
+        else
+            EXPECT_EQ(noting.slots.at(0), 2 * (1 + 3));
+    }
+}
+
+TEST(CpuPlan, SplitsOfKeysGrowWhereTheyWouldBeTooMany) {
+    const auto splits = [](std::int64_t queries, std::int64_t keys) {
+        const auto rows = [](std::int64_t length) {  // of which nobody reads the memory
+            return view(reinterpret_cast<void*>(std::uintptr_t{64}), fp32, {1, length, 2, 8});
+        };
+        return nlohmann::json::parse(plan_report({}, rows(queries), rows(keys), rows(keys)))["forward"]["splits"];
+    };
+    EXPECT_EQ(splits(1, 32768)["count"], 64);
+    const nlohmann::json longer = splits(1, 32769);
+    EXPECT_EQ(longer["count"], 52);
+    EXPECT_EQ(longer["keys"], 640);
+    EXPECT_EQ(longer["why"], "64 at most, in steps of 128 keys");
+    const nlohmann::json none = splits(100, 1000);
+    EXPECT_EQ(none["count"], 1);
+    EXPECT_FALSE(none.contains("keys"));
+    EXPECT_EQ(none["why"], "longer sequences are not split");
+}
+
+TEST(CpuPlan, BackwardTakesNoCache) {
+    Case c = small(1, 40);
+    c.cache = {.present = true, .page_size = 16};
+    const nlohmann::json plan = plan_of(Call(c));
+    EXPECT_EQ(plan["backward"], (nlohmann::json{{"why_not", "it takes no cache, first_k, seqused_q or tree_mask"}}));
+    EXPECT_EQ(plan["forward"]["splits"]["count"], 1);
+}
+
 // One vector of the portable set has 4 lanes, and a panel 8 queries.
 TEST(CpuPlan, BlocksFollowLengthsAndThreads) {
     const auto kernels = [](std::int64_t length, int threads) {

@@ -74,18 +74,18 @@ Operand check_dsinks(const TensorArgument& dsinks, const CallUnderCheck& c) {
     return {.data = dsinks->data, .dtype = dsinks.dtype(), .stride_head = dsinks.stride(0)};
 }
 
-// What only forward takes: there are no gradients of a cache.
-void refuse_what_forward_alone_takes(const flashtile_inputs& inputs, const Problem& p) {
+}  // namespace
+
+void refuse_what_forward_alone_takes(const CallUnderCheck& c) {
+    const flashtile_inputs& inputs = c.inputs;
     for (const auto& [name, given] :
          {std::pair("block_table", inputs.block_table), std::pair("cache_batch_idx", inputs.cache_batch_idx),
           std::pair("first_k", inputs.first_k), std::pair("seqused_q", inputs.seqused_q),
           std::pair("tree_mask", inputs.tree_mask), std::pair("prefix_groups", inputs.prefix_groups)})
         if (given != nullptr) refuse(name, "given to backward", "NULL: only forward takes it");
     if (inputs.append != nullptr) refuse("append", "given to backward", "NULL: only forward takes it");
-    if (p.cache) refuse("cu_seqlens_k", "NULL", "a tensor beside cu_seqlens_q: backward takes no cache");
+    if (c.call.problem.cache) refuse("cu_seqlens_k", "NULL", "a tensor beside cu_seqlens_q: backward takes no cache");
 }
-
-}  // namespace
 
 void check_forward_outputs(const flashtile_forward_outputs* given, CallUnderCheck& c) {
     const flashtile_forward_outputs defaults = FLASHTILE_FORWARD_OUTPUTS_INIT;
@@ -105,7 +105,7 @@ void check_forward_outputs(const flashtile_forward_outputs* given, CallUnderChec
 void check_gradients(const flashtile_gradients* given, CallUnderCheck& c) {
     const flashtile_gradients defaults = FLASHTILE_GRADIENTS_INIT;
     const flashtile_gradients g = read_struct(given, defaults, "gradients");
-    refuse_what_forward_alone_takes(c.inputs, c.call.problem);
+    refuse_what_forward_alone_takes(c);
     const TensorArgument out(g.out, "out"), dout(g.dout, "dout"), lse(g.lse, "lse"), dlse(g.dlse, "dlse"),
         dq(g.dq, "dq"), dk(g.dk, "dk"), dv(g.dv, "dv"), dbias(g.dbias, "dbias"), dsinks(g.dsinks, "dsinks");
     const Problem& p = c.call.problem;

@@ -9,6 +9,9 @@ namespace flashtile::api {
 void check_forward_outputs(const flashtile_forward_outputs* given, CallUnderCheck& c);
 void check_gradients(const flashtile_gradients* given, CallUnderCheck& c);
 
+// There are no gradients of a cache.
+void refuse_what_forward_alone_takes(const CallUnderCheck& c);
+
 // The mask that flashtile_dropout_mask writes: its shape is the problem.
 void check_keep(const flashtile_tensor* keep, CallUnderCheck& c);
 
