@@ -298,6 +298,21 @@ TEST(CpuPlan, AForcedSetThatCannotRunIsTheAnswer) {
     }
 }
 
+// Neither the rows of a cache nor the groups that share a prefix.
+TEST(CpuPlan, ReadsNoList) {
+    Case rows = small(), prefixes = small();
+    rows.cache = {.present = true, .page_size = 0};
+    prefixes.cache = {.present = true, .page_size = 4, .groups = {0, 2}, .prefixes = {8}};
+    for (const Case& c : {rows, prefixes}) {
+        Call call(c);
+        const nlohmann::json plan = plan_of(call)["forward"];
+        for (flashtile_tensor* t :
+             {&call.block_table, &call.cache_batch_idx, &call.prefix_groups, &call.prefix_lengths})
+            t->data = reinterpret_cast<void*>(std::uintptr_t{64});
+        EXPECT_EQ(plan_of(call)["forward"], plan);
+    }
+}
+
 TEST(CpuPlan, ReadsNoMemory) {
     Call call(packed());
     for (flashtile_tensor* t : {&call.q, &call.k, &call.v, &call.cu_seqlens_q, &call.cu_seqlens_k})

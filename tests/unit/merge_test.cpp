@@ -175,6 +175,10 @@ TEST_P(Merging, OfNothingIsAnEmptyRow) {
         none.run(options());
         EXPECT_EQ(none.out.values(), m.out.values());
         EXPECT_EQ(none.lse.values(), m.lse.values());
+        const tensor nowhere = view(nullptr, type, none.sizes.of_parts(none.sizes.out()), where()),
+                     nowhere_lse = view(nullptr, fp32, none.sizes.of_parts(none.sizes.lse()), where());
+        merge(options(), nowhere, nowhere_lse, none.out.view(), none.lse.view());
+        EXPECT_EQ(none.out.values(), m.out.values());
     });
 }
 

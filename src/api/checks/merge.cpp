@@ -20,6 +20,8 @@ flashtile_tensor part(const TensorArgument& parts, std::int64_t n) {
     std::copy_n(parts->shape + 1, view.rank, view.shape);
     std::copy_n(parts->stride + 1, view.rank, view.stride);
     if (view.data != nullptr) view.data = static_cast<char*>(view.data) + n * parts.stride(0) * size_of(parts.dtype());
+    // Where there is no part, its rows are looked for in no memory.
+    if (parts.shape(0) == 0) std::fill_n(view.stride, view.rank, 0);
     return view;
 }
 

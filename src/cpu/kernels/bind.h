@@ -35,10 +35,16 @@ inline auto with_math(const Problem& p, F f) {
     return with_vectors(p.dtype, f);
 }
 
+// How rows of k or v lie. A plan reads no memory: not the lists that say where.
+inline KeyRows form_of(const Problem& p, const Operands& x, const Operand& keys) {
+    const Rows rows = rows_of(keys, 0, 0, 0);
+    if (x.block_table == nullptr) return KeyRows(rows);
+    return KeyRows(rows, x.block_table, p.page_size, keys.stride_batch, x.block_table, 0);
+}
+
 inline int64_t forward_rows(const Problem& p, const Operands& x) {
-    return with_math(p, [&]<class Math>(Math) {
-        return Forward<Math>::most_rows(p, key_rows_of(p, x, x.k, 0, 0, 0), key_rows_of(p, x, x.v, 0, 0, 0));
-    });
+    return with_math(
+        p, [&]<class Math>(Math) { return Forward<Math>::most_rows(p, form_of(p, x, x.k), form_of(p, x, x.v)); });
 }
 
 inline std::size_t forward_scratch(const Problem& p, int64_t rows) {
