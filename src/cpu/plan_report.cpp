@@ -66,7 +66,7 @@ struct Tasks {
 };
 
 // Of packed sequences it is an upper bound, and so it is where a task is a split of a sequence whose length lies in
-// memory.
+// memory, or which others share.
 Tasks tasks_of(const Step& step, const Problem& p, const Operands& x) {
     switch (step.rows_of) {
         case RowsOf::dbias:
@@ -74,7 +74,7 @@ Tasks tasks_of(const Step& step, const Problem& p, const Operands& x) {
             return {step.most_tasks(), true};
         case RowsOf::splits:
             if (p.seqlen_q == 0) return {0, true};
-            if (step.length > 1 && lengths_known(p, x))
+            if (step.length > 1 && lengths_known(p, x) && p.prefix_groups == 0)
                 return {step.batch * step.heads * KeySplits::of(p.seqlen_k, {p.num_splits}).count, true};
             return {step.most_tasks(), !p.packed && !(step.length > 1)};
         default:

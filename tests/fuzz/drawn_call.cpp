@@ -251,9 +251,12 @@ void DrawnCall::change(Argument& argument, FuzzedDataProvider& draw) {
 
 std::vector<const flashtile_tensor*> DrawnCall::tensors(bool output) const {
     std::vector<const flashtile_tensor*> views;
-    for (const Argument& argument : arguments_)
-        if (argument.output == output && argument.where != nullptr && *argument.where != nullptr)
+    for (const Argument& argument : arguments_) {
+        // Without new values v is not written, and may be a view of k's memory.
+        const bool written = argument.output && !(argument.where == &inputs_.v && append_.v == nullptr);
+        if (written == output && argument.where != nullptr && *argument.where != nullptr)
             views.push_back(&argument.view);
+    }
     return views;
 }
 
