@@ -138,8 +138,8 @@ void DrawnCall::draw_attention(FuzzedDataProvider& draw) {
     };
     const Shape q = queries(s.head_dim), k = keys(s.head_dim), v = keys(s.head_dim_v), out = queries(s.head_dim_v),
                 lse = s.packed ? Shape{s.heads, total_q} : Shape{s.batch, s.heads, s.seqlen_q};
-    const bool appends = inputs_.append != nullptr;  // to k and v, which are then written
-    add(&inputs_.q, dtype, q, draw), add(&inputs_.k, dtype, k, draw, appends), add(&inputs_.v, dtype, v, draw, appends);
+    const bool has_new = inputs_.append != nullptr;  // for k and v, which are then written
+    add(&inputs_.q, dtype, q, draw), add(&inputs_.k, dtype, k, draw, has_new), add(&inputs_.v, dtype, v, draw, has_new);
 
     const auto broadcast = [&] {
         Shape shape = {s.batch, s.heads, s.seqlen_q, s.seqlen_k};
@@ -154,9 +154,9 @@ void DrawnCall::draw_attention(FuzzedDataProvider& draw) {
     if (one_in(3, draw))
         add(&inputs_.alibi_slopes, FLASHTILE_FP32, draw.ConsumeBool() ? Shape{s.heads} : Shape{s.batch, s.heads}, draw);
     if (one_in(3, draw)) add(&inputs_.sinks, draw.ConsumeBool() ? dtype : FLASHTILE_FP32, {s.heads}, draw);
-    if (appends || one_in(3, draw))
+    if (has_new || one_in(3, draw))
         add_list(&inputs_.seqused_k, FLASHTILE_INT32, {s.batch}, draw, [&](std::int64_t) {
-            return size(0, std::max<std::int64_t>(s.seqlen_k + (appends ? -1 : 1), 0), draw);
+            return size(0, std::max<std::int64_t>(s.seqlen_k + (has_new ? -1 : 1), 0), draw);
         });
 
     if (forward) {
@@ -249,13 +249,28 @@ void DrawnCall::change(Argument& argument, FuzzedDataProvider& draw) {
     }
 }
 
+bool DrawnCall::is_seen(const void* field) const {
+    const auto beyond = [field](const auto& given) {
+        const auto* at = static_cast<const std::byte*>(field);
+        const auto* begin = reinterpret_cast<const std::byte*>(&given);
+        return at >= begin && at < begin + sizeof given && at >= begin + given.size;
+    };
+    return !(beyond(inputs_) || beyond(outputs_) || beyond(gradients_) || beyond(merge_) || beyond(append_));
+}
+
+bool DrawnCall::appends() const {
+    return inputs_.append != nullptr && is_seen(&inputs_.append);
+}
+
 std::vector<const flashtile_tensor*> DrawnCall::tensors(bool output) const {
     std::vector<const flashtile_tensor*> views;
     for (const Argument& argument : arguments_) {
+        if (argument.where == nullptr || *argument.where == nullptr || !is_seen(argument.where)) continue;
+        bool written = argument.output;
+        if (argument.where == &inputs_.k) written &= appends();
         // Without new values v is not written, and may be a view of k's memory.
-        const bool written = argument.output && !(argument.where == &inputs_.v && append_.v == nullptr);
-        if (written == output && argument.where != nullptr && *argument.where != nullptr)
-            views.push_back(&argument.view);
+        if (argument.where == &inputs_.v) written &= appends() && append_.v != nullptr && is_seen(&append_.v);
+        if (written == output) views.push_back(&argument.view);
     }
     return views;
 }

@@ -28,7 +28,7 @@ public:
 
     // An output may be an input: a part that is merged in place, queries that are rotated so, values that are a view of
     // the keys' cache.
-    bool in_place() const { return kind_ == Kind::merge || kind_ == Kind::append_kv || inputs_.append != nullptr; }
+    bool in_place() const { return kind_ == Kind::merge || kind_ == Kind::append_kv || appends(); }
     const flashtile_options& options() const { return options_; }
     // All tensors lie within the memory, and the work is done in an instant.
     bool can_run() const;
@@ -52,6 +52,9 @@ private:
     using Shape = std::vector<std::int64_t>;
 
     std::vector<const flashtile_tensor*> tensors(bool output) const;
+    // Whether a struct's size, which may be that of an older version, reaches to a field.
+    bool is_seen(const void* field) const;
+    bool appends() const;
     void draw_options(FuzzedDataProvider& draw);
     void draw_attention(FuzzedDataProvider& draw);
     void draw_merge(FuzzedDataProvider& draw);

@@ -34,7 +34,7 @@ void judge(const DrawnCall& call, const flashtile_options* options, flashtile_st
     require(status != FLASHTILE_INTERNAL && status != FLASHTILE_OUT_OF_MEMORY, message);
     if (ok)
         require(outputs_lie_alone(outputs, call.in_place() ? decltype(inputs)() : inputs),
-                "outputs share no memory with anything");
+                std::string("outputs share no memory with anything in ") + flashtile_last_run());
     else
         require(*flashtile_last_error() != '\0', "an error has a message");
 }
