@@ -78,6 +78,8 @@ void check_queries_keys_values(CallUnderCheck& c) {
     c.call.execution.device_id = q->device_id;
     check_dtypes(q, k, v, p);
     check_heads(q, k, v, p);
+    if (!p.cache && c.inputs.prefix_groups != nullptr) refuse("prefix_groups", "given without block_table", "NULL");
+    if (!p.cache && c.inputs.prefix_lengths != nullptr) refuse("prefix_lengths", "given without prefix_groups", "NULL");
     if (p.cache)
         check_cache_sizes(q, k, v, c);
     else if (p.packed)
