@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "unit/call.h"
 #include "unit/run.h"
@@ -80,6 +82,20 @@ TEST(Interface, OlderCallersStructsAreShorter) {
     ASSERT_EQ(call.forward(), FLASHTILE_OK) << flashtile_last_error();
     EXPECT_EQ(call.data.out.values(), expected);
     EXPECT_TRUE(call.data.lse.poison_intact(std::vector<bool>(call.data.lse.size(), false)));
+}
+
+// More queries than keys: the first positions lie before the first key, in a chunk of their own.
+TEST(Interface, AChunkOfAnyLengthIsAsGoodAsOneOfTheWhole) {
+    conformance::Case c = small();
+    c.seqlen_q = 30, c.seqlen_k = 20;
+    const auto results = [&](std::int64_t chunk) {
+        Call call(c);
+        call.options.attention_chunk = chunk;
+        EXPECT_EQ(call.forward(), FLASHTILE_OK);
+        EXPECT_EQ(call.backward(), FLASHTILE_OK);
+        return std::pair(call.data.out.values(), call.data.dk.values());
+    };
+    EXPECT_EQ(results(INT64_MAX), results(1000));
 }
 
 TEST(Interface, LastErrorAndLastRunAreTheThreadsOwn) {

@@ -1,6 +1,7 @@
 // options.cpp: see options.h.
 #include "api/checks/options.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -84,10 +85,13 @@ Problem check_problem_options(const flashtile_options& o) {
 
 void settle_scale_and_window(const flashtile_options& o, Problem& p) {
     p.scale = o.has_scale != 0 ? o.scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.head_dim)));
-    if (p.positions) return;                             // they may lie any distance from each other
-    const std::int64_t whole = p.seqlen_q + p.seqlen_k;  // no key lies further from the diagonal
+    // No key lies further from the diagonal, nor positions, of 31 bits, from each other. Kernels add to what is left.
+    constexpr std::int64_t kLongest = std::int64_t{1} << 60;
+    const std::int64_t whole =
+        std::min(p.seqlen_q, kLongest) + std::min(p.seqlen_k, kLongest) + (p.positions ? std::int64_t{1} << 31 : 0);
     if (p.window_left >= whole) p.window_left = -1;
     if (p.window_right >= whole) p.window_right = -1;
+    p.attention_chunk = std::min(p.attention_chunk, whole);
 }
 
 Execution check_execution(const flashtile_options& o) {
