@@ -28,6 +28,7 @@ import torch.nn.functional as F
 import flashtile
 from flashtile._call import Call
 from flashtile._options import CallOptions
+from flashtile._structs import INPUT_NAMES
 
 # By name: the function, and whether its tensors are (batch, seqlen, heads, head_dim).
 METHODS = {
@@ -62,8 +63,8 @@ class Nothing(torch.autograd.Function):
 def library_alone(which, q, k, v, dout):
     """Submits structs that were filled once."""
     results = (torch.empty_like(q), torch.empty(q.shape[0], q.shape[2], q.shape[1], device=q.device))
-    gradients = (*map(torch.empty_like, (q, k, v)), None)
-    inputs = (q, k, v, *(None,) * 6)
+    gradients = (*map(torch.empty_like, (q, k, v)), None, None)
+    inputs = (q, k, v, *(None,) * (len(INPUT_NAMES) - 3))
     forward = Call("forward", inputs, results, CallOptions())
     backward = Call("backward", (*inputs, *results, dout, None), gradients, CallOptions())
     workspace = torch.empty(backward.workspace(), dtype=torch.uint8, device=q.device) if q.is_cuda else None

@@ -114,7 +114,8 @@ def gradients(dout: Tensor, dlse: Optional[Tensor], q: Tensor, k: Tensor, v: Ten
     tensors, options = _rest(packed, dropout_p, scale, causal, window, softcap, slopes, deterministic)
     with torch.no_grad():
         given = usable((q, k, v, *tensors, innermost(out), innermost(lse), dout, dlse))
-        dq, dk, dv, _ = backward_op(*given[:9], *options, rng if dropout_p else None, *given[9:], False)
+        inputs, results = given[:len(INPUT_NAMES)], given[len(INPUT_NAMES):]
+        dq, dk, dv, *_ = backward_op(*inputs, *options, rng if dropout_p else None, *results, False, False)
     return dq, dk, dv
 
 
@@ -133,7 +134,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, packed: dict, dropout_p: float, sc
 def _rest(packed: dict, dropout_p: float, scale: Optional[float], causal: bool, window: tuple[int, int], softcap: float,
           slopes: Optional[Tensor], deterministic: bool) -> tuple[tuple, CallOptions]:
     """The operators' tensors after q, k and v, and their options."""
-    tensors = (slopes, None, *map(packed.get, ("mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")))
+    tensors = (slopes, None, *map(packed.get, ("mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")), None)
     lengths = {name: packed[name] for name in ("max_seqlen_q", "max_seqlen_k") if packed}
     left, right = window
     return tensors, CallOptions(**lengths, causal=BOTTOM_RIGHT if causal else 0, scale=scale, softcap=softcap,
