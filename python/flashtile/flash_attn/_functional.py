@@ -15,10 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .._attention import BOTTOM_RIGHT, draw
+from .._attention import BOTTOM_RIGHT, attention, draw
 from .._ops import backward_op, deterministic as always_deterministic, forward_op
 from .._options import CallOptions
 from .._run import complete, innermost, usable
+from .._structs import INPUT_NAMES
 from ._paged import rows_of_pages
 from ._probabilities import places, signed_probabilities
 
@@ -44,8 +45,14 @@ def _flash_attn_varlen_forward(
 ) -> Forward:
     """Packed: q (total_q, nheads, d). Rows of no sequence are zero whatever zero_tensors says."""
     with torch.no_grad():
-        k, v, packed = packed_arguments(k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table,
-                                        seqused_k)
+        k, v, packed = packed_arguments(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table,
+                                        seqused_k, dropout_p)
+        if "block_table" in packed:
+            first = None if leftpad_k is None else leftpad_k.to(torch.int32)
+            out, lse = attention(q, k, v, causal=causal, window=(window_size_left, window_size_right),
+                                 scale=softmax_scale, softcap=softcap, alibi_slopes=alibi_slopes, first_k=first,
+                                 return_lse=True, **packed)
+            return out, lse, q.new_empty(0), q.new_zeros(2, dtype=torch.int64)
     if leftpad_k is not None:
         position = torch.arange(packed["max_seqlen_k"], device=k.device)
         packed["mask"] = (position >= leftpad_k[:, None])[:, None, None]
@@ -76,7 +83,7 @@ def _flash_attn_varlen_backward(
     rng_state: Optional[Tensor] = None, zero_tensors: bool = False,
 ) -> Tensor:
     """Packed. Gradients of rows of no sequence are zero whatever zero_tensors says."""
-    _, _, packed = packed_arguments(k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    _, _, packed = packed_arguments(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     _write((dq, dk, dv), gradients(dout, None, q, k, v, out, softmax_lse, packed, dropout_p, softmax_scale, causal,
                                    (window_size_left, window_size_right), softcap, alibi_slopes, deterministic,
                                    rng_state))
@@ -88,14 +95,18 @@ def _flash_attn_varlen_backward(
     return d
 
 
-def packed_arguments(k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
+def packed_arguments(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
                      max_seqlen_k: int, block_table: Optional[Tensor] = None, seqused_k: Optional[Tensor] = None,
-                     ) -> tuple[Tensor, Tensor, dict]:
-    """k, v and `attention`'s arguments for a packed batch. With a block_table k and v are pages, which are copied into
-    rows."""
+                     dropout_p: float = 0.0) -> tuple[Tensor, Tensor, dict]:
+    """k, v and `attention`'s arguments for a packed batch. With a block_table k and v are pages. They are copied into
+    rows where attention cannot read them: on CUDA so far, and with dropout or a gradient."""
     if block_table is not None:
         if seqused_k is None:
             seqused_k = (cu_seqlens_k[1:] - cu_seqlens_k[:-1]).to(torch.int32)
+        recorded = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+        if q.device.type == "cpu" and dropout_p == 0.0 and not recorded:
+            return k, v, {"cu_seqlens_q": cu_seqlens_q, "max_seqlen_q": max_seqlen_q, "seqused_k": seqused_k,
+                          "block_table": block_table}
         k, v = rows_of_pages(k, block_table), rows_of_pages(v, block_table)
         max_seqlen_k = k.shape[1]
         starts = torch.arange(k.shape[0] + 1, device=k.device, dtype=torch.int64) * max_seqlen_k
