@@ -199,7 +199,7 @@ def eager(tensors: Sequence[Tensor | None]) -> bool:
     if _dispatch_modes() or _transforms() or _tracing() or forward_ad._current_level >= 0:
         return False
     for tensor in tensors:
-        if (type(tensor) not in PLAIN or tensor.is_neg()) and tensor is not None:  # type: ignore[union-attr]
+        if tensor is not None and (type(tensor) not in PLAIN or tensor.is_neg()):
             return False
     return True
 

@@ -24,7 +24,7 @@ _NAMES = (*INPUT_NAMES, *SERVING_NAMES)
 _RESULTS = RESULT_NAMES["forward"]
 _OF_APPEND = tuple(f"append.{name}" for name in APPENDED)
 _GIVEN, _PRESENT = (*_NAMES, *_OF_APPEND), ("q", "k", "v", "append.k")
-_Q, _K, _V, _CU_SEQLENS_Q, _SEQUSED_Q = map(_NAMES.index, ("q", "k", "v", "cu_seqlens_q", "seqused_q"))
+_K, _V, _CU_SEQLENS_Q, _SEQUSED_Q = map(_NAMES.index, ("k", "v", "cu_seqlens_q", "seqused_q"))
 
 
 def _parts(options: CallOptions) -> Sequence[Part]:
@@ -93,18 +93,20 @@ def serve(given: tuple[Optional[Tensor], ...], serving: tuple[Optional[Tensor], 
     if append is not None:
         appended, numbers = split(append)
     everything = (*tensors, *appended)
-    for tensor, name in zip(everything, _GIVEN):
-        if not isinstance(tensor, Tensor) and (tensor is not None or name in _PRESENT):
-            explain(tensor, name)
     plain = eager(everything)
-    if not plain and forward_mode(everything):
-        refuse_forward_mode()
+    if not plain:
+        for tensor, name in zip(everything, _GIVEN):
+            if not isinstance(tensor, Tensor) and tensor is not None:
+                explain(tensor, name)
+        if forward_mode(everything):
+            refuse_forward_mode()
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in everything):
         named = [name for name, t in zip((*SERVING_NAMES, "append"), (*serving, append)) if t is not None]
         raise NotImplementedError(f"attention has no gradient with {', '.join(named) or 'a cache'}: call it under "
                                   "torch.no_grad()")
-    q, v_cache = tensors[_Q], tensors[_V]
-    assert q is not None and v_cache is not None
+    q, k_cache, v_cache = tensors[:3]
+    if q is None or k_cache is None or v_cache is None or (appended and appended[0] is None):
+        explain(None, next(name for tensor, name in zip(everything, _GIVEN) if tensor is None and name in _PRESENT))
     # Rows that the library does not write, of no sequence or past seqused_q, are zero.
     new = q.new_empty if tensors[_CU_SEQLENS_Q] is None and tensors[_SEQUSED_Q] is None else q.new_zeros
     *rows, heads, _ = q.shape

@@ -1,8 +1,13 @@
 """Skips tests whose packages are missing or do not take this PyTorch, and tests of what an older PyTorch does not
 have."""
 
+import os
+
 import pytest
 import torch
+
+CPU_ONLY = pytest.mark.skipif(os.environ.get("FLASHTILE_TEST_DEVICE", "cpu") != "cpu",
+                              reason="CUDA refuses these arguments by name so far")
 
 
 def transformers():
