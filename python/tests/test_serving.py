@@ -7,7 +7,7 @@ import torch
 import flashtile
 from flashtile._serving import append_op, serve_op
 from flashtile._options import CallOptions
-from flashtile.flash_attn import flash_attn_with_kvcache
+from flashtile.flash_attn import flash_attn_varlen_func, flash_attn_with_kvcache
 
 pytestmark = needs.CPU_ONLY
 
@@ -324,3 +324,6 @@ def test_kvcache_reads_pages_where_they_lie(num_splits):
     keys = torch.cat([page[0], page[0]])[:20]
     expected, _ = reference(q[0], keys, keys, causal(1, 20))
     torch.testing.assert_close(out[0].double(), expected, atol=2e-6, rtol=2e-6)
+    cu_q, cu_k = torch.tensor([0, 1], dtype=torch.int32), torch.tensor([0, 20], dtype=torch.int32)
+    packed = flash_attn_varlen_func(q[0], pages, pages, cu_q, cu_k, 1, 20, causal=True, block_table=table)
+    torch.testing.assert_close(packed.double(), expected, atol=2e-6, rtol=2e-6)
