@@ -5,12 +5,12 @@
     ... tools/python_overhead.py --device=cuda --json=overhead.json
     ... tools/python_overhead.py --shape=1,1,1,8 --threads=1            # nothing but overhead, on the CPU too
 
-There are three passes of attention: forward without gradients, forward recorded by autograd, and forward with backward. All methods
-get the same values, each in the layout that it is made for. Samples of the methods alternate in an order that rotates,
+There are three passes of attention: forward without gradients, forward recorded by autograd, and forward with
+backward. All methods get the same values, each in the layout that it is made for. Samples of the methods alternate in an order that rotates,
 and medians are printed. On CUDA a sample starts with an idle GPU and ends when the host has submitted its calls. The
 exit code is 1 where flashtile.attention takes longer than PyTorch.
 
-A fourth pass times what serving calls for each new token, where flashtile has it (on the CPU; on CUDA append_kv and merge).
+A fourth pass times what serving calls for each new token, where flashtile has it (on CUDA append_kv and merge only).
 
 Two more rows show where flashtile's time goes. "library alone" submits filled structs, without autograd and without
 allocating results; "autograd alone" is a torch.autograd.Function that allocates results and computes nothing.
@@ -166,7 +166,8 @@ def main():
         show(microseconds[which])
     print("serving")
     with torch.no_grad():
-        microseconds["serving"] = measure(serving_calls(a.device, getattr(torch, dtype)), a.calls, a.samples, synchronise)
+        calls = serving_calls(a.device, getattr(torch, dtype))
+        microseconds["serving"] = measure(calls, a.calls, a.samples, synchronise)
     show(microseconds["serving"])
     result = {"device": torch.cuda.get_device_name() if cuda else platform.machine(), "dtype": dtype,
               "shape": a.shape, "threads": torch.get_num_threads(),
@@ -174,7 +175,7 @@ def main():
               "samples": a.samples, "calls_a_sample": a.calls, "microseconds": microseconds}
     if a.json:
         a.json.write_text(json.dumps(result, indent=1) + "\n")
-    return any(medians["flashtile.attention"] > medians["torch"] for medians in (microseconds[which] for which in PASSES))
+    return any(microseconds[which]["flashtile.attention"] > microseconds[which]["torch"] for which in PASSES)
 
 
 if __name__ == "__main__":

@@ -152,8 +152,8 @@ def attention(
 
         These so far run on the CPU only:
 
-        sinks: (heads), fp32 or q's dtype: a score more in each softmax's denominator, which lse counts. Its gradient has
-            its dtype.
+        sinks: (heads), fp32 or q's dtype: a score more in each softmax's denominator, which lse counts. Its gradient
+            has its dtype.
         attention_chunk: c, from 1: a query sees keys of its own chunk of c positions only (Llama 4); 0 is off.
 
         These, too, and they have no gradient:
@@ -200,7 +200,8 @@ def attention(
                 block_table is cache_batch_idx is first_k is seqused_q is tree_mask is positions is prefix_groups
                 is prefix_lengths is append is None):
             if dropout_p != 0.0:
-                raise NotImplementedError("dropout_p is given with a cache or another argument of serving: allowed is 0")
+                raise NotImplementedError(
+                    "dropout_p is given with a cache or another argument of serving: allowed is 0")
             serving = (block_table, cache_batch_idx, first_k, seqused_q, tree_mask, positions, prefix_groups,
                        prefix_lengths)
             out, lse = _serve(complete(given), serving, append, recipe, return_lse)

@@ -100,8 +100,8 @@ def stream_of(kind: int, index: int) -> int:
 
 
 class FilledCall:
-    """A call of flashtile_<function> with its structs filled. tensors: those of all parts in their order, with names for
-    errors; a first one is there, and a call runs on its device. Only one thread at a time may use it."""
+    """A call of flashtile_<function> with its structs filled. tensors: those of all parts in their order, with names
+    for errors; the first is there, and a call runs on its device. Only one thread at a time may use it."""
 
     def __init__(self, function: str, parts: Sequence[Part], tensors: Tensors, names: Sequence[str],
                  options: CallOptions, **more_options: Any):

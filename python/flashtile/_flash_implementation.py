@@ -86,7 +86,8 @@ def _rest(bias: Optional[Tensor], causal: int, scale: Optional[float], dropout_p
           packed: tuple = (None, None, None, -1, -1), slopes: Optional[Tensor] = None,
           window: tuple[int, int] = (-1, -1)) -> tuple[tuple, Recipe]:
     """A call's tensors after q, k and v, and its options."""
-    return (slopes, bias, None, *packed[:3], None), (_options, causal, scale, dropout_p, deterministic(), packed[3:], window)
+    return (slopes, bias, None, *packed[:3], None), (_options, causal, scale, dropout_p, deterministic(), packed[3:],
+                                                     window)
 
 
 def _options(causal: int, scale: Optional[float], dropout_p: float, deterministic: bool, lengths: tuple[int, int],

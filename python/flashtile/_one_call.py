@@ -1,5 +1,5 @@
-"""Makes one call of a C function that writes to tensors which its caller has made: flashtile_merge, flashtile_append_kv,
-and flashtile_forward on a cache.
+"""Makes one call of a C function that writes to tensors which its caller has made: flashtile_merge,
+flashtile_append_kv, and flashtile_forward on a cache.
 
 As in _run.py, filled structs are used again for calls whose tensors are laid out alike and whose options are equal.
 """
@@ -30,7 +30,8 @@ class Function(NamedTuple):
 class _Calls:
     """Calls of a function that differ in addresses, stream and threads only."""
 
-    def __init__(self, function: Function, tensors: Tensors, options: CallOptions, numbers: tuple, more: dict[str, Any]):
+    def __init__(self, function: Function, tensors: Tensors, options: CallOptions, numbers: tuple,
+                 more: dict[str, Any]):
         self.function, self.options, self.numbers, self.more = function, options, numbers, more
         self.copied = {at: copy for at, copy in function.copies.items()
                        if tensors[at] is not None and copy(tensors[at]) is not tensors[at]}

@@ -215,8 +215,8 @@ def attend(given: Tensors, recipe: Recipe, rng: Optional[Tensor], want_lse: bool
            plain: Optional[bool] = None) -> tuple[Tensor, Any]:
     """(out, lse), differentiable in q, k, v, bias and sinks; lse may be None where it is not wanted.
 
-    `given` are q, k and v, or these and the seven tensors that follow in forward_op's arguments. heads_first: q, k, v and
-    out are (batch, heads, seqlen, head_dim), and nothing is packed. plain: what `eager` has said of `given`. Autocast
+    `given` are q, k and v, or these and the seven tensors that follow in forward_op's arguments. heads_first: q, k, v
+    and out are (batch, heads, seqlen, head_dim), and nothing is packed. plain: what `eager` has said of `given`. Autocast
     is applied.
     """
     if _is_any_autocast_enabled():

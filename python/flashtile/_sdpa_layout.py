@@ -49,8 +49,8 @@ def sdpa_results(given: Sequence[Any], options: CallOptions, want_lse: bool) -> 
 
 def sdpa_gradients(given: Sequence[Any], options: CallOptions,
                    want: tuple[bool, bool]) -> tuple[Optional[Tensor], ...]:
-    """Empty dq, dk, dv and dbias, where want[0] says that it is wanted, and no dsinks. PyTorch's flash attention stores (batch, seqlen, heads, head_dim) on the CPU, and on
-    CUDA gives them the strides of q, k and v."""
+    """Empty dq, dk, dv and dbias, where want[0] says that it is wanted, and no dsinks. PyTorch's flash attention stores
+    (batch, seqlen, heads, head_dim) on the CPU, and on CUDA gives them the strides of q, k and v."""
     q, k, v, _, bias = given[:5]
     backend = _backend(given, options)
     made: list[Optional[Tensor]]

@@ -1,5 +1,5 @@
-"""What serving asks of attention: keys and values in a cache, chunked prefill, trees, shared prefixes, appending. One call
-of flashtile_forward, without a gradient; flashtile.attention comes here where it gets one of these arguments."""
+"""What serving asks of attention: keys and values in a cache, chunked prefill, trees, shared prefixes, appending. One
+call of flashtile_forward, without a gradient; flashtile.attention comes here where it gets one of these arguments."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ def pages(cache: Any, layer: int, key: Tensor, value: Tensor, cu_seqlens_q: Tens
     and reads them all; None where cache.update must copy them. It must on CUDA so far, and for windows, whose rows the
     cache writes over in turn. Where no sequence has old keys nothing is copied anyway.
 
-    The cache says by an index where each row of each sequence lies. Its blocks have a page for keys and one for values of
-    each layer, one after the other; `stride` is from a layer's page to that of the next block, in rows.
+    The cache says by an index where each row of each sequence lies. Its blocks have a page for keys and one for values
+    of each layer, one after the other; `stride` is from a layer's page to that of the next block, in rows.
     """
     allocator = getattr(cache, "layer_to_allocator", {}).get(layer)
     if key.is_cuda or allocator is None or not allocator.supports_block_table:

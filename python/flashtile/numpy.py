@@ -52,8 +52,9 @@ _PRESENT = ("q", "k", "v", "out", "lse", "dout", "append.k")
 
 
 class Options(TypedDict, total=False):
-    """What attention and attention_backward take by name. Their meaning and defaults are those of `flashtile.attention`; seed, two
-    integers of 64 bits, is what dropout's mask is drawn from: the same for the same two."""
+    """What attention and attention_backward take by name. Their meaning and defaults are those of
+    `flashtile.attention`; seed, two integers of 64 bits, is what dropout's mask is drawn from: the same for the same
+    two."""
 
     causal: bool
     window: tuple[int, int]
@@ -264,14 +265,21 @@ def _readable(given: dict[str, Any], written: Sequence[str] = (),
     return arrays
 
 
+_ALLOWED = {
+    ("alibi_slopes", "lse", "dlse", "lses"): "float32",
+    ("mask", "tree_mask"): "bool",
+    ("seqused_k", "seqused_q", "block_table", "first_k", "prefix_groups", "prefix_lengths"): "int32",
+    ("slots",): "int64",
+    ("cu_seqlens_q", "cu_seqlens_k", "cu_seqlens_k_new", "cache_batch_idx", "cache_seqlens", "rotary_offsets",
+     "positions", "positions_q"): "int32 or int64",
+}
+
+
 def _refuse_dtype(name: str, array: Array) -> NoReturn:
-    lengths = dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k", "cu_seqlens_k_new", "cache_batch_idx", "cache_seqlens",
-                             "rotary_offsets", "positions_q"), "int32 or int64")
-    allowed = {**dict.fromkeys(("alibi_slopes", "lse", "dlse", "lses"), "float32"), **dict.fromkeys(
-        ("mask", "tree_mask"), "bool"), **dict.fromkeys(("seqused_k", "seqused_q", "block_table", "first_k", "positions",
-                                                         "prefix_groups", "prefix_lengths"), "int32"),
-               "slots": "int64", **lengths}
-    raise TypeError(f"{name}.dtype is {array.dtype}, allowed is {allowed.get(name, 'float32, float16 or bfloat16')}"
+    name_alone = name.removeprefix("append.")
+    allowed = next((dtypes for names, dtypes in _ALLOWED.items() if name_alone in names),
+                   "float32, float16 or bfloat16")
+    raise TypeError(f"{name}.dtype is {array.dtype}, allowed is {allowed}"
                     f"{'' if array.dtype.isnative else ', in native byte order'}")
 
 

@@ -132,5 +132,5 @@ def test_schemas_of_the_operators():
     assert str(torch.ops.flashtile.merge.default._schema) == (
         "flashtile::merge(Tensor outs, Tensor lses, ScalarType? dtype) -> (Tensor, Tensor)")
     assert str(torch.ops.flashtile.backward.default._schema) == (
-        f"flashtile::backward({arguments}, Tensor out, Tensor lse, Tensor dout, Tensor? dlse, bool need_dbias, bool need_dsinks)"
-        " -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
+        f"flashtile::backward({arguments}, Tensor out, Tensor lse, Tensor dout, Tensor? dlse, bool need_dbias, "
+        "bool need_dsinks) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")

