@@ -7,7 +7,7 @@ import torch
 import flashtile
 from flashtile._serving import append_op, serve_op
 from flashtile._options import CallOptions
-from flashtile.flash_attn import flash_attn_varlen_func, flash_attn_with_kvcache
+from flashtile.flash_attn import _functional, _kvcache, flash_attn_varlen_func, flash_attn_with_kvcache
 
 pytestmark = needs.CPU_ONLY
 
@@ -255,6 +255,39 @@ def test_appending_first_has_the_bits_of_two_calls(cache, case):
     assert not queries or torch.equal(q_out, rotated)
 
 
+def test_strides_that_the_library_cannot_read():
+    """Queries and new keys whose innermost dimension is not contiguous, slots whose rows lie apart, and afterwards the
+    same layouts with other values: filled structs are used again."""
+    def step(make, cache):
+        rows = slots if make is apart else slots.clone()
+        append = flashtile.Append(make(new), make(new), slots=rows, **ROTARY)
+        return flashtile.attention(make(q), cache, cache.clone(), append=append, seqused_k=lengths,
+                                   block_table=torch.tensor([[0], [1]], dtype=torch.int32))
+
+    def apart(t):
+        return t.repeat_interleave(2, -1)[..., ::2]
+
+    slots, lengths = torch.tensor([[3, 4, 5, 9], [16, 17, 18, 9]])[:, :3], torch.tensor([3, 0], dtype=torch.int32)
+    for _ in range(3):
+        q, new, cache = torch.randn(2, 3, 4, 16), torch.randn(2, 3, 2, 16), torch.randn(2, 16, 2, 16)
+        two = [cache.clone(), cache.clone()]
+        assert torch.equal(step(apart, two[0]), step(torch.clone, two[1]))
+        assert torch.equal(*two) and torch.equal(two[0][0, :3], cache[0, :3]) and not torch.equal(two[0], cache)
+
+
+def test_threads_with_the_same_layout():
+    from concurrent.futures import ThreadPoolExecutor
+    caches = [(torch.randn(1, 1, 2, 16), torch.randn(1, 33, 2, 16)) for _ in range(40)]
+
+    def step(problem):
+        return flashtile.attention(problem[0], problem[1], problem[1], first_k=torch.tensor([3], dtype=torch.int32))
+
+    expected = [step(problem) for problem in caches]
+    with ThreadPoolExecutor(8) as pool:
+        for got, wanted in zip(pool.map(step, caches * 5), expected * 5):
+            assert torch.equal(got, wanted)
+
+
 def test_appending_to_one_latent_cache():
     """v is a view of k, as in MLA; there is nothing to append for it."""
     latent, k, q = torch.zeros(4, 16, 1, 48), torch.randn(2, 1, 1, 48), torch.randn(2, 1, 4, 48)
@@ -318,8 +351,10 @@ def test_compiled_and_traced():
 
 
 @pytest.mark.parametrize("num_splits", [0, 3])
-def test_kvcache_reads_pages_where_they_lie(num_splits):
-    """The pages are far larger than what a copy could hold: those that the table names are one and the same."""
+def test_flash_attn_reads_pages_where_they_lie(num_splits, monkeypatch):
+    """There are far more pages than memory, and nothing copies those that the table names."""
+    for module in (_functional, _kvcache):
+        monkeypatch.setattr(module, "rows_of_pages", None)
     page = torch.randn(1, 16, 2, 16)
     pages = page.expand(1 << 40, 16, 2, 16)
     q = torch.randn(1, 1, 2, 16)
