@@ -20,7 +20,6 @@ from ._paged import rows_of_pages
 Window = tuple[int, int]
 
 
-@torch.no_grad()
 def flash_attn_with_kvcache(
     q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Optional[Tensor] = None, v: Optional[Tensor] = None,
     rotary_cos: Optional[Tensor] = None, rotary_sin: Optional[Tensor] = None,
@@ -47,6 +46,12 @@ def flash_attn_with_kvcache(
     Returns:
         out (batch, seqlen_q, nheads, d); with return_softmax_lse (out, lse), fp32 (batch, nheads, seqlen_q).
     """
+    if torch.is_grad_enabled():  # a context would cost a tenth of the call where gradients are off already
+        with torch.no_grad():
+            return flash_attn_with_kvcache(
+                q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
+                block_table, softmax_scale, causal, window_size, softcap, rotary_interleaved, alibi_slopes, num_splits,
+                return_softmax_lse)
     lengths = check(q, k, v, rotary_cos, cache_seqlens, cache_batch_idx, block_table, q.shape[0])
     given = {"causal": causal, "window": window_size, "scale": softmax_scale, "softcap": softcap,
              "alibi_slopes": alibi_slopes, "return_lse": return_softmax_lse}
@@ -86,7 +91,7 @@ def check(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], rotary_cos: Optio
 
 
 def in_32_bits(lengths: Optional[Tensor]) -> Optional[Tensor]:
-    return None if lengths is None else lengths.to(torch.int32)
+    return lengths if lengths is None or lengths.dtype is torch.int32 else lengths.to(torch.int32)
 
 
 def _on_a_copy(q: Tensor, keys: Tensor, values: Tensor, lengths: Optional[Tensor], block_table: Optional[Tensor],
