@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ._append import Append
+from ._call import SERVING_DEVICES
 
 _ASKING = ("cache", "continuous_api", "initialization")
 
@@ -49,7 +50,7 @@ def pages(cache: Any, layer: int, key: Tensor, value: Tensor, cu_seqlens_q: Tens
     of each layer, one after the other; `stride` is from a layer's page to that of the next block, in rows.
     """
     allocator = getattr(cache, "layer_to_allocator", {}).get(layer)
-    if key.is_cuda or allocator is None or not allocator.supports_block_table:
+    if key.device.type not in SERVING_DEVICES or allocator is None or not allocator.supports_block_table:
         return None
     read, write = kwargs["read_index"][allocator.index], kwargs["write_index"][allocator.index]
     if read.numel() == 0:

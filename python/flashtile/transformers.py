@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ._attention import attention
+from ._call import SERVING_DEVICES
 from ._transformers_batching import pages
 from ._transformers_names import GIVEN, NAME, accept
 
@@ -119,7 +120,7 @@ def _with_sinks(q: Tensor, k: Tensor, v: Tensor, s_aux: Optional[Tensor], sinks:
     out * l / (l + exp(sink)) = out * sigmoid(lse - sink)."""
     if s_aux is None and sinks is None:
         return attention(q, k, v, **options)
-    if sinks is None and q.device.type == "cpu":
+    if sinks is None and q.device.type in SERVING_DEVICES:
         assert s_aux is not None
         same = s_aux.dtype in (q.dtype, torch.float32)
         return attention(q, k, v, sinks=(s_aux if same else s_aux.float()).reshape(-1), **options)

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .._attention import BOTTOM_RIGHT, attention, draw
+from .._call import SERVING_DEVICES
 from .._ops import backward_op, deterministic as always_deterministic, forward_op
 from .._options import CallOptions
 from .._run import complete, innermost, usable
@@ -104,7 +105,7 @@ def packed_arguments(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
         if seqused_k is None:
             seqused_k = (cu_seqlens_k[1:] - cu_seqlens_k[:-1]).to(torch.int32)
         recorded = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-        if q.device.type == "cpu" and dropout_p == 0.0 and not recorded:
+        if q.device.type in SERVING_DEVICES and dropout_p == 0.0 and not recorded:
             return k, v, {"cu_seqlens_q": cu_seqlens_q, "max_seqlen_q": max_seqlen_q, "seqused_k": seqused_k,
                           "block_table": block_table}
         k, v = rows_of_pages(k, block_table), rows_of_pages(v, block_table)

@@ -15,6 +15,7 @@ from torch import Tensor
 from .._append import Append
 from .._append_kv import append_kv
 from .._attention import attention
+from .._call import SERVING_DEVICES
 from ._paged import rows_of_pages
 
 Window = tuple[int, int]
@@ -55,7 +56,7 @@ def flash_attn_with_kvcache(
     lengths = check(q, k, v, rotary_cos, cache_seqlens, cache_batch_idx, block_table, q.shape[0])
     given = {"causal": causal, "window": window_size, "scale": softmax_scale, "softcap": softcap,
              "alibi_slopes": alibi_slopes, "return_lse": return_softmax_lse}
-    if q.device.type == "cpu":
+    if q.device.type in SERVING_DEVICES:
         append = None if k is None else Append(k, v, rotary_cos=rotary_cos, rotary_sin=rotary_sin,
                                                rotary_interleaved=rotary_interleaved)
         return attention(q, k_cache, v_cache, append=append, seqused_k=lengths, block_table=block_table,
