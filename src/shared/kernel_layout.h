@@ -172,6 +172,8 @@ constexpr int shared_bytes(const KernelConfig& c) {
             return backward_shared_bytes(c);
         case Kernel::backward_finish:
             return tile_bytes(c, c.Br, c.head_dim);
+        case Kernel::backward_sinks:
+            return c.warps * 32 * 8;  // a thread's sum in fp64
         default:
             return 0;
     }

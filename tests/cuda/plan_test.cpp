@@ -72,10 +72,10 @@ const std::vector<Change>& options() {
 }
 
 // Where a plan is refused, the reason has to say of which GPU and which dimensions it speaks.
-std::optional<Plan> planned(Plan make(const Problem&, const Access&, const DeviceFacts&, TunedTiles), const Problem& p,
-                            const Access& access, const DeviceFacts& device) {
+std::optional<Plan> planned(Plan make(const Problem&, const Access&, const DeviceFacts&, TunedTiles, Kernels),
+                            const Problem& p, const Access& access, const DeviceFacts& device) {
     try {
-        return make(p, access, device, {});
+        return make(p, access, device, {}, Kernels::seen);
     } catch (const Error& error) {
         EXPECT_EQ(error.status(), FLASHTILE_UNSUPPORTED);
         const std::string text = error.what();

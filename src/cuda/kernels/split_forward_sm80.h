@@ -1,8 +1,7 @@
 // split_forward_sm80.h: forward_sm80.h's algorithm for serving, on mma.sync, ldmatrix and cp.async. A thread block owns
 // Br rows, which are queries of one head, or of all heads that share a key head. Keys lie one after the other, in rows
 // of a cache or in its pages. Where queries are few, the keys are split over thread blocks (section 3.2 of the paper),
-// and combine.h adds up what these leave in the workspace. It is to take forward_sm80.h's place once a GPU has run it;
-// until then plan.cpp lists no candidate that launches it.
+// and combine.h adds up what these leave in the workspace. It is to take forward_sm80.h's place once a GPU has run it.
 #pragma once
 
 #include "cuda/kernels/parts/common/dropout.h"
