@@ -78,7 +78,8 @@ KernelParams params_of(const Plan& plan, const Problem& p, const Operands& x) {
     k.block_table_stride = x.block_table_stride;
     k.cache_rows = p.pages;
     k.page_size = static_cast<int>(p.page_size);
-    k.attention_chunk = p.attention_chunk;
+    // positions are less than 2^31, and a longer chunk hides no more than one of that many
+    k.attention_chunk = std::min<std::int64_t>(p.attention_chunk, std::numeric_limits<std::int32_t>::max());
     k.tree_mask = tensor_of(x.tree_mask);
     k.sinks = tensor_of(x.sinks);
     k.sinks_fp32 = x.sinks.dtype == DType::fp32 ? 1 : 0;

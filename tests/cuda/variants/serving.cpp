@@ -23,6 +23,11 @@ constexpr Request kRequests[] = {
          p.page_size = 16, p.packed = true, p.seqlen_q = 300, p.total_q = 1200, p.window_right = 0;
      }},
     {"a tree", [](Problem& p, gpu::Access& a) { p.tree_mask = true, p.seqlen_q = 16, a.seqused = true; }},
+    {"a tree at positions of its own",
+     [](Problem& p, gpu::Access& a) {
+         p.tree_mask = p.positions = p.alibi = true, p.page_size = 64, p.seqlen_q = 16, a.seqused = true;
+         p.window_left = 300, p.window_right = 0, p.attention_chunk = 512;
+     }},
     {"chunks and sinks",
      [](Problem& p, gpu::Access&) {
          p.attention_chunk = 512, p.sinks = DType::fp32, p.seqlen_q = 700, p.window_right = 0;
