@@ -66,10 +66,11 @@ TEST(SplitPlan, TheWorkspaceHoldsAllParts) {
             ASSERT_FALSE(plan.launches.empty());
             if (!plan.main().config.split) continue;
             const std::int64_t few = std::min<std::int64_t>(queries, 64);
-            ASSERT_EQ(plan.workspace.regions.size(), 2u);
-            EXPECT_EQ(plan.workspace.regions[0].bytes,
-                      static_cast<std::size_t>(3 * 8 * few * plan.most_splits * 128 * 4));
-            EXPECT_EQ(plan.workspace.regions[1].bytes, static_cast<std::size_t>(3 * 8 * few * plan.most_splits * 8));
+            const PlannedRegion* const o = plan.workspace.find(Region::part_o);
+            const PlannedRegion* const ml = plan.workspace.find(Region::part_ml);
+            ASSERT_TRUE(o != nullptr && ml != nullptr);
+            EXPECT_EQ(o->bytes, static_cast<std::size_t>(3 * 8 * few * plan.most_splits * 128 * 4));
+            EXPECT_EQ(ml->bytes, static_cast<std::size_t>(3 * 8 * few * plan.most_splits * 8));
             for (std::int64_t keys = 0; keys <= p.seqlen_k; keys += 61)
                 EXPECT_LE(KeySplits::of(keys, plan.split_rule).count, plan.most_splits) << keys;
         }
@@ -142,6 +143,20 @@ TEST(UnseenKernels, ServeWhereTheyAreAskedFor) {
         EXPECT_EQ(who_serves(many, kernels), "forward_sm90");
         EXPECT_EQ(who_serves(many, kernels, "A100-80"), "forward_sm80");
     }
+}
+
+// Where lengths are not known and there may be more units than thread blocks, a kernel counts those that there are.
+TEST(SplitPlan, UnequalSequencesAreDealtOut) {
+    const Plan many = planned(one_query(256, 32, 8, 16384), {.seqused = true});
+    ASSERT_EQ(many.launches.size(), 3u);
+    EXPECT_EQ(many.launches[0].config.kernel, Kernel::deal_splits);
+    EXPECT_EQ(many.launches[0].config.Br, many.main().config.Br);
+    EXPECT_EQ(many.main().config.kernel, Kernel::split_forward_sm80);
+    ASSERT_NE(many.workspace.find(Region::first_unit), nullptr);
+    EXPECT_EQ(many.workspace.find(Region::first_unit)->bytes, 257u * 4);
+    EXPECT_EQ(planned(one_query(256, 32, 8, 16384)).find(Kernel::deal_splits), nullptr) << "the lengths are known";
+    EXPECT_EQ(planned(one_query(1, 32, 8, 1024), {.seqused = true}).find(Kernel::deal_splits), nullptr)
+        << "there are as many thread blocks as units";
 }
 
 // No more thread blocks than multiprocessors that the call may have: each may be on one of its own.

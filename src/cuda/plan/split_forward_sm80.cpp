@@ -96,6 +96,21 @@ std::optional<Launch> main_launch(const Question& q) {
     return launch;
 }
 
+// One thread block numbers the units of work; it needs to know how long sequences are, and which rows a tile has.
+Launch deal_launch(const KernelConfig& main) {
+    KernelConfig c;
+    c.kernel = Kernel::deal_splits;
+    c.element = main.element;
+    c.packed = main.packed;
+    c.cache = main.cache;
+    c.seqused = main.seqused;
+    c.seqused_q = main.seqused_q;
+    c.group_rows = main.group_rows;
+    c.Br = main.Br;
+    c.warps = 8;
+    return {.config = c, .shared_memory = shared_bytes(c), .blocks = 1, .why = "sequences are few"};
+}
+
 Launch combine_launch(const Question& q, const KernelConfig& main) {
     KernelConfig c = q.config;
     reset(c, FieldGroup::option);
@@ -133,8 +148,14 @@ void complete(const Question& q, const Launch& main, Plan& plan) {
     const std::int64_t split_tiles =
         launch.blocks / blocks_of(p.seqlen_q * c.group_rows, c.Br) * blocks_of(plan.part_queries * c.group_rows, c.Br);
     const std::int64_t parts = checked_blocks(launch.blocks + split_tiles * (plan.most_splits - 1));
-    // few sequences need as many splits as there is room for, so thread blocks look for work
     launch.blocks = std::min(parts, blocks_at_a_time(q, c));
+    // where lengths differ, few sequences need as many splits as there is room for
+    if (c.lengths_differ() && parts > launch.blocks) {
+        plan.launches.push_back(deal_launch(c));
+        plan.workspace.add(Region::first_unit, static_cast<std::size_t>(p.batch + 1) * sizeof(std::uint32_t));
+        plan.workspace.add(Region::ticket, sizeof(std::uint32_t));
+    }
+    plan.main_launch = plan.launches.size();
     plan.launches.push_back(launch);
     if (plan.most_splits == 1) return;
     plan.launches.push_back(combine_launch(q, c));
