@@ -114,7 +114,7 @@ Operands append_first(const Plan& plan, const Problem& p, const Operands& x, con
 void decode(const Plan& plan, const Problem& p, const Operands& x, const Execution& execution, std::byte* parts,
             std::byte* scratch) {
     const DecodeState state{plan.decode.stored ? reinterpret_cast<float*>(parts) : nullptr, plan.decode.splits,
-                            plan.decode.slots};
+                            plan.decode.slots, plan.decode.queries};
     const DecodeTasks tasks(p, x, plan.decode);
     Shares shares(tasks.count(), plan.threads);
     run_tasks(execution, plan.threads, shares.count(), [&](std::int64_t share, std::int32_t slot) {

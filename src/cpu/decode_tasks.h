@@ -1,6 +1,6 @@
 // decode_tasks.h: the tasks of sequences with few queries: one for each key head, or for each split of its keys. Long
 // sequences come first, so that none is left over at the end. The key heads of a split are neighbours: their rows often
-// share pages of memory.
+// share pages of memory. Splits of a prefix are a task of all sequences that share it.
 #pragma once
 
 #include <algorithm>
@@ -17,35 +17,46 @@ public:
     DecodeTasks(const Problem& p, const Operands& x, const DecodePlan& plan) : kv_heads_(p.kv_heads), plan_(plan) {
         for (std::int64_t b = 0; b < p.batch; ++b) {
             const std::int64_t queries = x.cu_seqlens_q ? x.cu_seqlens_q[b + 1] - x.cu_seqlens_q[b] : p.seqlen_q;
-            if (queries > 0 && queries <= plan.queries) sequences_.push_back({b, keys_of(p, x, b), 0, 0});
+            if (queries == 0 || queries > plan.queries) continue;
+            const std::int64_t keys = keys_of(p, x, b);
+            const KeySplits splits = KeySplits::of(keys, {p.num_splits});
+            runs_.push_back({b, b + 1, 0, splits.count, keys, splits.keys, keys - queries});
         }
-        std::stable_sort(sequences_.begin(), sequences_.end(),
-                         [](const Sequence& a, const Sequence& b) { return a.keys > b.keys; });
-        for (Sequence& s : sequences_) {
-            s.splits = KeySplits::of(s.keys, {p.num_splits}).count;
-            s.first = tickets_;
-            tickets_ += kv_heads_ * (plan_.stored ? s.splits : 1);
+        std::vector<Run> shared;
+        if (plan.stored && every_query_sees_its_past(p, x))
+            for (std::int64_t group = 0; group < p.prefix_groups; ++group) share(x, group, shared);
+        std::stable_sort(runs_.begin(), runs_.end(), [](const Run& a, const Run& b) { return a.keys > b.keys; });
+        for (const Run& run : runs_) sequences_.push_back(run.b);
+        runs_.insert(runs_.begin(), shared.begin(), shared.end());
+        for (Run& run : runs_) {
+            run.ticket = tickets_;
+            tickets_ += kv_heads_ * (plan_.stored ? run.end - run.first : 1);
         }
     }
 
     std::int64_t count() const { return tickets_; }
 
     KeyRange operator[](std::int64_t ticket) const {
-        const auto after = std::upper_bound(sequences_.begin(), sequences_.end(), ticket,
-                                            [](std::int64_t t, const Sequence& s) { return t < s.first; });
-        const Sequence& s = *(after - 1);
-        const std::int64_t rest = ticket - s.first;
-        if (!plan_.stored) return {s.b, rest, 0, s.splits};
-        const std::int64_t split = rest / kv_heads_;
-        return {s.b, rest % kv_heads_, split, split + 1};
+        const auto after = std::upper_bound(runs_.begin(), runs_.end(), ticket,
+                                            [](std::int64_t t, const Run& run) { return t < run.ticket; });
+        const Run& run = *(after - 1);
+        const std::int64_t rest = ticket - run.ticket;
+        if (!plan_.stored) return {run.b, run.end_b, rest, run.first, run.end};
+        const std::int64_t split = run.first + rest / kv_heads_;
+        return {run.b, run.end_b, rest % kv_heads_, split, split + 1};
     }
 
+    // Whose parts are to be combined.
     std::int64_t sequences() const { return static_cast<std::int64_t>(sequences_.size()); }
-    std::int64_t sequence(std::int64_t n) const { return sequences_[static_cast<std::size_t>(n)].b; }
+    std::int64_t sequence(std::int64_t n) const { return sequences_[static_cast<std::size_t>(n)]; }
 
 private:
-    struct Sequence {
-        std::int64_t b, keys, splits, first;
+    // Splits [first, end) of a sequence, or of the prefix of several.
+    struct Run {
+        std::int64_t b, end_b, first, end;
+        std::int64_t keys, split_keys;  // of the sequence, and of a split
+        std::int64_t past;              // keys that causal queries all see
+        std::int64_t ticket = 0;
     };
 
     static std::int64_t keys_of(const Problem& p, const Operands& x, std::int64_t b) {
@@ -56,9 +67,35 @@ private:
         return used + (starts ? starts[b + 1] - starts[b] : p.append.seqlen_k);
     }
 
+    // A key that is hidden from one sequence must not reach it by another that sees it: its V may be NaN.
+    static bool every_query_sees_its_past(const Problem& p, const Operands& x) {
+        return p.window_left < 0 && p.attention_chunk == 0 && !p.top_left && p.diagonal == 0 && !p.positions &&
+               !p.first_k && !p.mask && !x.bias;
+    }
+
+    // The first splits of a group's sequences, as far as they lie in the prefix, become one run.
+    void share(const Operands& x, std::int64_t group, std::vector<Run>& shared) {
+        const std::int64_t b = x.prefix_groups[group], end_b = x.prefix_groups[group + 1];
+        const auto from = [&](std::int64_t sequence) {
+            return std::find_if(runs_.begin(), runs_.end(), [&](const Run& run) { return run.b >= sequence; });
+        };
+        const auto first = from(b), end = from(end_b);
+        if (end - first < 2) return;
+        std::int64_t keys = x.prefix_lengths[group];
+        for (auto run = first; run != end; ++run) {
+            if (run->split_keys != first->split_keys) return;
+            keys = std::min(keys, run->past);
+        }
+        const std::int64_t splits = keys / first->split_keys;
+        if (splits <= 0) return;
+        for (auto run = first; run != end; ++run) run->first = splits;
+        shared.push_back({b, end_b, 0, splits, keys, first->split_keys, keys});
+    }
+
     std::int64_t kv_heads_, tickets_ = 0;
     DecodePlan plan_;
-    std::vector<Sequence> sequences_;
+    std::vector<Run> runs_;
+    std::vector<std::int64_t> sequences_;
 };
 
 }  // namespace flashtile::cpu

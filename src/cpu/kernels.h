@@ -45,9 +45,10 @@ struct BackwardState {
     std::int64_t key_block;  // keys of a task: some blocks of Bc, or part of one
 };
 
-// Splits [first, end) of the keys of a sequence and key head.
+// Splits [first, end) of the keys of a sequence and key head; or of those that have few queries among sequences
+// [b, end_b), which share these keys.
 struct KeyRange {
-    std::int64_t b, kv_head;
+    std::int64_t b, end_b, kv_head;
     std::int64_t first, end;
 };
 
@@ -56,6 +57,7 @@ struct DecodeState {
     float* parts = nullptr;    // (slot, head, split) of Kernels::part_floats; null: a task has all splits of its rows
     std::int64_t splits = 1;   // that a row has room for
     std::int64_t queries = 0;  // slots of a sequence; 0: slots are the rows of q
+    std::int64_t few = 0;      // queries that a sequence may have
 };
 
 // How the kernels of a set compute a problem, and why so; the texts are for people.

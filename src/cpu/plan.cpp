@@ -83,16 +83,17 @@ void plan_decode(const Problem& p, const Operands& x, Plan& plan) {
     // the TLB at every other row, and then again for the next head.
     const bool among_others = p.kv_heads > 1 && x.k.stride_head < x.k.stride_row;
     const bool few_tasks = plan.threads > 1 && p.batch * p.kv_heads < kTasksAThread * plan.threads;
-    decode.stored = decode.splits > 1 && (among_others || few_tasks);
+    decode.stored = decode.splits > 1 && (among_others || few_tasks || p.prefix_groups > 0);
     Step step{.kernel = "decode",
               .rows_of = RowsOf::splits,
               .batch = p.batch,
               .heads = p.kv_heads,
               .length = decode.stored ? decode.splits : 1,
               .all_rows = p.batch * (decode.stored ? decode.splits : 1),
-              .why = !decode.stored ? "all splits of the keys"
-                     : few_tasks    ? "a split of keys, so that every thread has work"
-                                    : "a split of keys, whose heads share pages of memory",
+              .why = !decode.stored        ? "all splits of the keys"
+                     : p.prefix_groups > 0 ? "a split of keys, which sequences of a prefix share"
+                     : few_tasks           ? "a split of keys, so that every thread has work"
+                                           : "a split of keys, whose heads share pages of memory",
               .Br = std::min(few, p.seqlen_q) * p.group(),
               .Bc = KeySplits::kUnit};
     plan.steps.push_back(step);

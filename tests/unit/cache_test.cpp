@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "shared/key_splits.h"
 #include "unit/on_target.h"
@@ -98,6 +99,40 @@ TEST_P(Cache, StoredPartsHaveTheBitsOfOneTask) {
                 EXPECT_EQ(data.out.values(), out) << splits << " splits, " << threads << " threads";
                 EXPECT_EQ(data.lse.values(), lse) << splits << " splits, " << threads << " threads";
             }
+        }
+    });
+}
+
+// A prefix that is stated is read once for all sequences of its group; a table that names its pages for each has the
+// same bits.
+TEST_P(Cache, AStatedPrefixHasTheBitsOfPagesThatAreNamedForEach) {
+    constexpr std::int64_t kPage = 16, kPrefix = 1600;
+    each_type([](dtype type) {
+        for (const bool packed : {false, true}) {
+            Case c = cached(type, 3, kPage);
+            c.batch = 5;
+            c.seqlen_k = 2100;
+            c.used_k = {2100, 1700, 1990, kPrefix + 1, 1603};
+            if (packed) {
+                c.lengths_q = {3, 1, 30, 2, 0};  // one has too many queries to be decoded
+                c.lengths_k = std::exchange(c.used_k, {});
+            }
+            c.cache.groups = {0, 5};
+            c.cache.prefixes = {kPrefix};
+            ProblemData data(c, where());
+            flashtile::options o = data.options(which());
+            data.forward(o);
+            const std::vector<double> out = data.out.values(), lse = data.lse.values();
+            const std::size_t pages = data.block_table.size() / static_cast<std::size_t>(c.batch);
+            for (std::size_t b = 1; b < static_cast<std::size_t>(c.batch); ++b)
+                for (std::size_t page = 0; page < kPrefix / kPage; ++page)
+                    data.block_table.set(b * pages + page, data.block_table.get(page));
+            data.block_table.upload();
+            poison_outputs(data);
+            o.prefix_groups = o.prefix_lengths = {};
+            data.forward(o);
+            EXPECT_EQ(data.out.values(), out);
+            EXPECT_EQ(data.lse.values(), lse);
         }
     });
 }

@@ -74,7 +74,7 @@ inline std::size_t decode_scratch(const Problem& p) {
 
 inline void decode(const Problem& p, const Operands& x, const cpu::DecodeState& state, const cpu::KeyRange& range,
                    std::byte* scratch) {
-    Decode(p, x, state, scratch).run(range.b, range.kv_head, range.first, range.end);
+    Decode(p, x, state, scratch).run(range);
 }
 
 inline void combine(const Problem& p, const Operands& x, const cpu::DecodeState& state, int64_t b, int64_t h,

@@ -25,7 +25,7 @@ class Decode {
     // One query of one head.
     struct Row {
         Head head;
-        int64_t h, i;
+        int64_t b, h, i;
         int64_t first, end;  // the keys that it may see
         float* part;         // m, l and O of a split
         float* sum;          // m, l and O of the splits so far
@@ -34,7 +34,8 @@ class Decode {
 public:
     Decode(const Problem& p, const Operands& x, const cpu::DecodeState& state, std::byte* scratch)
         : p_(p), x_(x), state_(state), arena_(scratch), d_(p.head_dim), dv_(width_of_o(p)) {
-        const int64_t rows = lesser(kRowsTogether, p.group() * greater(p.seqlen_q, 1)), width = round_up(d_, kLanes);
+        const int64_t of_a_sequence = p.group() * greater(p.seqlen_q, 1), width = round_up(d_, kLanes);
+        const int64_t rows = p.prefix_groups > 0 ? kRowsTogether : lesser(kRowsTogether, of_a_sequence);
         rows_ = arena_.take<Row>(rows);
         parts_ = arena_.take<float>(rows * part_floats(p));
         sums_ = arena_.take<float>(rows * part_floats(p));
@@ -55,44 +56,31 @@ public:
     // m, l and O of a row, O in whole vectors.
     static int64_t part_floats(const Problem& p) { return kPanel + width_of_o(p); }
 
-    // Splits [first, end) of a sequence and key head, for all queries and heads of its group. Where parts are not
-    // stored, these are all splits, and the rows are finished.
-    void run(int64_t b, int64_t kv_head, int64_t first, int64_t end) {
-        const int64_t group = p_.group(), queries = make_head(p_, x_, b, kv_head * group).seqlen_q;
-        for (int64_t row = 0; row < queries * group; row += kRowsTogether) {
-            count_ = lesser(kRowsTogether, queries * group - row);
-            for (int64_t n = 0; n < count_; ++n) start(n, b, kv_head * group + (row + n) % group, (row + n) / group);
-            const KeySplits splits = KeySplits::of(rows_[0].head.seqlen_k, {p_.num_splits});
-            int64_t seen = rows_[0].head.seqlen_k, seen_end = 0;
-            for (int64_t n = 0; n < count_; ++n) {
-                if (rows_[n].first >= rows_[n].end) continue;
-                seen = lesser(seen, rows_[n].first);
-                seen_end = greater(seen_end, rows_[n].end);
+    // Some splits of a key head, for all queries and heads of its group. Where parts are not stored, these are all
+    // splits of a sequence, and its rows are finished.
+    void run(const cpu::KeyRange& range) {
+        const int64_t group = p_.group();
+        for (int64_t b = range.b; b < range.end_b; ++b) {
+            if (queries_of(b) > state_.few) continue;
+            const int64_t rows = make_head(p_, x_, b, range.kv_head * group).seqlen_q * group;
+            for (int64_t row = 0; row < rows; ++row) {
+                start(b, range.kv_head * group + row % group, row / group);
+                if (count_ == kRowsTogether) walk(range);
             }
-            for (int64_t split = first; split < end; ++split) {
-                const int64_t j0 = split * splits.keys;
-                attend(greater(j0, seen), lesser(j0 + splits.keys, seen_end));
-                for (int64_t n = 0; n < count_; ++n)
-                    if (state_.parts != nullptr)
-                        memcpy(stored_part(rows_[n], b, split), rows_[n].part,
-                               static_cast<size_t>(part_floats(p_)) * sizeof(float));
-                    else
-                        fold(rows_[n].sum, rows_[n].part);
-            }
-            if (state_.parts == nullptr)
-                for (int64_t n = 0; n < count_; ++n) finish(rows_[n]);
         }
+        if (count_ > 0) walk(range);
     }
 
     // Folds the stored parts of one query head and finishes its rows.
     void combine(int64_t b, int64_t h) {
         const int64_t queries = make_head(p_, x_, b, h).seqlen_q;
         for (int64_t i = 0; i < queries; ++i) {
-            start(0, b, h, i);
+            start(b, h, i);
             Row& row = rows_[0];
             const KeySplits splits = KeySplits::of(row.head.seqlen_k, {p_.num_splits});
-            for (int64_t split = 0; split < splits.count; ++split) fold(row.sum, stored_part(row, b, split));
+            for (int64_t split = 0; split < splits.count; ++split) fold(row.sum, stored_part(row, split));
             finish(row);
+            count_ = 0;
         }
     }
 
@@ -103,8 +91,8 @@ private:
     static float& l_of(float* part) { return part[1]; }
     static float* o_of(float* part) { return part + kPanel; }
 
-    float* stored_part(const Row& row, int64_t b, int64_t split) const {
-        const int64_t before = state_.queries > 0 ? b * state_.queries : row.head.rows_before;
+    float* stored_part(const Row& row, int64_t split) const {
+        const int64_t before = state_.queries > 0 ? row.b * state_.queries : row.head.rows_before;
         return state_.parts + (((before + row.i) * p_.heads + row.h) * state_.splits + split) * part_floats(p_);
     }
 
@@ -113,9 +101,17 @@ private:
         m_of(part) = kLeastScore;
     }
 
-    void start(int64_t n, int64_t b, int64_t h, int64_t i) {
+    // As the layout says, of which seqused_q may leave some.
+    int64_t queries_of(int64_t b) const {
+        return p_.packed ? length_at(x_.cu_seqlens_q, b + 1) - length_at(x_.cu_seqlens_q, b) : p_.seqlen_q;
+    }
+
+    // One more row.
+    void start(int64_t b, int64_t h, int64_t i) {
+        const int64_t n = count_++;
         Row& row = rows_[n];
         row.head = make_head(p_, x_, b, h);
+        row.b = b;
         row.h = h;
         row.i = i;
         row.first = row.head.first_key(i);
@@ -127,6 +123,30 @@ private:
         if (row.head.query_factor() < 0.0f)
             for (int64_t c = 0; c < d_; ++c) q[c] = -q[c];
         clear(row.sum);
+    }
+
+    // The rows that have been started, through their splits. They share keys and values.
+    void walk(const cpu::KeyRange& range) {
+        const KeySplits splits = KeySplits::of(rows_[0].head.seqlen_k, {p_.num_splits});
+        int64_t seen = rows_[0].head.seqlen_k, seen_end = 0;
+        for (int64_t n = 0; n < count_; ++n) {
+            if (rows_[n].first >= rows_[n].end) continue;
+            seen = lesser(seen, rows_[n].first);
+            seen_end = greater(seen_end, rows_[n].end);
+        }
+        for (int64_t split = range.first; split < range.end; ++split) {
+            const int64_t j0 = split * splits.keys;
+            attend(greater(j0, seen), lesser(j0 + splits.keys, seen_end));
+            for (int64_t n = 0; n < count_; ++n)
+                if (state_.parts != nullptr)
+                    memcpy(stored_part(rows_[n], split), rows_[n].part,
+                           static_cast<size_t>(part_floats(p_)) * sizeof(float));
+                else
+                    fold(rows_[n].sum, rows_[n].part);
+        }
+        if (state_.parts == nullptr)
+            for (int64_t n = 0; n < count_; ++n) finish(rows_[n]);
+        count_ = 0;
     }
 
     // Lines 6 to 11 of Algorithm 1 for the keys [from, to) of one split.
@@ -268,7 +288,7 @@ private:
     Arena arena_;
     int64_t d_, dv_;  // columns, of O in whole panels
     Row* rows_;
-    int64_t count_ = 0;  // of rows
+    int64_t count_ = 0;  // of rows that have been started
     int64_t end_ = 0;    // of the keys that are walked
     float *parts_, *sums_;
     float* q_;       // (row, d)
