@@ -181,6 +181,11 @@ TEST(SplitPlan, FewMultiprocessorsGetAsManyThreadBlocks) {
                 EXPECT_TRUE(c.split || c.kernel == Kernel::forward_sm90) << device;
             }
         }
+    Problem nothing = one_query(4, 32, 8, 8192);
+    nothing.sm_limit = 3;
+    nothing.seqlen_q = 0;
+    const Plan plan = plan_forward(nothing, contiguous_access(nothing), known_device("A100-80"), {}, Kernels::all);
+    EXPECT_EQ(plan.main().blocks, 0);
 }
 
 // Keys are appended first; q is rotated aside where nobody wants the rotated one.

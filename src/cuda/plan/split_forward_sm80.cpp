@@ -92,7 +92,8 @@ bool splits(const Question& q, const KernelConfig& c) {
 // With sm_limit thread blocks are few, and walk through the tiles as they do through splits.
 std::optional<Launch> main_launch(const Question& q) {
     std::optional<Launch> launch = tile_for(q);
-    if (launch) launch->config.split = q.problem.sm_limit != 0 || splits(q, launch->config);
+    const bool few_blocks = q.problem.sm_limit != 0 && q.problem.seqlen_q > 0;
+    if (launch) launch->config.split = few_blocks || splits(q, launch->config);
     return launch;
 }
 
