@@ -10,8 +10,8 @@ from gpu_bench.methods import FlashAttention3
 from gpu_bench.problem import DTYPES
 from gpu_bench.timing import REGIMES
 
-# Name, heads, key heads, d, dv, sequences, keys of each, and the microseconds that are the floor; MLA's floor is a share
-# of the rate of a matrix product, not a time.
+# Name, heads, key heads, d, dv, sequences, keys of each, and the microseconds that are the floor; MLA's floor is a
+# share of the rate of a matrix product, not a time.
 POINTS = [("32/8, 16 x 8k", 32, 8, 128, 128, 16, 8192, 121.0), ("16/1, 16 x 8k", 16, 1, 128, 128, 16, 8192, 21.0),
           ("16/16, 16 x 8k", 16, 16, 128, 128, 16, 8192, 238.0), ("32/8, 1 x 128k", 32, 8, 128, 128, 1, 131072, 124.0),
           ("16/1, 1 x 128k", 16, 1, 128, 128, 1, 131072, 23.0), ("d64 32/8, 16 x 8k", 32, 8, 64, 64, 16, 8192, 68.0),
@@ -49,8 +49,8 @@ class Cache:
                 self.table[b, :len(own)] = own
 
     def bytes(self):
-        row = self.k.shape[-2] * self.k.element_size() * (self.k.shape[-1] + (self.dv if self.dv == self.k.shape[-1] else 0))
-        return sum(self.lengths) * row
+        columns = self.k.shape[-1] if self.v.data_ptr() == self.k.data_ptr() else self.k.shape[-1] + self.dv
+        return sum(self.lengths) * self.k.shape[-2] * columns * self.k.element_size()
 
     def rows(self, x, b, h):
         """Keys or values of a sequence, as query head h sees them, in fp64."""
@@ -90,7 +90,7 @@ def methods_of(run, cache):
 
 
 def timed(run, what, rows, floor=None, **shape):
-    """Adds a row for each regime: microseconds and errors of each method. Returns flashtile's microseconds by regime."""
+    """Adds a row for each regime: microseconds and errors of each method. Returns flashtile's microseconds."""
     first = Cache(run.gpu, run.arguments.dtype, **shape)
     copies = max(1, math.ceil(BEYOND_L2 / max(1, first.bytes()))) if run.gpu.device.type == "cuda" else 1
     caches = [first] + [Cache(run.gpu, run.arguments.dtype, **shape, seed=n) for n in range(1, copies)]
