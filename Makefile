@@ -64,7 +64,7 @@ check-python:
 	cmake --preset release && cmake --build --preset release --target flashtile flashtile_cli
 	$(call stage,tests of the Python package)
 	OMP_WAIT_POLICY=passive FLASHTILE_LIBRARY=$(CURDIR)/build/libflashtile.so PYTHONPATH=python \
-		$${FLASHTILE_PYTHON:-.venv/bin/python} -m pytest -q python/tests
+		$${FLASHTILE_PYTHON:-.venv/bin/python} -m pytest -q -n 2 --dist loadfile python/tests
 
 check-wheel:
 	@tools/setup build python wheel
