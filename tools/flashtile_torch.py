@@ -34,13 +34,13 @@ class Library:
         return self.prepared("forward", (q, k, v), (), (out, lse), **options)
 
     def backward(self, q, k, v, out, lse, dout, dq, dk, dv, **options):
-        return self.prepared("backward", (q, k, v), (out, lse, dout, None), (dq, dk, dv, None), **options)
+        return self.prepared("backward", (q, k, v), (out, lse, dout, None), (dq, dk, dv, None, None), **options)
 
     def prepared(self, name, inputs, forwards, made, causal=False, window=(-1, -1), softcap=0.0, dropout=0.0, seed=0,
                  deterministic=False, exact_max=False, alibi_slopes=None, bias=None, mask=None, seqused_k=None,
                  cu_seqlens=None, max_seqlen=-1):
         rng = torch.tensor([seed, 0], device=inputs[0].device) if dropout else None
-        given = (*inputs, alibi_slopes, bias, mask, cu_seqlens, cu_seqlens, seqused_k, *forwards)
+        given = (*inputs, alibi_slopes, bias, mask, cu_seqlens, cu_seqlens, seqused_k, None, *forwards)
         call = self.abi.Call(name, given, made, self.options.CallOptions(
             max_seqlen_q=max_seqlen, max_seqlen_k=max_seqlen, causal=int(causal), softcap=softcap,
             window_left=window[0], window_right=window[1], dropout=dropout, deterministic=deterministic,

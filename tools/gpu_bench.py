@@ -17,6 +17,8 @@ Work:
     memory             what a call allocates beside its results
     errors             rms and largest errors against fp64 as shares of standard attention's, with q 1, 3, 10 and 30
                        times as large
+    decode             one query on a KV cache, dense and in pages, of equal and of unequal lengths; only where --work
+                       names it
     host               host time of a call, and of the first call (needs --host-time, the program flashtile_host_time)
 Methods: flashtile, torch_flash and torch_cudnn (scaled_dot_product_attention on those backends), torch_standard
 (matmul, softmax, matmul), fa3 (FlashAttention-3, where --fa3 names a folder whose fa3.py loads it).

@@ -5,10 +5,12 @@
     ... tools/python_overhead.py --device=cuda --json=overhead.json
     ... tools/python_overhead.py --shape=1,1,1,8 --threads=1            # nothing but overhead, on the CPU too
 
-There are three passes: forward without gradients, forward recorded by autograd, and forward with backward. All methods
-get the same values, each in the layout that it is made for. Samples of the methods alternate in an order that rotates,
+There are three passes of attention: forward without gradients, forward recorded by autograd, and forward with
+backward. All methods get the same values, each in the layout that it is made for. Samples of the methods alternate in an order that rotates,
 and medians are printed. On CUDA a sample starts with an idle GPU and ends when the host has submitted its calls. The
 exit code is 1 where flashtile.attention takes longer than PyTorch.
+
+A fourth pass times what serving calls for each new token, where flashtile has it (on CUDA append_kv and merge only).
 
 Two more rows show where flashtile's time goes. "library alone" submits filled structs, without autograd and without
 allocating results; "autograd alone" is a torch.autograd.Function that allocates results and computes nothing.
@@ -28,6 +30,7 @@ import torch.nn.functional as F
 import flashtile
 from flashtile._call import Call
 from flashtile._options import CallOptions
+from flashtile._structs import INPUT_NAMES
 
 # By name: the function, and whether its tensors are (batch, seqlen, heads, head_dim).
 METHODS = {
@@ -62,8 +65,8 @@ class Nothing(torch.autograd.Function):
 def library_alone(which, q, k, v, dout):
     """Submits structs that were filled once."""
     results = (torch.empty_like(q), torch.empty(q.shape[0], q.shape[2], q.shape[1], device=q.device))
-    gradients = (*map(torch.empty_like, (q, k, v)), None)
-    inputs = (q, k, v, *(None,) * 6)
+    gradients = (*map(torch.empty_like, (q, k, v)), None, None)
+    inputs = (q, k, v, *(None,) * (len(INPUT_NAMES) - 3))
     forward = Call("forward", inputs, results, CallOptions())
     backward = Call("backward", (*inputs, *results, dout, None), gradients, CallOptions())
     workspace = torch.empty(backward.workspace(), dtype=torch.uint8, device=q.device) if q.is_cuda else None
@@ -85,6 +88,27 @@ def call_of(function, which, q, k, v, dout):
     return lambda: torch.autograd.grad(function(*leaves), leaves, dout)
 
 
+def serving_calls(device, dtype):
+    """One sequence with a new token on a cache of two pages: small enough that little but overhead is left."""
+    def made(*shape):
+        return torch.randn(shape, device=device, dtype=dtype)
+
+    q, new, cache, pages = made(1, 1, 2, 8), made(1, 1, 2, 8), [made(1, 32, 2, 8), made(1, 32, 2, 8)], made(4, 16, 2, 8)
+    lengths, table = (torch.tensor(values, dtype=torch.int32, device=device) for values in ([5], [[0, 1]]))
+    turns = {"rotary_cos": made(32, 4), "rotary_sin": made(32, 4)}
+    outs, lses = made(2, 1, 1, 2, 8), torch.randn(2, 1, 2, 1, device=device)
+    with_kvcache = flashtile.flash_attn.flash_attn_with_kvcache
+    calls = {"append_kv": lambda: flashtile.append_kv(*cache, new, new, cache_seqlens=lengths, q=q, **turns),
+             "merge": lambda: flashtile.merge(outs, lses)}
+    if device == "cpu":
+        calls |= {
+            "attention on pages": lambda: flashtile.attention(q, pages, pages, block_table=table, seqused_k=lengths),
+            "flash_attn_with_kvcache": lambda: with_kvcache(q, *cache, cache_seqlens=lengths),
+            "flash_attn_with_kvcache that appends": lambda: with_kvcache(q, *cache, new, new, cache_seqlens=lengths,
+                                                                         **turns)}
+    return calls
+
+
 def measure(calls, calls_a_sample, samples, synchronise):
     """Microseconds a call: {name: median}."""
     times = {name: [] for name in calls}
@@ -100,6 +124,11 @@ def measure(calls, calls_a_sample, samples, synchronise):
             times[name].append((time.perf_counter() - start) / calls_a_sample * 1e6)
     synchronise()
     return {name: round(statistics.median(taken[WARM_UP:]), 2) for name, taken in times.items()}
+
+
+def show(medians):
+    for name, median in medians.items():
+        print(f"  {name:<40} {median:8.2f} us", flush=True)
 
 
 def shape_of(text):
@@ -124,6 +153,7 @@ def main():
     cuda = a.device == "cuda"
     dtype = a.dtype or ("bfloat16" if cuda else "float32")
 
+    synchronise = torch.cuda.synchronize if cuda else lambda: None
     microseconds = {}
     for which in PASSES:
         calls = {name: call_of(function, which, *tensors(a.shape, rows, a.device, getattr(torch, dtype)))
@@ -131,17 +161,21 @@ def main():
         rows = tensors(a.shape, True, a.device, getattr(torch, dtype))
         calls["library alone"] = library_alone(which, *rows)
         calls["autograd alone"] = call_of(Nothing.apply, which, *rows)
-        microseconds[which] = measure(calls, a.calls, a.samples, torch.cuda.synchronize if cuda else lambda: None)
+        microseconds[which] = measure(calls, a.calls, a.samples, synchronise)
         print(which)
-        for name, median in microseconds[which].items():
-            print(f"  {name:<40} {median:8.2f} us", flush=True)
+        show(microseconds[which])
+    print("serving")
+    with torch.no_grad():
+        calls = serving_calls(a.device, getattr(torch, dtype))
+        microseconds["serving"] = measure(calls, a.calls, a.samples, synchronise)
+    show(microseconds["serving"])
     result = {"device": torch.cuda.get_device_name() if cuda else platform.machine(), "dtype": dtype,
               "shape": a.shape, "threads": torch.get_num_threads(),
               "torch": torch.__version__, "flashtile": flashtile.__version__, "python": platform.python_version(),
               "samples": a.samples, "calls_a_sample": a.calls, "microseconds": microseconds}
     if a.json:
         a.json.write_text(json.dumps(result, indent=1) + "\n")
-    return any(medians["flashtile.attention"] > medians["torch"] for medians in microseconds.values())
+    return any(microseconds[which]["flashtile.attention"] > microseconds[which]["torch"] for which in PASSES)
 
 
 if __name__ == "__main__":

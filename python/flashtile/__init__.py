@@ -24,6 +24,7 @@ from ._library import text as _text
 
 if TYPE_CHECKING:
     from . import flash_attn, flash_attn_3, numpy, transformers
+    from ._append import Append
     from ._append_kv import append_kv
     from ._attention import attention
     from .flash_attn import install_as_flash_attn
@@ -33,13 +34,14 @@ if TYPE_CHECKING:
     from ._sdpa_context import sdpa
 
 __version__ = _text("version")
-__all__ = ["append_kv", "attention", "describe", "flash_attn", "flash_attn_3", "info", "install_as_flash_attn",
-           "last_run", "merge", "numpy", "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa",
+__all__ = ["Append", "append_kv", "attention", "describe", "flash_attn", "flash_attn_3", "info",
+           "install_as_flash_attn", "last_run", "merge", "numpy", "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa",
            "transformers"]
 
 _MODULES = ("flash_attn", "flash_attn_3", "numpy", "transformers")
-_HOMES = {"append_kv": "_append_kv", "attention": "_attention", "install_as_flash_attn": "flash_attn",
-          "merge": "_merge", "sdpa": "_sdpa_context", "scaled_dot_product_attention": "_sdpa",
+_HOMES = {"Append": "_append", "append_kv": "_append_kv", "attention": "_attention",
+          "install_as_flash_attn": "flash_attn", "merge": "_merge", "sdpa": "_sdpa_context",
+          "scaled_dot_product_attention": "_sdpa",
           "register_flash_attention_impl": "_flash_implementation"}
 
 

@@ -10,30 +10,37 @@ from torch import Tensor
 from ._call import explain
 from ._define import writing_operator
 from ._forward_mode import forward_mode, refuse_forward_mode
-from ._one_call import call
+from ._one_call import Function, call
 from ._ops import eager
 from ._options import CallOptions
-from ._run import innermost
-from ._structs import APPEND, APPEND_NAMES
+from ._run import innermost, new_version
+from ._structs import APPEND, APPEND_NAMES, Part
 
 _WRITTEN = {"k_cache": "a", "v_cache": "b", "q_out": "c"}
+_WRITTEN_AT = tuple(map(APPEND_NAMES.index, _WRITTEN))
 _PRESENT = ("k", "k_cache")
 _TENSORS = ", ".join("Tensor" + (f"({_WRITTEN[name]}!)" if name in _WRITTEN else "") +
                      ("" if name in _PRESENT else "?") + f" {name}" for name in APPEND_NAMES)
 
 
+def _parts(options: CallOptions, begin: int, interleaved: bool) -> tuple[Part]:
+    return (Part(APPEND, APPEND_NAMES, {"rotary_begin": begin, "rotary_interleaved": interleaved}),)
+
+
+_FUNCTION = Function("append_kv", _parts, APPEND_NAMES,
+                     {at: innermost for at, name in enumerate(APPEND_NAMES) if name not in _WRITTEN})
+_SIDE_BY_SIDE = tuple(map(APPEND_NAMES.index, ("slots", "positions", "positions_q")))  # rows, as the library wants them
+_ONE_POSITION, _EACH_ITS_OWN = (CallOptions,), (CallOptions, -1, -1, 1)  # recipes: without causal, and with it
+
+
 def _append(*arguments: Any) -> None:
-    *given, begin, interleaved, one_position, check_values = arguments
-    tensors = {name: innermost(tensor) if tensor is not None and name not in _WRITTEN else tensor
-               for name, tensor in zip(APPEND_NAMES, given)}
-    for name in ("slots", "positions", "positions_q"):  # whose rows the library wants side by side
-        if tensors[name] is not None:
-            tensors[name] = tensors[name].contiguous()
-    call("append_kv", [APPEND], tensors, CallOptions(causal=0 if one_position else 1), {"check_values": check_values},
-         rotary_begin=begin, rotary_interleaved=interleaved)
-    for name in _WRITTEN:  # autograd then knows that what it may have saved has changed
-        if tensors[name] is not None and not tensors[name].is_inference():
-            torch.autograd.graph.increment_version(tensors[name])
+    *tensors, begin, interleaved, one_position, check_values = arguments
+    for at in _SIDE_BY_SIDE:
+        if tensors[at] is not None:
+            tensors[at] = tensors[at].contiguous()
+    call(_FUNCTION, tensors, _ONE_POSITION if one_position else _EACH_ITS_OWN, (begin, interleaved),
+         check_values=check_values)
+    new_version(*(tensors[at] for at in _WRITTEN_AT))
 
 
 append_op = writing_operator("append_kv", f"({_TENSORS}, SymInt rotary_begin, bool rotary_interleaved, "

@@ -16,7 +16,10 @@ from ._options import ALIGNMENTS, CallOptions
 
 _NUMBERS = {"scale": "None or a finite number", "softcap": "0 (off) or a positive number",
             "dropout_p": "a probability in [0, 1)"}
-_WHOLE = {"max_seqlen_q": "None or a whole number", "max_seqlen_k": "None or a whole number"}
+_LENGTHS = {"max_seqlen_q": "None or a whole number", "max_seqlen_k": "None or a whole number"}
+_WHOLE = {"attention_chunk": ("q", "0 (off) or the length of a chunk"),
+          "num_splits": ("i", "0 (the library's rule) or a number of splits"),
+          "sm_limit": ("i", "0 (all) or a number of multiprocessors")}
 FLAGS = ("causal", "deterministic", "batch_invariant", "exact_max")
 _WINDOW = "(left, right), whole numbers from -1 (open)"
 
@@ -48,8 +51,11 @@ def blame_an_option(**options: Any) -> None:
     for name in ("scale", "softcap"):
         if options[name] is not None and not _packs("<f", options[name]):
             raise InvalidArgument(f"{name} is {options[name]!r}, allowed is {_NUMBERS[name]}, of 32 bits") from None
-    for name, allowed in _WHOLE.items():
+    for name, allowed in _LENGTHS.items():
         if not (options[name] is None or _packs("q", options[name])):
+            raise TypeError(f"{name} is {options[name]!r}, allowed is {allowed}") from None
+    for name, (code, allowed) in _WHOLE.items():
+        if not _packs(code, options[name]):
             raise TypeError(f"{name} is {options[name]!r}, allowed is {allowed}") from None
     for name in FLAGS:
         flag(name, options.get(name, False))

@@ -10,11 +10,13 @@ from torch import Tensor
 from ._arguments import blame_an_option, flag
 from ._call import INPUT_NAMES, explain
 from ._ops import attend, deterministic as always_deterministic
-from ._options import CallOptions, of_attention
+from ._options import Recipe, of_attention
 from ._run import complete
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from ._append import Append
 
 Alignment = Literal["bottom-right", "top-left"]
 BOTTOM_RIGHT, TOP_LEFT = 1, 2  # flashtile_causal
@@ -52,16 +54,20 @@ class Options(TypedDict, total=False):
     first_k: Optional[Tensor]
     seqused_q: Optional[Tensor]
     tree_mask: Optional[Tensor]
+    positions: Optional[Tensor]
+    prefix_groups: Optional[Tensor]
+    prefix_lengths: Optional[Tensor]
+    append: Optional[Append]
     sinks: Optional[Tensor]
     attention_chunk: int
     num_splits: int
+    sm_limit: int
 
 
-def _serve(given: tuple, serving: tuple, options: CallOptions, num_splits: int, attention_chunk: int,
-           return_lse: bool) -> Union[Tensor, tuple[Tensor, Tensor]]:
+def _serve(given: tuple, serving: tuple, append: Optional[Append], recipe: Recipe,
+           return_lse: bool) -> tuple[Tensor, Optional[Tensor]]:
     from ._serving import serve  # most programs need none of it
-    out, lse = serve(given, serving, options, num_splits, attention_chunk, return_lse)
-    return (out, lse) if lse is not None else out
+    return serve(given, serving, append, recipe, return_lse)
 
 
 @overload
@@ -99,14 +105,20 @@ def attention(
     first_k: Optional[Tensor] = None,
     seqused_q: Optional[Tensor] = None,
     tree_mask: Optional[Tensor] = None,
+    positions: Optional[Tensor] = None,
+    prefix_groups: Optional[Tensor] = None,
+    prefix_lengths: Optional[Tensor] = None,
+    append: Optional[Append] = None,
     sinks: Optional[Tensor] = None,
     attention_chunk: int = 0,
     num_splits: int = 0,
+    sm_limit: int = 0,
     return_lse: bool = False,
 ) -> Union[Tensor, tuple[Tensor, Tensor]]:
     """Exact attention, softmax(mask(scale * q k^T + ...)) v, in memory linear in the sequence length.
 
-    FlashAttention-2 (arXiv 2307.08691), on CPU and CUDA tensors, differentiable in q, k, v and bias, and through lse.
+    FlashAttention-2 (arXiv 2307.08691), on CPU and CUDA tensors, differentiable in q, k, v, bias and sinks, and through
+    lse.
     Every option's meaning, to the sign, stands in flashtile's docs/semantics.md.
 
     Args:
@@ -135,7 +147,16 @@ def attention(
         max_seqlen_q, max_seqlen_k: the longest lengths of packed sequences.
         seqused_k: int32 (batch): how many keys of each sequence are used.
 
-        These have no gradient, and so far run on the CPU only:
+        num_splits: of a sequence's keys, with few queries; 0 is the library's choice.
+        sm_limit: on CUDA, at most so many multiprocessors, which leaves the others to other work; 0 is all.
+
+        These so far run on the CPU only:
+
+        sinks: (heads), fp32 or q's dtype: a score more in each softmax's denominator, which lse counts. Its gradient
+            has its dtype.
+        attention_chunk: c, from 1: a query sees keys of its own chunk of c positions only (Llama 4); 0 is off.
+
+        These, too, and they have no gradient:
 
         block_table: int32 (batch, max_pages): k and v are pages (num_pages, page_size, kv_heads, ..) of a cache, and
             key j of sequence b is row j % page_size of page block_table[b, j // page_size]; seqused_k says lengths. q
@@ -145,9 +166,12 @@ def attention(
         seqused_q: int32 (batch): how many queries of each sequence are used; the rest of out is zero.
         tree_mask: bool (batch or 1, heads or 1, seqlen_q, seqlen_q), to 64 queries: which of a sequence's last seqlen_q
             keys each query sees (speculative decoding).
-        sinks: (heads), fp32 or q's dtype: a score more in each softmax's denominator, which lse counts.
-        attention_chunk: c, from 1: a query sees keys of its own chunk of c positions only (Llama 4); 0 is off.
-        num_splits: of a sequence's keys, with few queries; 0 is the library's choice.
+        positions: int32 (batch, seqlen_q), packed (total_q), beside tree_mask: where causal, windows, chunks and ALiBi
+            take a query, and its key, to be.
+        prefix_groups, prefix_lengths: int32 (groups + 1) and (groups), with block_table: the sequences from
+            prefix_groups[g] to before prefix_groups[g + 1] share their first prefix_lengths[g] keys, in the pages of
+            the first of them.
+        append: a `flashtile.Append`: new keys and values that are written to the cache first.
         return_lse: return lse too.
 
     Returns:
@@ -166,29 +190,30 @@ def attention(
         deterministic = flag("deterministic", deterministic)
         batch_invariant, exact_max = flag("batch_invariant", batch_invariant), flag("exact_max", exact_max)
     given: tuple[Optional[Tensor], ...] = (q, k, v)
-    if not (alibi_slopes is bias is mask is cu_seqlens_q is cu_seqlens_k is seqused_k is None):
-        given = (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k)
+    if not (alibi_slopes is bias is mask is cu_seqlens_q is cu_seqlens_k is seqused_k is sinks is None):
+        given = (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k, sinks)
     try:
-        if attention_chunk or num_splits or not (
-                block_table is cache_batch_idx is first_k is seqused_q is tree_mask is sinks is None) or (
-                cu_seqlens_q is not None and cu_seqlens_k is None):
+        recipe = (of_attention, causal, window if type(window) is tuple else tuple(window), align, scale, softcap,
+                  dropout_p, deterministic or always_deterministic(), batch_invariant, exact_max, max_seqlen_q,
+                  max_seqlen_k, attention_chunk, num_splits, sm_limit)
+        if (cu_seqlens_q is not None and cu_seqlens_k is None) or not (
+                block_table is cache_batch_idx is first_k is seqused_q is tree_mask is positions is prefix_groups
+                is prefix_lengths is append is None):
             if dropout_p != 0.0:
-                raise NotImplementedError("dropout_p is given with a cache or another argument of serving: allowed is 0")
-            serving = (block_table, cache_batch_idx, first_k, seqused_q, tree_mask, sinks)
-            return _serve(complete(given), serving, of_attention(
-                causal, tuple(window), align, scale, softcap, 0.0, deterministic, batch_invariant, exact_max,
-                max_seqlen_q, max_seqlen_k), num_splits, attention_chunk, return_lse)
-        out, lse = attend(
-            given,
-            (of_attention, causal, window if type(window) is tuple else tuple(window), align, scale, softcap, dropout_p,
-             deterministic or always_deterministic(), batch_invariant, exact_max, max_seqlen_q, max_seqlen_k),
-            draw(q) if dropout_p != 0.0 else None, return_lse)
+                raise NotImplementedError(
+                    "dropout_p is given with a cache or another argument of serving: allowed is 0")
+            serving = (block_table, cache_batch_idx, first_k, seqused_q, tree_mask, positions, prefix_groups,
+                       prefix_lengths)
+            out, lse = _serve(complete(given), serving, append, recipe, return_lse)
+        else:
+            out, lse = attend(given, recipe, draw(q) if dropout_p != 0.0 else None, return_lse)
     except (TypeError, ValueError, LookupError, AttributeError, OverflowError):
         for tensor, name in zip(given, INPUT_NAMES):
             if not isinstance(tensor, Tensor) and (tensor is not None or name in ("q", "k", "v")):
                 explain(tensor, name)
         blame_an_option(align=align, window=window, scale=scale, softcap=softcap, dropout_p=dropout_p, causal=causal,
                         max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, deterministic=deterministic,
-                        batch_invariant=batch_invariant, exact_max=exact_max)
+                        batch_invariant=batch_invariant, exact_max=exact_max, attention_chunk=attention_chunk,
+                        num_splits=num_splits, sm_limit=sm_limit)
         raise
     return (out, lse) if return_lse else out

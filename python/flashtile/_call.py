@@ -1,8 +1,7 @@
 """Makes one call of the C ABI (include/flashtile/flashtile.h) from PyTorch tensors and options.
 
-The structs of a call lie one after the other in one piece of memory: options, inputs, results, then a flashtile_tensor
-for each argument. Filling them takes longer than all the rest of a small call, so _run.py uses them again for calls
-that differ in addresses only.
+Filling a call's structs takes longer than all the rest of a small call, so _run.py and _one_call.py use them again for
+calls that differ in addresses only.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from ._structs import (
     CUDA,
     DTYPE_CODES,
     INPUT_NAMES,
-    INPUTS,
     MAX_RANK,
     OPTIONS,
     RESULT_NAMES,
     RESULTS,
     TENSOR_SIZE,
     TENSORS,
-    pack_inputs,
+    Part,
+    Structs,
+    inputs_part,
     pack_options,
-    pack_results,
 )
 
 DTYPES = {getattr(torch, name): code for name, code in DTYPE_CODES.items()}
 DEVICES = {"cpu": CPU, "cuda": CUDA}
+SERVING_DEVICES = ("cpu",)  # on which forward takes a cache and sinks; the others refuse them by name
 
 Tensors = Sequence[Any]  # None where one is absent
-_PACK = [tensor.pack_into for tensor in TENSORS]
 
 # The offsets of the options that every call sets: in words of 8 bytes, that of threads in words of 4.
 _WORD = 8
@@ -55,7 +54,9 @@ _get_num_threads = torch.get_num_threads
 _FLOATS = "torch.float32, torch.float16 or torch.bfloat16"
 _LENGTHS = "torch.int32 or torch.int64"
 _ALLOWED = {"alibi_slopes": "torch.float32", "mask": "torch.bool", "cu_seqlens_q": _LENGTHS, "cu_seqlens_k": _LENGTHS,
-            "seqused_k": "torch.int32", "block_table": "torch.int32", "slots": "torch.int64",
+            **dict.fromkeys(("seqused_k", "seqused_q", "first_k", "block_table", "prefix_groups", "prefix_lengths"),
+                            "torch.int32"),
+            "tree_mask": "torch.bool", "slots": "torch.int64",
             **dict.fromkeys(("cache_seqlens", "cache_batch_idx", "rotary_offsets", "positions", "positions_q",
                              "cu_seqlens_k_new"), _LENGTHS)}
 
@@ -99,57 +100,38 @@ def stream_of(kind: int, index: int) -> int:
     return torch._C._cuda_getCurrentRawStream(index) if kind == CUDA else 0
 
 
-class Call:
-    """A call of flashtile_forward or flashtile_backward (`name`) with its structs filled.
+class FilledCall:
+    """A call of flashtile_<function> with its structs filled. tensors: those of all parts in their order, with names
+    for errors; the first is there, and a call runs on its device. Only one thread at a time may use it."""
 
-    given: the inputs of INPUT_NAMES, and for backward out, lse, dout and dlse. made: the tensors that the call writes.
-    Only one thread at a time may use it.
-    """
-
-    def __init__(self, name: str, given: Tensors, made: Tensors, options: CallOptions):
-        self.function = getattr(library, "flashtile_" + name)
-        self.workspace_function = getattr(library, f"flashtile_{name}_workspace")
-        self.device = given[0].device
-        self.kind, self.index = place = device_of(given[0], "q")
+    def __init__(self, function: str, parts: Sequence[Part], tensors: Tensors, names: Sequence[str],
+                 options: CallOptions, **more_options: Any):
+        self.function = getattr(library, "flashtile_" + function)
+        self.device = tensors[0].device
+        self.kind, self.index = place = device_of(tensors[0], names[0])
         self.dropout = options.dropout
-        inputs = OPTIONS.size
-        outputs = inputs + INPUTS.size
-        first = outputs + RESULTS[name].size
-        names = (*INPUT_NAMES, *RESULT_NAMES[name])
-        tensors = range(first, first + len(names) * TENSOR_SIZE, TENSOR_SIZE)
-        memory = bytearray(tensors.stop)
-        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        addresses = []
-        for tensor, at, argument in zip((*given, *made), tensors, names, strict=True):
+        filled: list[Optional[tuple]] = []
+        for tensor, name in zip(tensors, names, strict=True):
             if tensor is None:
-                addresses.append(0)
+                filled.append(None)
                 continue
             try:
                 shape = tensor.shape
-                _PACK[len(shape)](memory, at, tensor.data_ptr(), DTYPES[tensor.dtype],
-                                  *(place if tensor.device == self.device else device_of(tensor, argument)),
-                                  len(shape), *shape, *tensor.stride())
-            except (AttributeError, KeyError, IndexError):
-                explain(tensor, argument)
-            addresses.append(base + at)
+                if len(shape) > MAX_RANK:
+                    explain(tensor, name)
+                filled.append((tensor.data_ptr(), DTYPES[tensor.dtype],
+                               *(place if tensor.device == self.device else device_of(tensor, name)), len(shape),
+                               *shape, *tensor.stride()))
+            except (AttributeError, KeyError):
+                explain(tensor, name)
         try:
-            pack_options(memory, 0, options)
-            pack_inputs(memory, inputs, options, addresses[:len(INPUT_NAMES)])
+            structs = Structs(parts, filled, options, **more_options)
         except StructError:
             blame_a_call_option(options)
             raise
-        pack_results(memory, outputs, name, addresses[len(INPUT_NAMES):])
-        self.arguments = (base, base + inputs, base + outputs)
-        self.words, self.numbers = memoryview(memory).cast("Q"), memoryview(memory).cast("i")
-        self.data = [at // _WORD for at in tensors]  # of each tensor, the offset of its address in words
-
-    def workspace(self) -> int:
-        """The bytes of workspace that the call needs."""
-        size = ctypes.c_size_t()
-        status = self.workspace_function(*self.arguments, ctypes.addressof(size))
-        if status:
-            fail(status)
-        return size.value
+        self.arguments = structs.addresses[:len(self.function.argtypes)]
+        self.words, self.numbers = memoryview(structs.memory).cast("Q"), memoryview(structs.memory).cast("i")
+        self.data = [at // _WORD for at in structs.places]  # of each tensor, the offset of its address in words
 
     def submit(self, rng: Optional[Tensor] = None, workspace: Optional[Tensor] = None) -> None:
         """Calls the library. rng holds dropout's seed and offset."""
@@ -167,6 +149,26 @@ class Call:
             fail(status)
 
 
+class Call(FilledCall):
+    """A call of flashtile_forward or flashtile_backward (`name`).
+
+    given: the inputs of INPUT_NAMES, and for backward out, lse, dout and dlse. made: the tensors that the call writes.
+    """
+
+    def __init__(self, name: str, given: Tensors, made: Tensors, options: CallOptions):
+        self.workspace_function = getattr(library, f"flashtile_{name}_workspace")
+        parts = (inputs_part(INPUT_NAMES, options), Part(RESULTS[name], RESULT_NAMES[name]))
+        super().__init__(name, parts, (*given, *made), (*INPUT_NAMES, *RESULT_NAMES[name]), options)
+
+    def workspace(self) -> int:
+        """The bytes of workspace that the call needs."""
+        size = ctypes.c_size_t()
+        status = self.workspace_function(*self.arguments, ctypes.addressof(size))
+        if status:
+            fail(status)
+        return size.value
+
+
 def dropout_mask(dropout: float, rng: Tensor, keep: Tensor) -> None:
     """Fills keep, bool (batch, heads, seqlen_q, seqlen_k), with the dropout mask of `rng`, which lies on its device."""
     place = device_of(keep, "keep")
@@ -174,7 +176,7 @@ def dropout_mask(dropout: float, rng: Tensor, keep: Tensor) -> None:
     seed, offset = seed_and_offset(rng, keep.device)
     pack_options(options, 0, CallOptions(dropout=dropout), seed_ptr=seed, offset_ptr=offset, stream=stream_of(*place))
     tensor = ctypes.create_string_buffer(TENSOR_SIZE)
-    _PACK[4](tensor, 0, keep.data_ptr(), DTYPES[keep.dtype], *place, 4, *keep.shape, *keep.stride())
+    TENSORS[4].pack_into(tensor, 0, keep.data_ptr(), DTYPES[keep.dtype], *place, 4, *keep.shape, *keep.stride())
     status = library.flashtile_dropout_mask(ctypes.addressof(options), ctypes.addressof(tensor))
     if status:
         fail(status)

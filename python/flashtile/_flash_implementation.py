@@ -3,8 +3,8 @@
     flashtile.register_flash_attention_impl()
     torch.nn.attention.activate_flash_attention_impl("flashtile")       # the user's step, never ours
 
-Then the flash backend of F.scaled_dot_product_attention, on the CPU and on CUDA, and torch.nn.attention.varlen run
-flashtile, in eager and compiled code. What flashtile cannot do, PyTorch's own flash attention does. The dispatcher has
+Then the flash backend of F.scaled_dot_product_attention and torch.nn.attention.varlen run flashtile, on the CPU and on
+CUDA, in eager and compiled code. What flashtile cannot do, PyTorch's own flash attention does. The dispatcher has
 applied autocast, autograd and views before it calls these functions. Results are laid out as PyTorch's operators lay
 out theirs, since compiled code relies on it.
 """
@@ -17,7 +17,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from ._attention import BOTTOM_RIGHT, TOP_LEFT, draw
+from ._attention import BOTTOM_RIGHT, TOP_LEFT, attention, draw
 from ._ops import deterministic
 from ._options import CallOptions, Recipe
 from ._run import calls_of
@@ -77,8 +77,8 @@ def _forward(given: tuple, recipe: Recipe, rng: Optional[Tensor], heads_first: b
 
 
 def _backward(given: tuple, recipe: Recipe, rng: Optional[Tensor], heads_first: bool) -> tuple[Tensor, ...]:
-    """dq, dk and dv. given: the nine inputs, then out, lse, dout and no dlse."""
-    dq, dk, dv, _ = calls_of("backward", given, recipe, False, heads_first).run(given, rng)
+    """dq, dk and dv. given: the ten inputs, then out, lse, dout and no dlse."""
+    dq, dk, dv, *_ = calls_of("backward", given, recipe, (False, False), heads_first).run(given, rng)
     return dq, dk, dv
 
 
@@ -86,7 +86,8 @@ def _rest(bias: Optional[Tensor], causal: int, scale: Optional[float], dropout_p
           packed: tuple = (None, None, None, -1, -1), slopes: Optional[Tensor] = None,
           window: tuple[int, int] = (-1, -1)) -> tuple[tuple, Recipe]:
     """A call's tensors after q, k and v, and its options."""
-    return (slopes, bias, None, *packed[:3]), (_options, causal, scale, dropout_p, deterministic(), packed[3:], window)
+    return (slopes, bias, None, *packed[:3], None), (_options, causal, scale, dropout_p, deterministic(), packed[3:],
+                                                     window)
 
 
 def _options(causal: int, scale: Optional[float], dropout_p: float, deterministic: bool, lengths: tuple[int, int],
@@ -143,24 +144,34 @@ def _packed(cum_seq_q: Optional[Tensor], cum_seq_k: Optional[Tensor], seqused_k:
     return cum_seq_q, cum_seq_k, seqused_k, max_q, max_k
 
 
-def _cuda_varlen_forward(
+def _varlen_forward(
     query: Tensor, key: Tensor, value: Tensor, cum_seq_q: Optional[Tensor], cum_seq_k: Optional[Tensor], max_q: int,
     max_k: int, dropout_p: float, is_causal: bool, return_debug_mask: bool, *, scale: Optional[float] = None,
     window_size_left: Optional[int] = None, window_size_right: Optional[int] = None,
     seqused_k: Optional[Tensor] = None, alibi_slopes: Optional[Tensor] = None, block_table: Optional[Tensor] = None,
     num_splits: Optional[int] = None,
 ) -> tuple[Tensor, ...]:
-    if block_table is not None:
-        raise NotImplementedError("paged keys (block_table) are not in flashtile yet")
+    window = _window(window_size_left, window_size_right)
     rng = draw(query) if dropout_p else query.new_empty(2, dtype=torch.int64)
-    tensors, recipe = _rest(None, BOTTOM_RIGHT * is_causal, scale, dropout_p,
-                             _packed(cum_seq_q, cum_seq_k, seqused_k, max_q, max_k), alibi_slopes,
-                             _window(window_size_left, window_size_right))
-    out, lse = _forward((query, key, value, *tensors), recipe, rng, False)
+    if block_table is not None:
+        out, lse = attention(query, key, value, causal=is_causal, window=window, scale=scale, dropout_p=dropout_p,
+                             alibi_slopes=alibi_slopes, cu_seqlens_q=cum_seq_q, max_seqlen_q=max_q,
+                             seqused_k=seqused_k, block_table=block_table, num_splits=num_splits or 0, return_lse=True)
+    else:
+        tensors, recipe = _rest(None, BOTTOM_RIGHT * is_causal, scale, dropout_p,
+                                _packed(cum_seq_q, cum_seq_k, seqused_k, max_q, max_k), alibi_slopes, window)
+        out, lse = _forward((query, key, value, *tensors), recipe, rng, False)
     return out, lse, rng, rng.new_empty(()), query.new_empty(0)
 
 
-def _cuda_varlen_backward(
+def _varlen_forward_into(out: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """As _varlen_forward; out is written, and lse returned."""
+    result, lse, *_ = _varlen_forward(*args, **kwargs)
+    out.copy_(result)
+    return lse
+
+
+def _varlen_backward(
     grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor,
     cum_seq_q: Optional[Tensor], cum_seq_k: Optional[Tensor], max_q: int, max_k: int, dropout_p: float,
     is_causal: bool, rng_state: Tensor, unused: Tensor, *, scale: Optional[float] = None,
@@ -172,15 +183,21 @@ def _cuda_varlen_backward(
     return _backward((query, key, value, *tensors, out, logsumexp, grad_out, None), recipe, rng_state, False)
 
 
+# Of these PyTorch has none for the CPU, so that torch.nn.attention.varlen runs there with flashtile alone.
+_VARLEN = {
+    "_flash_attention_forward": _varlen_forward,
+    "_flash_attention_forward_no_dropout_inplace": _varlen_forward_into,
+    "_flash_attention_backward": _varlen_backward,
+}
 _IMPLEMENTATIONS = {
     "CPU": {
         "_scaled_dot_product_flash_attention_for_cpu": _cpu_forward,
         "_scaled_dot_product_flash_attention_for_cpu_backward": _cpu_backward,
+        **_VARLEN,
     },
     "CUDA": {
         "_scaled_dot_product_flash_attention": _cuda_forward,
         "_scaled_dot_product_flash_attention_backward": _cuda_backward,
-        "_flash_attention_forward": _cuda_varlen_forward,
-        "_flash_attention_backward": _cuda_varlen_backward,
+        **_VARLEN,
     },
 }

@@ -11,15 +11,17 @@ from torch import Tensor
 from ._call import explain
 from ._define import operator
 from ._forward_mode import refuse_forward_mode
-from ._one_call import call
-from ._ops import transformed
+from ._one_call import Function, call
+from ._ops import eager, transformed
 from ._run import innermost
-from ._structs import MERGE
+from ._structs import MERGE, MERGE_NAMES, Part
+
+_FUNCTION = Function("merge", lambda options: (Part(MERGE, MERGE_NAMES),), MERGE_NAMES, {0: innermost, 1: innermost})
 
 
 def _merge(outs: Tensor, lses: Tensor, dtype: Optional[torch.dtype]) -> tuple[Tensor, Tensor]:
     out, lse = _results(outs, lses, dtype)
-    call("merge", [MERGE], {"outs": innermost(outs), "lses": innermost(lses), "out": out, "lse": lse})
+    call(_FUNCTION, (outs, lses, out, lse))
     return out, lse
 
 
@@ -93,5 +95,7 @@ def merge(outs: Union[Tensor, Sequence[Tensor]], lses: Union[Tensor, Sequence[Te
         (out, lse), in the shapes of one part. A part whose lse is -inf counts for nothing, whatever is in its out;
         where all are so, out is 0 and lse -inf.
     """
-    given = _stacked(outs, "outs"), _stacked(lses, "lses"), dtype
+    given = outs, lses, dtype = _stacked(outs, "outs"), _stacked(lses, "lses"), dtype
+    if eager((outs, lses)) and not (torch.is_grad_enabled() and (outs.requires_grad or lses.requires_grad)):
+        return _merge(*given)
     return _Transformed.apply(*given) if transformed() else merge_op(*given)

@@ -1,46 +1,78 @@
-"""Makes one call of a C function that takes options and structs of tensors: flashtile_merge, flashtile_append_kv, and
-flashtile_forward on a cache. Its structs are filled anew each time."""
+"""Makes one call of a C function that writes to tensors which its caller has made: flashtile_merge,
+flashtile_append_kv, and flashtile_forward on a cache.
+
+As in _run.py, filled structs are used again for calls whose tensors are laid out alike and whose options are equal.
+"""
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
-from itertools import accumulate
-from typing import Any, Optional
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch.autograd import profiler as _profiler
 
-from . import _call
-from ._call import CPU, DTYPES, device_of, explain, stream_of
-from ._library import fail, library
-from ._options import CallOptions
-from ._structs import MAX_RANK, OPTIONS, TENSOR_SIZE, TENSORS, Layout, pack_options
+from ._call import FilledCall, Tensors
+from ._options import CallOptions, Recipe, options_of
+from ._run import NUMBERS, kept
+from ._structs import Part
 
 
-def call(name: str, layouts: Sequence[Layout], tensors: dict[str, Optional[Tensor]],
-         options: CallOptions = CallOptions(), more_options: Optional[dict[str, Any]] = None, **fields: Any) -> None:
-    """Calls flashtile_<name>. `tensors` are the structs' tensors by the names of their fields, the first of them
-    present; `fields` are their other fields, and `more_options` those that CallOptions does not have."""
-    argument, first = next(iter(tensors.items()))
-    kind, index = place = device_of(first, argument) if isinstance(first, Tensor) else explain(first, argument)
-    starts = [*accumulate((layout.size for layout in layouts), initial=OPTIONS.size)]
-    memory = ctypes.create_string_buffer(starts[-1] + len(tensors) * TENSOR_SIZE)
-    base = ctypes.addressof(memory)
-    at = starts[-1]
-    for argument, tensor in tensors.items():
-        if tensor is None:
-            continue
-        if not isinstance(tensor, Tensor) or tensor.dtype not in DTYPES or tensor.dim() > MAX_RANK:
-            explain(tensor, argument)
-        TENSORS[tensor.dim()].pack_into(memory, at, tensor.data_ptr(), DTYPES[tensor.dtype],
-                                        *(place if tensor.device == first.device else device_of(tensor, argument)),
-                                        tensor.dim(), *tensor.shape, *tensor.stride())
-        fields[argument] = base + at
-        at += TENSOR_SIZE
-    threads = _call._get_num_threads() if kind == CPU and not _call._own_threads else 0
-    pack_options(memory, 0, options, stream=stream_of(kind, index), threads=threads, **(more_options or {}))
-    for layout, start in zip(layouts, starts):
-        layout.pack_into(memory, start, **fields)
-    status = getattr(library, "flashtile_" + name)(base, *(base + start for start in starts[:-1]))
-    if status:
-        fail(status)
+class Function(NamedTuple):
+    """A C function as `call` calls it."""
+
+    name: str  # without flashtile_
+    parts: Callable[..., Sequence[Part]]  # of the options, and of the numbers that a call brings
+    names: Sequence[str]  # of the parts' tensors, for errors
+    copies: dict[int, Callable[[Tensor], Tensor]]  # by position: what makes a tensor one that the library can read
+
+
+class _Calls:
+    """Calls of a function that differ in addresses, stream and threads only."""
+
+    def __init__(self, function: Function, tensors: Tensors, options: CallOptions, numbers: tuple,
+                 more: dict[str, Any]):
+        self.function, self.options, self.numbers, self.more = function, options, numbers, more
+        self.copied = {at: copy for at, copy in function.copies.items()
+                       if tensors[at] is not None and copy(tensors[at]) is not tensors[at]}
+        self.idle: list[FilledCall] = []
+
+    def run(self, tensors: Tensors) -> None:
+        if self.copied:
+            tensors = [self.copied[at](tensor) if at in self.copied else tensor for at, tensor in enumerate(tensors)]
+        try:
+            filled = self.idle.pop()  # atomic, as append is, so that threads do not share a call
+        except IndexError:
+            name, parts, names, _ = self.function
+            filled = FilledCall(name, parts(self.options, *self.numbers), tensors, names, self.options, **self.more)
+        else:
+            words = filled.words
+            for tensor, word in zip(tensors, filled.data):
+                if tensor is not None:
+                    words[word] = tensor.data_ptr()
+        try:
+            filled.submit()
+        finally:
+            self.idle.append(filled)
+
+
+_calls: dict[tuple, _Calls] = {}
+
+
+def call(function: Function, tensors: Tensors, recipe: Recipe = (CallOptions,), numbers: tuple = (),
+         **more_options: int) -> None:
+    """Calls the function on its parts' tensors, in their order; the first is there. numbers: what its parts take beside
+    the options. more_options: those that CallOptions does not have."""
+    key = (function.name, recipe, numbers, *more_options.values(),
+           *[None if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in tensors])
+    calls = _calls.get(key)
+    if calls is None:
+        options = options_of(recipe)
+        calls = _Calls(function, tensors, options, numbers, more_options)
+        if NUMBERS.issuperset(map(type, (*options, *numbers))):
+            kept(_calls, key, calls)
+    if _profiler._is_profiler_enabled:
+        with _profiler.record_function("flashtile_" + function.name):
+            calls.run(tensors)
+    else:
+        calls.run(tensors)

@@ -21,12 +21,13 @@ from ._options import CallOptions, Recipe, options_of, schema
 from ._run import Calls, calls_of, complete, gradients, results, turned, usable
 from ._sdpa_layout import as_pytorch_traced
 
-# The operators' arguments are nine tensors, the fields of CallOptions, and rng: int64 (2) on q's device, dropout's seed
+# The operators' arguments are ten tensors, the fields of CallOptions, and rng: int64 (2) on q's device, dropout's seed
 # and offset. rng is a tensor so that no call has to synchronise and a CUDA graph draws a new mask at each replay.
-_TENSORS, _OPTIONS, _BIAS = len(INPUT_NAMES), len(CallOptions._fields), INPUT_NAMES.index("bias")
+_TENSORS, _OPTIONS = len(INPUT_NAMES), len(CallOptions._fields)
+_BIAS, _SINKS = INPUT_NAMES.index("bias"), INPUT_NAMES.index("sinks")
 _INPUTS = ", ".join(f"{'Tensor' if name in ('q', 'k', 'v') else 'Tensor?'} {name}" for name in INPUT_NAMES)
 _ARGUMENTS = f"{_INPUTS}, {schema()}, Tensor? rng"
-_GRADIENTS = "Tensor out, Tensor lse, Tensor dout, Tensor? dlse, bool need_dbias"
+_GRADIENTS = "Tensor out, Tensor lse, Tensor dout, Tensor? dlse, bool need_dbias, bool need_dsinks"
 
 
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -35,21 +36,25 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
     return out, lse
 
 
-def _backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _backward(*arguments: Any) -> tuple[Any, ...]:
     inputs, options = arguments[:_TENSORS], arguments[_TENSORS:_TENSORS + _OPTIONS]
-    rng, *more, need_dbias = arguments[_TENSORS + _OPTIONS:]
+    rng, *more, need_dbias, need_dsinks = arguments[_TENSORS + _OPTIONS:]
     given = (*inputs, *more)
-    dq, dk, dv, dbias = calls_of("backward", given, (CallOptions, *options), need_dbias).run(given, rng)
-    return dq, dk, dv, dq.new_empty(0) if dbias is None else dbias
+    return _none_is_empty(
+        calls_of("backward", given, (CallOptions, *options), (need_dbias, need_dsinks)).run(given, rng))
+
+
+def _none_is_empty(gradients: Sequence[Any]) -> tuple[Any, ...]:
+    """An operator has a tensor for each result."""
+    return tuple(gradients[0].new_empty(0) if gradient is None else gradient for gradient in gradients)
 
 
 def _fake_forward(*arguments: Any) -> Tensors:
     return results(arguments[:_TENSORS])
 
 
-def _fake_backward(q: Tensor, *rest: Any) -> tuple[Any, ...]:
-    dq, dk, dv, dbias = gradients((q, *rest), rest[-1])
-    return dq, dk, dv, q.new_empty(0) if dbias is None else dbias
+def _fake_backward(*arguments: Any) -> tuple[Any, ...]:
+    return _none_is_empty(gradients(arguments, arguments[-2:]))
 
 
 def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
@@ -62,29 +67,36 @@ def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
 def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
     """The gradients of forward_op's arguments."""
     *given, rng = ctx.saved_tensors
-    grads = _by_operator(given, ctx.options, rng, dout, dlse, ctx.needs_input_grad[_BIAS])
+    needs = ctx.needs_input_grad
+    grads = _by_operator(given, ctx.options, rng, dout, dlse, (needs[_BIAS], needs[_SINKS]))
     return *grads, *(None,) * (_OPTIONS + 1)
 
 
 def _by_operator(given: Sequence[Tensor | None], options: tuple, rng: Tensor | None, dout: Tensor | None,
-                 dlse: Tensor | None, need_dbias: bool, heads_first: bool = False) -> tuple[Tensor | None, ...]:
-    """The gradients of the nine tensors, by the operator: it raises where gradients of gradients are asked for."""
+                 dlse: Tensor | None, need: tuple[bool, bool],
+                 heads_first: bool = False) -> tuple[Tensor | None, ...]:
+    """The gradients of the ten tensors, by the operator: it raises where gradients of gradients are asked for."""
     if dout is None and dlse is None:
         return (None,) * _TENSORS
     *inputs, out, _ = given
     given = (*given, torch.zeros_like(out) if dout is None else dout, dlse)  # type: ignore[arg-type]
     given = usable(turned(given) if heads_first else given)
     function = _TransformedBackward.apply if transformed() else backward_op
-    dq, dk, dv, dbias = function(*given[:_TENSORS], *options, rng, *given[_TENSORS:], need_dbias)
+    dq, dk, dv, dbias, dsinks = function(*given[:_TENSORS], *options, rng, *given[_TENSORS:], *need)
     if heads_first:
         dq, dk, dv = turned((dq, dk, dv))
-    return dq, dk, dv, None, dbias if need_dbias else None, None, None, None, None
+    return _of_inputs(dq, dk, dv, dbias if need[0] else None, dsinks if need[1] else None)
+
+
+def _of_inputs(dq: Any, dk: Any, dv: Any, dbias: Any, dsinks: Any) -> tuple[Tensor | None, ...]:
+    """The gradients of the ten tensors."""
+    return dq, dk, dv, None, dbias, None, None, None, None, dsinks
 
 
 forward_op = operator("forward", f"({_ARGUMENTS}) -> (Tensor, Tensor)", _forward, _fake_forward, _differentiate,
                       _remember)
-backward_op = operator("backward", f"({_ARGUMENTS}, {_GRADIENTS}) -> (Tensor, Tensor, Tensor, Tensor)", _backward,
-                       _fake_backward)
+backward_op = operator("backward", f"({_ARGUMENTS}, {_GRADIENTS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+                       _backward, _fake_backward)
 _flops.register(torch.ops.flashtile.forward, torch.ops.flashtile.backward)
 
 
@@ -144,18 +156,17 @@ class _Eager(torch.autograd.Function):
         given = ctx.saved_tensors
         calls, rng = ctx.of
         alone = len(given) < _TENSORS  # q, k and v
-        need_dbias = not alone and ctx.needs_input_grad[3 + _BIAS]
+        needs = ctx.needs_input_grad
+        need = (False, False) if alone else (needs[3 + _BIAS], needs[3 + _SINKS])
         if dout is None or _is_grad_enabled() or not eager((dout, dlse)):
             if forward_mode((*given, dout, dlse)):
                 refuse_forward_mode()
-            grads = _by_operator(complete(given), calls.options, rng, dout, dlse, need_dbias,
+            grads = _by_operator(complete(given), calls.options, rng, dout, dlse, need,
                                  calls.heads_first)
             return None, None, None, *(grads[:3] if alone else grads)
         given = (*given, dout, dlse)
-        dq, dk, dv, dbias = calls.backward(given, need_dbias).run(given, rng)
-        if alone:
-            return None, None, None, dq, dk, dv
-        return None, None, None, dq, dk, dv, None, dbias, None, None, None, None
+        grads = calls.backward(given, need).run(given, rng)
+        return None, None, None, *(grads[:3] if alone else _of_inputs(*grads))
 
 
 # Function.apply without its part in Python, which looks for torch.func's transforms: `eager` has done so.
@@ -188,7 +199,7 @@ def eager(tensors: Sequence[Tensor | None]) -> bool:
     if _dispatch_modes() or _transforms() or _tracing() or forward_ad._current_level >= 0:
         return False
     for tensor in tensors:
-        if (type(tensor) not in PLAIN or tensor.is_neg()) and tensor is not None:  # type: ignore[union-attr]
+        if tensor is not None and (type(tensor) not in PLAIN or tensor.is_neg()):
             return False
     return True
 
@@ -202,10 +213,10 @@ def transformed() -> bool:
 
 def attend(given: Tensors, recipe: Recipe, rng: Optional[Tensor], want_lse: bool = True, heads_first: bool = False,
            plain: Optional[bool] = None) -> tuple[Tensor, Any]:
-    """(out, lse), differentiable in q, k, v and bias; lse may be None where it is not wanted.
+    """(out, lse), differentiable in q, k, v, bias and sinks; lse may be None where it is not wanted.
 
-    `given` are q, k and v, or these and the six tensors that follow in forward_op's arguments. heads_first: q, k, v and
-    out are (batch, heads, seqlen, head_dim), and nothing is packed. plain: what `eager` has said of `given`. Autocast
+    `given` are q, k and v, or these and the seven tensors that follow in forward_op's arguments. heads_first: q, k, v
+    and out are (batch, heads, seqlen, head_dim), and nothing is packed. plain: what `eager` has said of `given`. Autocast
     is applied.
     """
     if _is_any_autocast_enabled():

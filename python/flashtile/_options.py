@@ -30,6 +30,9 @@ class CallOptions(NamedTuple):
     deterministic: bool = False
     batch_invariant: bool = False
     exact_max: bool = False
+    attention_chunk: Size = 0
+    num_splits: int = 0
+    sm_limit: int = 0
 
 
 ALIGNMENTS = {"bottom-right": 0, "top-left": 1}  # flashtile_alignment; a causal mode's number is one more
@@ -37,7 +40,8 @@ ALIGNMENTS = {"bottom-right": 0, "top-left": 1}  # flashtile_alignment; a causal
 
 def of_attention(causal: bool, window: tuple[int, int], align: str, scale: Optional[float], softcap: float,
                  dropout_p: float, deterministic: bool, batch_invariant: bool, exact_max: bool,
-                 max_seqlen_q: Optional[int], max_seqlen_k: Optional[int]) -> CallOptions:
+                 max_seqlen_q: Optional[int], max_seqlen_k: Optional[int], attention_chunk: int, num_splits: int,
+                 sm_limit: int) -> CallOptions:
     """From the options as flashtile.attention takes them."""
     alignment = ALIGNMENTS[align]
     left, right = window
@@ -45,7 +49,8 @@ def of_attention(causal: bool, window: tuple[int, int], align: str, scale: Optio
         max_seqlen_q=-1 if max_seqlen_q is None else max_seqlen_q,
         max_seqlen_k=-1 if max_seqlen_k is None else max_seqlen_k, causal=alignment + 1 if causal else 0,
         alignment=alignment, scale=scale, softcap=softcap, window_left=left, window_right=right, dropout=dropout_p,
-        deterministic=deterministic, batch_invariant=batch_invariant, exact_max=exact_max)
+        deterministic=deterministic, batch_invariant=batch_invariant, exact_max=exact_max,
+        attention_chunk=attention_chunk, num_splits=num_splits, sm_limit=sm_limit)
 
 
 def options_of(recipe: Recipe) -> CallOptions:

@@ -20,13 +20,14 @@ from ._sdpa_layout import sdpa_gradients, sdpa_results
 
 _NAMES = (*INPUT_NAMES, *RESULT_NAMES["backward"][:4])  # what forward reads, and what backward reads
 _ALIGNMENT = 16  # bytes: whether a kernel can run never depends on more
-_NUMBERS = {int, float, bool, type(None)}
+ABSENT = (None,) * (len(INPUT_NAMES) - 3)  # the inputs after q, k and v
+NUMBERS = {int, float, bool, type(None)}
 _MOST = 1024  # how many are kept; each takes some kB
 
 
 def complete(given: Tensors) -> Tensors:
-    """`given` with every input. Where the other six are absent, callers give q, k and v alone."""
-    return given if len(given) >= len(INPUT_NAMES) else (*given[:3], *(None,) * 6, *given[3:])
+    """`given` with every input. Where the others are absent, callers give q, k and v alone."""
+    return given if len(given) >= len(INPUT_NAMES) else (*given[:3], *ABSENT, *given[3:])
 
 
 def innermost(tensor: Tensor) -> Tensor:
@@ -41,7 +42,7 @@ def _broadcastable(tensor: Tensor) -> Tensor:
     return tensor if tensor.dim() == 0 or tensor.stride(-1) == 0 else innermost(tensor)
 
 
-_COPIES = {"q": innermost, "k": innermost, "v": innermost, "bias": _broadcastable, "mask": _broadcastable,
+COPIES = {"q": innermost, "k": innermost, "v": innermost, "bias": _broadcastable, "mask": _broadcastable,
            "dout": innermost, "dlse": innermost}
 
 
@@ -50,7 +51,7 @@ def usable(given: Tensors) -> Tensors:
     for tensor, name in zip(given, _NAMES):
         if tensor is not None and not isinstance(tensor, Tensor):
             explain(tensor, name)
-    return tuple(tensor if tensor is None or name not in _COPIES else _COPIES[name](tensor)
+    return tuple(tensor if tensor is None or name not in COPIES else COPIES[name](tensor)
                  for tensor, name in zip(given, _NAMES))
 
 
@@ -64,6 +65,13 @@ def turned(tensors: Tensors, names: tuple[str, ...] = _NAMES) -> Tensors:
                  for tensor, name in zip(tensors, names))
 
 
+def new_version(*written: Optional[Tensor]) -> None:
+    """Tells autograd, which may have saved these tensors, that they have changed."""
+    for tensor in written:
+        if tensor is not None and not tensor.is_inference():
+            torch.autograd.graph.increment_version(tensor)
+
+
 def results(given: Tensors, want_lse: bool = True) -> Tensors:
     """Empty out and lse. In packed batches they are zero instead, since the library does not write the rows that belong
     to no sequence. The same holds for dq, dk and dv."""
@@ -74,19 +82,19 @@ def results(given: Tensors, want_lse: bool = True) -> Tensors:
     return new((*q.shape[:-1], v.shape[-1])), new(shape, dtype=torch.float32) if want_lse else None
 
 
-def gradients(given: Tensors, want_dbias: bool) -> Tensors:
-    """Empty dq, dk, dv and dbias."""
-    q, k, v, _, bias, _, cu_seqlens_q, *_ = given
+def gradients(given: Tensors, want: tuple[bool, bool]) -> Tensors:
+    """Empty dq, dk, dv, dbias and dsinks. want: whether the last two are wanted."""
+    q, k, v, _, bias, _, cu_seqlens_q, _, _, sinks, *_ = given
     new = torch.empty_like if cu_seqlens_q is None else torch.zeros_like
-    dbias = torch.empty(bias.shape, dtype=bias.dtype, device=bias.device) if want_dbias else None
-    return new(q), new(k), new(v), dbias
+    return new(q), new(k), new(v), *(torch.empty(of.shape, dtype=of.dtype, device=of.device) if wanted else None
+                                     for of, wanted in zip((bias, sinks), want))
 
 
 class Calls:
     """All calls of flashtile_forward or flashtile_backward that differ in addresses, stream and threads only.
     heads_first: q, k, v, out and their gradients are (batch, heads, seqlen, head_dim)."""
 
-    def __init__(self, name: str, given: Tensors, options: CallOptions, want_last: bool, heads_first: bool):
+    def __init__(self, name: str, given: Tensors, options: CallOptions, want_last: Any, heads_first: bool):
         self.name, self.options, self.want_last, self.heads_first = name, options, want_last, heads_first
         given = complete(given)
         self.copies = any(copy is not tensor for copy, tensor in zip(usable(given), given))
@@ -95,7 +103,7 @@ class Calls:
         self.of_gradients: dict[tuple, Calls] = {}
 
     def run(self, given: Tensors, rng: Optional[Tensor]) -> list[Any]:
-        """Makes a call and returns its results: out and lse, or dq, dk, dv and dbias."""
+        """Makes a call and returns its results: out and lse, or dq, dk, dv, dbias and dsinks."""
         if self.copies:
             given = usable(complete(given))
         try:
@@ -110,23 +118,23 @@ class Calls:
         finally:
             self.idle.append(call)
 
-    def backward(self, given: Tensors, want_dbias: bool) -> Calls:
+    def backward(self, given: Tensors, want: tuple[bool, bool]) -> Calls:
         """The calls of flashtile_backward for these calls of flashtile_forward. Their tensors are those of forward, and
-        gradients that autograd has checked, so that only strides may differ from call to call."""
-        key = (want_dbias, *[None if tensor is None else tensor.stride() for tensor in given])
+        gradients that autograd has checked, so that only strides may differ from call to call. want: see gradients."""
+        key = (want, *[None if tensor is None else tensor.stride() for tensor in given])
         try:
             return self.of_gradients[key]
         except KeyError:
-            calls = Calls("backward", given, self.options, want_dbias, self.heads_first)
-            return _kept(self.of_gradients, key, calls)
+            calls = Calls("backward", given, self.options, want, self.heads_first)
+            return kept(self.of_gradients, key, calls)
 
 
 _calls: dict[tuple, Calls] = {}
 
 
-def calls_of(name: str, given: Tensors, recipe: Recipe, want_last: bool, heads_first: bool = False) -> Calls:
-    """The calls of a function on tensors that are laid out as `given`, with a recipe's options. want_last: whether the
-    last result (lse or dbias) is wanted."""
+def calls_of(name: str, given: Tensors, recipe: Recipe, want_last: Any, heads_first: bool = False) -> Calls:
+    """The calls of a function on tensors that are laid out as `given`, with a recipe's options. want_last: whether lse
+    is wanted, or whether dbias and dsinks are."""
     key: tuple
     try:
         if len(given) == 3:  # the usual case, written out since that takes a third less time
@@ -143,10 +151,10 @@ def calls_of(name: str, given: Tensors, recipe: Recipe, want_last: bool, heads_f
         options = options_of(recipe)
         calls = Calls(name, given, options, want_last, heads_first)
         # An option of another type may change its value and still be equal to itself: a tensor, for one.
-        return _kept(_calls, key, calls) if _NUMBERS.issuperset(map(type, options)) else calls
+        return kept(_calls, key, calls) if NUMBERS.issuperset(map(type, options)) else calls
 
 
-def _kept(where: dict[tuple, Calls], key: tuple, calls: Calls) -> Calls:
+def kept(where: dict[tuple, Any], key: tuple, calls: Any) -> Any:
     if len(where) >= _MOST:
         where.clear()
     where[key] = calls
@@ -156,12 +164,12 @@ def _kept(where: dict[tuple, Calls], key: tuple, calls: Calls) -> Calls:
 class _Repeated(Call):
     """A call that allocates its results each time."""
 
-    def __init__(self, name: str, given: Tensors, options: CallOptions, want_last: bool, heads_first: bool):
+    def __init__(self, name: str, given: Tensors, options: CallOptions, want_last: Any, heads_first: bool):
         inputs = complete(given)
         if heads_first:
             made = (sdpa_results if name == "forward" else sdpa_gradients)(inputs, options, want_last)
             inputs = turned(inputs)
-            rows = turned(made, ("out", "lse") if name == "forward" else ("dq", "dk", "dv", "dbias"))
+            rows = turned(made, ("out", "lse") if name == "forward" else RESULT_NAMES["backward"][4:])
         else:
             rows = made = (results if name == "forward" else gradients)(inputs, want_last)
         try:

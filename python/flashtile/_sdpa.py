@@ -14,6 +14,9 @@ from ._ops import attend, deterministic
 from ._options import CallOptions
 
 
+_REST = (None,) * 4  # the inputs after a mask: of packed batches, and sinks
+
+
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -80,7 +83,7 @@ def attend_as_pytorch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Opti
         if attn_mask.dim() > 3 and len(lead) > 1:
             attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-3:]).flatten(0, -4)
         boolean = attn_mask.dtype is torch.bool
-        given = (q, k, v, None, None if boolean else attn_mask, attn_mask if boolean else None, None, None, None)
+        given = (q, k, v, None, None if boolean else attn_mask, attn_mask if boolean else None, *_REST)
     recipe = (_options, causal, scale, dropout_p, deterministic())
     out, _ = attend(given, recipe, draw(q) if dropout_p != 0.0 else None, False, True, eager)
     if not broadcast and (attn_mask is None or not attn_mask.requires_grad or out.is_cuda):

@@ -47,9 +47,10 @@ def sdpa_results(given: Sequence[Any], options: CallOptions, want_lse: bool) -> 
     return out, q.new_empty(q.shape[:-1], dtype=torch.float32) if want_lse else None
 
 
-def sdpa_gradients(given: Sequence[Any], options: CallOptions, want_dbias: bool) -> tuple[Optional[Tensor], ...]:
-    """Empty dq, dk, dv and dbias. PyTorch's flash attention stores (batch, seqlen, heads, head_dim) on the CPU, and on
-    CUDA gives them the strides of q, k and v."""
+def sdpa_gradients(given: Sequence[Any], options: CallOptions,
+                   want: tuple[bool, bool]) -> tuple[Optional[Tensor], ...]:
+    """Empty dq, dk, dv and dbias, where want[0] says that it is wanted, and no dsinks. PyTorch's flash attention stores
+    (batch, seqlen, heads, head_dim) on the CPU, and on CUDA gives them the strides of q, k and v."""
     q, k, v, _, bias = given[:5]
     backend = _backend(given, options)
     made: list[Optional[Tensor]]
@@ -59,8 +60,8 @@ def sdpa_gradients(given: Sequence[Any], options: CallOptions, want_dbias: bool)
         made = [t.new_empty(t.shape) for t in (q, k, v)]
     else:
         made = [_rows_first(t, t.shape[-1]) for t in (q, k, v)]
-    dbias = torch.empty(bias.shape, dtype=bias.dtype, device=bias.device) if want_dbias else None
-    return (*made, dbias)
+    dbias = torch.empty(bias.shape, dtype=bias.dtype, device=bias.device) if want[0] else None
+    return (*made, dbias, None)
 
 
 def as_pytorch_traced(given: Sequence[Any], options: CallOptions, out: Tensor) -> Tensor:

@@ -1,62 +1,122 @@
-"""What serving asks of attention: keys and values in a cache, sinks, chunks and trees. One call of flashtile_forward,
-without a gradient; flashtile.attention comes here where it gets one of these arguments."""
+"""What serving asks of attention: keys and values in a cache, chunked prefill, trees, shared prefixes, appending. One
+call of flashtile_forward, without a gradient; flashtile.attention comes here where it gets one of these arguments."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Optional
 
 import torch
 from torch import Tensor
 
+from ._append import TENSORS as APPENDED, Append, split
 from ._call import explain
 from ._define import writing_operator
 from ._forward_mode import forward_mode, refuse_forward_mode
-from ._one_call import call
+from ._one_call import Function, call
 from ._ops import eager
-from ._options import CallOptions, schema
-from ._run import innermost
-from ._structs import INPUT_NAMES, INPUTS, RESULTS, SERVING_NAMES
+from ._options import CallOptions, Recipe, options_of, schema
+from ._run import COPIES, innermost, new_version
+from ._structs import APPEND, INPUT_NAMES, RESULT_NAMES, RESULTS, SERVING_NAMES, Part, inputs_part
+
 
 _NAMES = (*INPUT_NAMES, *SERVING_NAMES)
-_TENSORS = ", ".join(f"{'Tensor' if name in ('q', 'k', 'v') else 'Tensor?'} {name}" for name in _NAMES)
-_COPIED = ("q", "k", "v")  # where the innermost dimension is not contiguous
+_RESULTS = RESULT_NAMES["forward"]
+_OF_APPEND = tuple(f"append.{name}" for name in APPENDED)
+_GIVEN, _PRESENT = (*_NAMES, *_OF_APPEND), ("q", "k", "v", "append.k")
+_K, _V, _CU_SEQLENS_Q, _SEQUSED_Q = map(_NAMES.index, ("k", "v", "cu_seqlens_q", "seqused_q"))
 
 
-def _serve(*arguments: Any) -> None:
-    tensors = {name: innermost(tensor) if name in _COPIED else tensor for name, tensor in zip(_NAMES, arguments)}
-    *values, num_splits, attention_chunk, out, lse = arguments[len(_NAMES):]
-    options = CallOptions(*values)
-    call("forward", [INPUTS, RESULTS["forward"]], {**tensors, "out": out, "lse": lse}, options,
-         {"num_splits": num_splits, "attention_chunk": attention_chunk}, max_seqlen_q=options.max_seqlen_q,
-         max_seqlen_k=options.max_seqlen_k)
+def _parts(options: CallOptions) -> Sequence[Part]:
+    return inputs_part(_NAMES, options), Part(RESULTS["forward"], _RESULTS)
 
 
-serve_op = writing_operator("serve", f"({_TENSORS}, {schema()}, int num_splits, SymInt attention_chunk, "
-                            "Tensor(a!) out, Tensor(b!)? lse) -> ()", _serve)
+def _parts_and_append(options: CallOptions, begin: int, interleaved: bool) -> Sequence[Part]:
+    return (inputs_part(_NAMES, options, append=APPEND), Part(RESULTS["forward"], _RESULTS),
+            Part(APPEND, APPENDED, {"rotary_begin": begin, "rotary_interleaved": interleaved}))
 
 
-def serve(given: tuple[Optional[Tensor], ...], serving: tuple[Optional[Tensor], ...], options: CallOptions,
-          num_splits: int, attention_chunk: int, return_lse: bool) -> tuple[Tensor, Optional[Tensor]]:
+_copies = {at: COPIES.get(name, innermost) for at, name in enumerate(_NAMES) if name != "sinks"}
+_FORWARD = Function("forward", _parts, (*_NAMES, *_RESULTS), _copies)
+_APPENDING = Function("forward", _parts_and_append, (*_NAMES, *_RESULTS, *_OF_APPEND),
+                      {at: copy for at, copy in _copies.items() if at not in (_K, _V)} |
+                      {len(_NAMES) + len(_RESULTS) + at: innermost for at, name in enumerate(APPENDED)
+                       if name != "q_out"})
+_SIDE_BY_SIDE = tuple(map(APPENDED.index, ("slots", "positions", "positions_q")))  # rows, as the library wants them
+
+
+def _attend(tensors: tuple, results: tuple, recipe: Recipe) -> None:
+    call(_FORWARD, (*tensors, *results), recipe)
+
+
+def _append_and_attend(tensors: tuple, appended: tuple, numbers: tuple[int, bool], results: tuple,
+                       recipe: Recipe) -> None:
+    if any(appended[at] is not None for at in _SIDE_BY_SIDE):
+        appended = tuple(t.contiguous() if t is not None and at in _SIDE_BY_SIDE else t
+                         for at, t in enumerate(appended))
+    call(_APPENDING, (*tensors, *results, *appended), recipe, numbers)
+    new_version(tensors[_K], tensors[_V], appended[APPENDED.index("q_out")])
+
+
+def _serve_kernel(*arguments: Any) -> None:
+    *options, out, lse = arguments[len(_NAMES):]
+    _attend(arguments[:len(_NAMES)], (out, lse), (CallOptions, *options))
+
+
+def _append_kernel(*arguments: Any) -> None:
+    after = len(_NAMES) + len(APPENDED)
+    begin, interleaved, *options, out, lse = arguments[after:]
+    _append_and_attend(arguments[:len(_NAMES)], arguments[len(_NAMES):after], (begin, interleaved), (out, lse),
+                       (CallOptions, *options))
+
+
+def _arguments(names: Sequence[str], present: Sequence[str], prefix: str = "", **written: str) -> str:
+    """Tensors as arguments of an operator. written: the marks of those that it writes."""
+    return ", ".join("Tensor" + (f"({written[name]}!)" if name in written else "") +
+                     ("" if name in present else "?") + f" {prefix}{name}" for name in names)
+
+
+_OUTPUTS = "Tensor(a!) out, Tensor(b!)? lse"
+serve_op = writing_operator("serve", f"({_arguments(_NAMES, _NAMES[:3])}, {schema()}, {_OUTPUTS}) -> ()", _serve_kernel)
+append_op = writing_operator(
+    "append_and_serve", f"({_arguments(_NAMES, _NAMES[:3], k='c', v='d')}, "
+    f"{_arguments(APPENDED, ('k',), 'append_', q_out='e')}, SymInt rotary_begin, bool rotary_interleaved, {schema()}, "
+    f"{_OUTPUTS}) -> ()", _append_kernel)
+
+
+def serve(given: tuple[Optional[Tensor], ...], serving: tuple[Optional[Tensor], ...], append: Optional[Append],
+          recipe: Recipe, return_lse: bool) -> tuple[Tensor, Optional[Tensor]]:
     """`given` are the tensors of INPUT_NAMES, `serving` those of SERVING_NAMES."""
     tensors = (*given, *serving)
-    for tensor, name in zip(tensors, _NAMES):
-        if not isinstance(tensor, Tensor) and (tensor is not None or name in _COPIED):
-            explain(tensor, name)
-    if forward_mode(tensors):
-        refuse_forward_mode()
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
-        named = [name for name, t in zip(SERVING_NAMES, serving) if t is not None] + \
-                (["attention_chunk"] if attention_chunk else []) + (["num_splits"] if num_splits else [])
+    appended: tuple = ()
+    numbers: tuple[int, bool] = (0, False)
+    if append is not None:
+        appended, numbers = split(append)
+    everything = (*tensors, *appended)
+    plain = eager(everything)
+    if not plain:
+        for tensor, name in zip(everything, _GIVEN):
+            if not isinstance(tensor, Tensor) and tensor is not None:
+                explain(tensor, name)
+        if forward_mode(everything):
+            refuse_forward_mode()
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in everything):
+        named = [name for name, t in zip((*SERVING_NAMES, "append"), (*serving, append)) if t is not None]
         raise NotImplementedError(f"attention has no gradient with {', '.join(named) or 'a cache'}: call it under "
                                   "torch.no_grad()")
-    q, v = given[0], given[2]
-    assert q is not None and v is not None
-    packed, cut = q.dim() == 3, given[6] is not None or serving[3] is not None
+    q, k_cache, v_cache = tensors[:3]
+    if q is None or k_cache is None or v_cache is None or (appended and appended[0] is None):
+        explain(None, next(name for tensor, name in zip(everything, _GIVEN) if tensor is None and name in _PRESENT))
     # Rows that the library does not write, of no sequence or past seqused_q, are zero.
-    new = q.new_zeros if cut else q.new_empty
-    out = new((*q.shape[:-1], v.shape[-1]))
-    shape = (q.shape[1], q.shape[0]) if packed else (q.shape[0], q.shape[2], q.shape[1])
-    lse = new(shape, dtype=torch.float32) if return_lse else None
-    function = _serve if eager(tensors) else serve_op
-    function(*tensors, *options, num_splits, attention_chunk, out, lse)
+    new = q.new_empty if tensors[_CU_SEQLENS_Q] is None and tensors[_SEQUSED_Q] is None else q.new_zeros
+    *rows, heads, _ = q.shape
+    out = new((*rows, heads, v_cache.shape[-1]))
+    lse = new((*rows[:-1], heads, rows[-1]), dtype=torch.float32) if return_lse else None
+    results = out, lse
+    if append is None:
+        _attend(tensors, results, recipe) if plain else serve_op(*tensors, *options_of(recipe), *results)
+    elif plain:
+        _append_and_attend(tensors, appended, numbers, results, recipe)
+    else:
+        append_op(*tensors, *appended, *numbers, *options_of(recipe), *results)
     return out, lse

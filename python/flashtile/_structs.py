@@ -4,8 +4,11 @@ compiler's. Needs no PyTorch."""
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
+from itertools import accumulate
 from struct import Struct, calcsize
-from typing import Any
+from typing import Any, NamedTuple, Optional
 
 from ._library import InvalidArgument
 from ._options import CallOptions
@@ -36,15 +39,16 @@ OPTIONS = Layout(size="N", causal="i", alignment="i", has_scale="i", scale="f", 
                  window_right="q", dropout="d", seed="Q", offset="Q", seed_ptr="P", offset_ptr="P", deterministic="i",
                  batch_invariant="i", check_values="i", threads="i", isa="i", executor="P", stream="P", workspace="P",
                  workspace_size="N", exact_max="i", num_splits="i", attention_chunk="q", sm_limit="i")
-INPUT_NAMES = ("q", "k", "v", "alibi_slopes", "bias", "mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")
-SERVING_NAMES = ("block_table", "cache_batch_idx", "first_k", "seqused_q", "tree_mask", "sinks")
-INPUTS = Layout(size="N", **dict.fromkeys(INPUT_NAMES, "P"), max_seqlen_q="q", max_seqlen_k="q",
-                **dict.fromkeys((*SERVING_NAMES, "positions", "prefix_groups", "prefix_lengths", "append"), "P"))
+INPUT_NAMES = ("q", "k", "v", "alibi_slopes", "bias", "mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "sinks")
+SERVING_NAMES = ("block_table", "cache_batch_idx", "first_k", "seqused_q", "tree_mask", "positions", "prefix_groups",
+                 "prefix_lengths")  # what only forward takes
+INPUTS = Layout(size="N", **dict.fromkeys(INPUT_NAMES[:-1], "P"), max_seqlen_q="q", max_seqlen_k="q",
+                **dict.fromkeys((*SERVING_NAMES[:5], "sinks", *SERVING_NAMES[5:], "append"), "P"))
 RESULT_NAMES = {"forward": ("out", "lse"),
-                "backward": ("out", "lse", "dout", "dlse", "dq", "dk", "dv", "dbias")}
-RESULTS = {"forward": Layout(size="N", **dict.fromkeys(RESULT_NAMES["forward"], "P")),
-           "backward": Layout(size="N", **dict.fromkeys((*RESULT_NAMES["backward"], "dsinks"), "P"))}
-MERGE = Layout(size="N", **dict.fromkeys(("outs", "lses", "out", "lse"), "P"))  # flashtile_merge_tensors
+                "backward": ("out", "lse", "dout", "dlse", "dq", "dk", "dv", "dbias", "dsinks")}
+RESULTS = {name: Layout(size="N", **dict.fromkeys(names, "P")) for name, names in RESULT_NAMES.items()}
+MERGE_NAMES = ("outs", "lses", "out", "lse")
+MERGE = Layout(size="N", **dict.fromkeys(MERGE_NAMES, "P"))  # flashtile_merge_tensors
 APPEND_NAMES = ("k", "v", "k_cache", "v_cache", "block_table", "slots", "cache_batch_idx", "cache_seqlens",
                 "cu_seqlens_k_new", "rotary_cos", "rotary_sin", "rotary_offsets", "positions", "q", "q_out",
                 "cu_seqlens_q", "positions_q")
@@ -68,13 +72,39 @@ def pack_options(memory: Any, at: int, options: CallOptions, **more: Any) -> Non
     OPTIONS.pack_into(memory, at, **fields, has_scale=scale is not None, scale=scale or 0.0, **more)
 
 
-def pack_inputs(memory: Any, at: int, options: CallOptions, addresses: list[int]) -> None:
-    """Writes flashtile_inputs. `addresses` are the flashtile_tensors of INPUT_NAMES; 0 is none."""
-    INPUTS.pack_into(memory, at, **dict(zip(INPUT_NAMES, addresses, strict=True)), max_seqlen_q=options.max_seqlen_q,
-                     max_seqlen_k=options.max_seqlen_k)
+class Part(NamedTuple):
+    """A struct of a call beside its options. Another field may be a Layout: the address of that other part."""
+
+    layout: Layout
+    names: Sequence[str]  # of its tensors
+    fields: dict[str, Any] = {}  # the other fields
 
 
-def pack_results(memory: Any, at: int, name: str, addresses: list[int]) -> None:
-    """Writes flashtile_forward_outputs or flashtile_gradients. `addresses` are the flashtile_tensors of RESULT_NAMES; 0
-    is none."""
-    RESULTS[name].pack_into(memory, at, **dict(zip(RESULT_NAMES[name], addresses, strict=True)))
+def inputs_part(names: Sequence[str], options: CallOptions, **fields: Any) -> Part:
+    return Part(INPUTS, names, {"max_seqlen_q": options.max_seqlen_q, "max_seqlen_k": options.max_seqlen_k, **fields})
+
+
+class Structs:
+    """The filled structs of a call in one piece of memory: options, the parts, and a flashtile_tensor for each tensor.
+
+    tensors: those of all parts, in their order. Each is None or the fields of a flashtile_tensor: data, dtype,
+    device_type, device_id, rank, shape, stride.
+    """
+
+    def __init__(self, parts: Sequence[Part], tensors: Sequence[Optional[tuple]], options: CallOptions, **more: Any):
+        starts = [*accumulate((part.layout.size for part in parts), initial=OPTIONS.size)]
+        self.places = range(starts[-1], starts[-1] + len(tensors) * TENSOR_SIZE, TENSOR_SIZE)
+        self.memory = memory = bytearray(self.places.stop)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        self.addresses = (base, *(base + start for start in starts[:-1]))  # of the options and of each part
+        pack_options(memory, 0, options, **more)
+        layouts = [part.layout for part in parts]
+        given = iter(zip(tensors, self.places, strict=True))
+        for part, start in zip(parts, starts):
+            fields = {name: base + starts[layouts.index(value)] if isinstance(value, Layout) else value
+                      for name, value in part.fields.items()}
+            for name, (tensor, at) in zip(part.names, given):
+                if tensor is not None:
+                    TENSORS[tensor[4]].pack_into(memory, at, *tensor)
+                    fields[name] = base + at
+            part.layout.pack_into(memory, start, **fields)

@@ -10,7 +10,13 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+from ._append import Append
+from ._call import SERVING_DEVICES
 
 _ASKING = ("cache", "continuous_api", "initialization")
 
@@ -32,3 +38,31 @@ def _packs(is_flash: Callable, name: str) -> Callable:
         return is_flash(config, requested_attention_implementation, version)
 
     return is_flash_attention_requested
+
+
+def pages(cache: Any, layer: int, key: Tensor, value: Tensor, cu_seqlens_q: Tensor,
+          kwargs: dict[str, Any]) -> Optional[tuple[Tensor, Tensor, dict[str, Any]]]:
+    """A layer's keys and values where they lie in the cache, and the arguments by which attention appends the new ones
+    and reads them all; None where cache.update must copy them. It must on CUDA so far, and for windows, whose rows the
+    cache writes over in turn. Where no sequence has old keys nothing is copied anyway.
+
+    The cache says by an index where each row of each sequence lies. Its blocks have a page for keys and one for values
+    of each layer, one after the other; `stride` is from a layer's page to that of the next block, in rows.
+    """
+    allocator = getattr(cache, "layer_to_allocator", {}).get(layer)
+    if key.device.type not in SERVING_DEVICES or allocator is None or not allocator.supports_block_table:
+        return None
+    read, write = kwargs["read_index"][allocator.index], kwargs["write_index"][allocator.index]
+    if read.numel() == 0:
+        return None
+    starts = kwargs["cu_seq_lens_k"][allocator.layer_type]
+    k_pages, v_pages = allocator.get_cache_for_block_table(layer)
+    size, stride, lengths = k_pages.shape[1], allocator.block_physical_stride, starts.diff()
+    k_pages, v_pages = k_pages[::stride // size], v_pages[::stride // size]
+    first_rows = torch.arange(0, int(lengths.max()), size, device=read.device)
+    # Past a sequence's end the table is not read, so any row of the index will do there.
+    table = read[(starts[:-1, None] + first_rows).clamp(max=read.numel() - 1)] // stride
+    slots = write // stride * size + write % stride
+    new = Append(key[0].transpose(0, 1), value[0].transpose(0, 1), slots=slots, cu_seqlens_k_new=cu_seqlens_q)
+    return k_pages, v_pages, {"block_table": table.int(), "append": new,
+                              "seqused_k": (lengths - cu_seqlens_q.diff()).int()}

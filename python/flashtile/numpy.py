@@ -3,38 +3,42 @@
     import flashtile.numpy as fn
     out, lse = fn.attention(q, k, v, causal=True, return_lse=True)
     dq, dk, dv = fn.attention_backward(dout, q, k, v, out, lse, causal=True)
+    fn.append_kv(k_cache, v_cache, k, v, cache_seqlens=lengths)
+    out, lse = fn.merge(outs, lses)
 
 Arrays are float32, float16 or bfloat16 (the package ml_dtypes has it), of any strides; a copy is made where the
-innermost dimension is not contiguous. Options, shapes and results are those of `flashtile.attention`.
+innermost dimension is not contiguous. Options, shapes and results are those of `flashtile.attention`,
+`flashtile.append_kv` and `flashtile.merge`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Optional, TypedDict, TypeVar, Union
 
 import numpy as np
 
+from ._append import TENSORS as APPENDED, Append, split
 from ._arguments import FLAGS, blame_an_option, flag
 from ._library import InvalidArgument, fail, library
-from ._options import of_attention
+from ._options import CallOptions, of_attention
 from ._structs import (
+    APPEND,
+    APPEND_NAMES,
     CPU,
     DTYPE_CODES,
     INPUT_NAMES,
-    INPUTS,
     MAX_RANK,
-    OPTIONS,
+    MERGE,
+    MERGE_NAMES,
     RESULT_NAMES,
     RESULTS,
-    TENSOR_SIZE,
-    TENSORS,
-    pack_inputs,
-    pack_options,
-    pack_results,
+    SERVING_NAMES,
+    Part,
+    Structs,
+    inputs_part,
 )
 
 if TYPE_CHECKING:
@@ -43,11 +47,14 @@ if TYPE_CHECKING:
 Array = np.ndarray
 Function = TypeVar("Function", bound=Callable)
 _BROADCAST = ("bias", "mask")  # may repeat along the innermost dimension
+_SIDE_BY_SIDE = tuple(of + name for of in ("", "append.") for name in ("slots", "positions", "positions_q"))  # rows
+_PRESENT = ("q", "k", "v", "out", "lse", "dout", "append.k")
 
 
 class Options(TypedDict, total=False):
-    """What both functions take by name. Their meaning and defaults are those of `flashtile.attention`; seed, two
-    integers of 64 bits, is what dropout's mask is drawn from: the same for the same two."""
+    """What attention and attention_backward take by name. Their meaning and defaults are those of
+    `flashtile.attention`; seed, two integers of 64 bits, is what dropout's mask is drawn from: the same for the same
+    two."""
 
     causal: bool
     window: tuple[int, int]
@@ -67,41 +74,70 @@ class Options(TypedDict, total=False):
     max_seqlen_q: Optional[int]
     max_seqlen_k: Optional[int]
     seqused_k: Optional[Array]
+    sinks: Optional[Array]
+    attention_chunk: int
+    num_splits: int
+    sm_limit: int
+
+
+class ForwardOptions(Options, total=False):
+    """What attention takes by name. append is a `flashtile.Append` of arrays."""
+
+    block_table: Optional[Array]
+    cache_batch_idx: Optional[Array]
+    first_k: Optional[Array]
+    seqused_q: Optional[Array]
+    tree_mask: Optional[Array]
+    positions: Optional[Array]
+    prefix_groups: Optional[Array]
+    prefix_lengths: Optional[Array]
+    append: Optional[Append]
 
 
 _DEFAULTS: dict[str, Any] = dict.fromkeys(Options.__annotations__) | {
     "causal": False, "window": (-1, -1), "align": "bottom-right", "softcap": 0.0, "dropout_p": 0.0,
-    "deterministic": False, "batch_invariant": False, "exact_max": False}
+    "deterministic": False, "batch_invariant": False, "exact_max": False, "attention_chunk": 0, "num_splits": 0,
+    "sm_limit": 0}
+_FORWARD_DEFAULTS = {**_DEFAULTS, **dict.fromkeys((*SERVING_NAMES, "append"))}
 _ARRAYS = INPUT_NAMES[3:]  # the options that are arrays
+_NO_NUMBERS = {*_ARRAYS, *SERVING_NAMES, "append", "seed"}
 
 
-def _with_options(function: Function) -> Function:
-    """Has help() and inspect.signature show the options by name."""
-    signature = inspect.signature(function)
-    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
-    options = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS[name],
-                                 annotation=getattr(annotation, "__forward_arg__", annotation))
-               for name, annotation in inspect.get_annotations(Options).items()]
-    function.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
-    return function
+def _with_options(options: type, defaults: dict[str, Any]) -> Callable[[Function], Function]:
+    """Has help() and inspect.signature show a function's options by name."""
+
+    def show(function: Function) -> Function:
+        signature = inspect.signature(function)
+        own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+        named = {**inspect.get_annotations(Options), **inspect.get_annotations(options)}
+        shown = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name],
+                                   annotation=getattr(annotation, "__forward_arg__", annotation))
+                 for name, annotation in named.items()]
+        function.__signature__ = signature.replace(parameters=[*own, *shown])  # type: ignore[attr-defined]
+        return function
+
+    return show
 
 
-@_with_options
+@_with_options(ForwardOptions, _FORWARD_DEFAULTS)
 def attention(q: Array, k: Array, v: Array, *, return_lse: bool = False,
-              **options: Unpack[Options]) -> Union[Array, tuple[Array, Array]]:
+              **options: Unpack[ForwardOptions]) -> Union[Array, tuple[Array, Array]]:
     """Exact attention, softmax(mask(scale * q k^T + ...)) v, as `flashtile.attention` has it.
 
     Args:
         q: (batch, seqlen_q, heads, head_dim); k: (batch, seqlen_k, kv_heads, head_dim); v: (.., head_dim_v).
         return_lse: return lse too.
-        options: see `Options`.
+        options: see `ForwardOptions`.
 
     Returns:
         out, like q with v's head_dim; with return_lse (out, lse), lse float32.
     """
     return_lse = flag("return_lse", return_lse)
-    chosen = _chosen("attention", options)
-    arrays = _readable({"q": q, "k": k, "v": v, **{name: chosen[name] for name in _ARRAYS}})
+    chosen = _chosen("attention", options, _FORWARD_DEFAULTS)
+    append = chosen["append"]
+    names = (*INPUT_NAMES, *SERVING_NAMES)
+    arrays = _readable({"q": q, "k": k, "v": v, **{name: chosen[name] for name in names[3:]}},
+                       () if append is None else ("k", "v"))
     q, v = arrays["q"], arrays["v"]
     packed = arrays["cu_seqlens_q"] is not None
     if q.ndim < (3 if packed else 4) or v.ndim == 0:
@@ -109,53 +145,104 @@ def attention(q: Array, k: Array, v: Array, *, return_lse: bool = False,
     else:
         shape = (*q.shape[:-1], v.shape[-1])
         lse_shape = (q.shape[1], q.shape[0]) if packed else (q.shape[0], q.shape[2], q.shape[1])
-    new = np.zeros if packed else np.empty  # packed rows of no sequence are not written
+    # Rows of no sequence and past seqused_q are not written.
+    new = np.zeros if packed or arrays["seqused_q"] is not None else np.empty
     out, lse = new(shape, q.dtype), new(lse_shape, np.float32) if return_lse else None
-    _call("forward", arrays, {"out": out, "lse": lse}, chosen)
+    results = Part(RESULTS["forward"], RESULT_NAMES["forward"])
+    everything = [*arrays.values(), out, lse]
+    if append is None:
+        _attend("forward", lambda of: (inputs_part(names, of), results), everything, chosen)
+    else:
+        tensors, (begin, interleaved) = split(append)
+        appended = _readable({f"append.{name}": array for name, array in zip(APPENDED, tensors)}, ("append.q_out",))
+        _attend("forward", lambda of: (inputs_part(names, of, append=APPEND), results, Part(
+            APPEND, APPENDED, {"rotary_begin": begin, "rotary_interleaved": interleaved})),
+                [*everything, *appended.values()], chosen)
     return (out, lse) if lse is not None else out
 
 
-@_with_options
+@_with_options(Options, _DEFAULTS)
 def attention_backward(dout: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, *,
-                       dlse: Optional[Array] = None, return_dbias: bool = False,
+                       dlse: Optional[Array] = None, return_dbias: bool = False, return_dsinks: bool = False,
                        **options: Unpack[Options]) -> tuple[Array, ...]:
     """The gradients of q, k and v where that of out is dout, and that of lse dlse (None: zero).
 
     Args:
         out, lse: what `attention` returned, of the same arguments.
         return_dbias: return bias' gradient too, in bias' own shape.
+        return_dsinks: return sinks' gradient too.
         options: see `Options`.
 
     Returns:
-        (dq, dk, dv), or (dq, dk, dv, dbias).
+        (dq, dk, dv), then dbias and dsinks where they are wanted.
     """
-    return_dbias = flag("return_dbias", return_dbias)
-    chosen = _chosen("attention_backward", options)
-    if return_dbias and chosen["bias"] is None:
-        raise InvalidArgument("return_dbias is True without bias, allowed is False")
+    chosen = _chosen("attention_backward", options, _DEFAULTS)
+    wanted = {"bias": flag("return_dbias", return_dbias), "sinks": flag("return_dsinks", return_dsinks)}
+    for name, want in wanted.items():
+        if want and chosen[name] is None:
+            raise InvalidArgument(f"return_d{name} is True without {name}, allowed is False")
     arrays = _readable({"q": q, "k": k, "v": v, **{name: chosen[name] for name in _ARRAYS}, "out": out, "lse": lse,
                         "dout": dout, "dlse": dlse})
     new = np.empty if arrays["cu_seqlens_q"] is None else np.zeros
-    made = {f"d{name}": new(arrays[name].shape, arrays[name].dtype) for name in ("q", "k", "v")}
-    made["dbias"] = np.empty(arrays["bias"].shape, arrays["bias"].dtype) if return_dbias else None
-    _call("backward", arrays, made, chosen)
-    return tuple(array for array in made.values() if array is not None)
+    made = [new(arrays[name].shape, arrays[name].dtype) for name in ("q", "k", "v")]
+    made += [np.empty(arrays[name].shape, arrays[name].dtype) if want else None for name, want in wanted.items()]
+    _attend("backward", lambda of: (inputs_part(INPUT_NAMES, of), Part(RESULTS["backward"], RESULT_NAMES["backward"])),
+            [*arrays.values(), *made], chosen)
+    return tuple(array for array in made if array is not None)
 
 
-def _chosen(function: str, options: Any) -> dict[str, Any]:
+def append_kv(k_cache: Array, v_cache: Optional[Array], k: Array, v: Optional[Array], *,
+              cache_seqlens: Union[int, Array, None] = None, block_table: Optional[Array] = None,
+              slots: Optional[Array] = None, cache_batch_idx: Optional[Array] = None,
+              cu_seqlens_k_new: Optional[Array] = None, rotary_cos: Optional[Array] = None,
+              rotary_sin: Optional[Array] = None, rotary_interleaved: bool = False, rotary_begin: int = 0,
+              rotary_offsets: Optional[Array] = None, positions: Optional[Array] = None, q: Optional[Array] = None,
+              q_out: Optional[Array] = None, cu_seqlens_q: Optional[Array] = None, positions_q: Optional[Array] = None,
+              causal: bool = False, window: tuple[int, int] = (-1, -1)) -> Optional[Array]:
+    """Writes new keys and values into the caches, in place, as `flashtile.append_kv` does, and returns the rotated
+    queries; None without q. The caches and q_out must be arrays that the library can write where they lie."""
+    if isinstance(cache_seqlens, int) and isinstance(k, np.ndarray):
+        batch = len(k) if cu_seqlens_k_new is None else len(cu_seqlens_k_new) - 1
+        cache_seqlens = np.full(batch, cache_seqlens, np.int32)
+    if isinstance(q, np.ndarray) and q_out is None:
+        q_out = np.empty(q.shape, q.dtype)
+    given = (k, v, k_cache, v_cache, block_table, slots, cache_batch_idx, cache_seqlens, cu_seqlens_k_new, rotary_cos,
+             rotary_sin, rotary_offsets, positions, q, q_out, cu_seqlens_q, positions_q)
+    arrays = _readable(dict(zip(APPEND_NAMES, given, strict=True)), ("k_cache", "v_cache", "q_out"), ("k", "k_cache"))
+    fields = {"rotary_begin": rotary_begin, "rotary_interleaved": flag("rotary_interleaved", rotary_interleaved)}
+    one_position = not flag("causal", causal) and tuple(window) == (-1, -1)
+    _call("append_kv", Structs((Part(APPEND, APPEND_NAMES, fields),), [*map(_fields, arrays.values())],
+                               CallOptions(causal=0 if one_position else 1)))
+    return q_out
+
+
+def merge(outs: Union[Array, Sequence[Array]], lses: Union[Array, Sequence[Array]], *,
+          dtype: Any = None) -> tuple[Array, Array]:
+    """Merges n partial results of attention by their lse, as `flashtile.merge` does: (out, lse)."""
+    given = {name: np.stack(parts) if isinstance(parts, (list, tuple)) else parts
+             for name, parts in (("outs", outs), ("lses", lses))}
+    arrays = _readable(given, present=("outs", "lses"))
+    out = np.empty(arrays["outs"].shape[1:], arrays["outs"].dtype if dtype is None else dtype)
+    lse = np.empty(arrays["lses"].shape[1:], np.float32)
+    _call("merge", Structs((Part(MERGE, MERGE_NAMES),), [*map(_fields, (*arrays.values(), out, lse))], CallOptions()))
+    return out, lse
+
+
+def _chosen(function: str, options: Any, defaults: dict[str, Any]) -> dict[str, Any]:
     """Every option's value."""
     for name in options:
-        if name not in _DEFAULTS:
+        if name not in defaults:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
-    return {**_DEFAULTS, **options}
+    return {**defaults, **options}
 
 
-def _readable(given: dict[str, Any]) -> dict[str, Any]:
+def _readable(given: dict[str, Any], written: Sequence[str] = (),
+              present: Sequence[str] = _PRESENT) -> dict[str, Any]:
     """The arrays, with copies of what the library could not read: those whose innermost dimension is not contiguous, or
-    whose strides are negative or no multiple of an element."""
+    whose strides are negative or no multiple of an element. Of those that are written no copy will do."""
     arrays = {}
     for name, array in given.items():
-        if array is None and name not in ("q", "k", "v", "out", "lse", "dout"):
+        if array is None and name not in present:
             arrays[name] = None
             continue
         if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):  # whose mask would be lost
@@ -169,52 +256,65 @@ def _readable(given: dict[str, Any]) -> dict[str, Any]:
                                            for n, step in zip(array.shape, array.strides))
         innermost = array.ndim == 0 or array.shape[-1] <= 1 or array.strides[-1] == size or (
             name in _BROADCAST and array.strides[-1] == 0)
-        arrays[name] = array if fits and innermost else np.array(array, order="C")
+        rows = name not in _SIDE_BY_SIDE or array.flags.c_contiguous
+        if name in written and not (fits and innermost and array.flags.writeable):
+            raise InvalidArgument(f"{name} is an array that the library cannot write where it lies, allowed is a "
+                                  "writeable one whose innermost dimension is contiguous and whose strides are "
+                                  "multiples of an element")
+        arrays[name] = array if fits and innermost and rows else np.array(array, order="C")
     return arrays
 
 
+_ALLOWED = {
+    ("alibi_slopes", "lse", "dlse", "lses"): "float32",
+    ("mask", "tree_mask"): "bool",
+    ("seqused_k", "seqused_q", "block_table", "first_k", "prefix_groups", "prefix_lengths"): "int32",
+    ("slots",): "int64",
+    ("cu_seqlens_q", "cu_seqlens_k", "cu_seqlens_k_new", "cache_batch_idx", "cache_seqlens", "rotary_offsets",
+     "positions", "positions_q"): "int32 or int64",
+}
+
+
 def _refuse_dtype(name: str, array: Array) -> NoReturn:
-    allowed = {"alibi_slopes": "float32", "lse": "float32", "dlse": "float32", "mask": "bool", "seqused_k": "int32",
-               "cu_seqlens_q": "int32 or int64", "cu_seqlens_k": "int32 or int64"}
-    raise TypeError(f"{name}.dtype is {array.dtype}, allowed is {allowed.get(name, 'float32, float16 or bfloat16')}"
+    name_alone = name.removeprefix("append.")
+    allowed = next((dtypes for names, dtypes in _ALLOWED.items() if name_alone in names),
+                   "float32, float16 or bfloat16")
+    raise TypeError(f"{name}.dtype is {array.dtype}, allowed is {allowed}"
                     f"{'' if array.dtype.isnative else ', in native byte order'}")
 
 
-def _call(name: str, arrays: dict[str, Any], made: dict[str, Any], chosen: dict[str, Any]) -> None:
-    """Calls flashtile_forward or flashtile_backward on the structs that it fills."""
-    everything = {**arrays, **made}
-    names = (*INPUT_NAMES, *RESULT_NAMES[name])
-    memory = ctypes.create_string_buffer(TENSOR_SIZE * len(names))
-    base, addresses = ctypes.addressof(memory), []
-    for number, argument in enumerate(names):
-        array = everything[argument]
-        if array is None:
-            addresses.append(0)
-            continue
-        at = number * TENSOR_SIZE
-        strides = (step // array.itemsize for step in array.strides)
-        TENSORS[array.ndim].pack_into(memory, at, array.ctypes.data, DTYPE_CODES[array.dtype.name], CPU, 0, array.ndim,
-                                      *array.shape, *strides)
-        addresses.append(base + at)
-    options, inputs, results = (ctypes.create_string_buffer(layout.size) for layout in (OPTIONS, INPUTS, RESULTS[name]))
-    alone = {option: chosen[option] for option in chosen if option not in _ARRAYS}
-    seed = alone.pop("seed")
+def _fields(array: Optional[Array]) -> Optional[tuple]:
+    """A flashtile_tensor's fields."""
+    if array is None:
+        return None
+    return (array.ctypes.data, DTYPE_CODES[array.dtype.name], CPU, 0, array.ndim, *array.shape,
+            *(step // array.itemsize for step in array.strides))
+
+
+def _attend(name: str, parts: Callable[[CallOptions], Sequence[Part]], arrays: Sequence[Optional[Array]],
+            chosen: dict[str, Any]) -> None:
+    """Calls flashtile_forward or flashtile_backward on structs of the parts, which `parts` makes of the options."""
+    alone = {option: chosen[option] for option in chosen if option not in _NO_NUMBERS}
+    seed = chosen["seed"]
     try:
-        call_options = of_attention(**{**alone, **{name: flag(name, alone[name]) for name in FLAGS}})
-        first, second = seed if call_options.dropout else (0, 0)
-        pack_options(options, 0, call_options, seed=first, offset=second)
-        pack_inputs(inputs, 0, call_options, addresses[:len(INPUT_NAMES)])
+        options = of_attention(**{**alone, **{name: flag(name, alone[name]) for name in FLAGS}})
+        first, second = seed if options.dropout else (0, 0)
+        structs = Structs(parts(options), [*map(_fields, arrays)], options, seed=first, offset=second)
     except (TypeError, ValueError, LookupError, OverflowError, StructError):
         blame_an_option(**alone)
         if alone["dropout_p"]:
             raise TypeError(f"seed is {seed!r}, allowed with dropout_p are two whole numbers from 0 to 2^64 - 1") \
                 from None
         raise
-    pack_results(results, 0, name, addresses[len(INPUT_NAMES):])
-    status = getattr(library, f"flashtile_{name}")(options, inputs, results)
+    try:
+        _call(name, structs)
+    except InvalidArgument:
+        blame_an_option(**alone)
+        raise
+
+
+def _call(name: str, structs: Structs) -> None:
+    function = getattr(library, f"flashtile_{name}")
+    status = function(*structs.addresses[:len(function.argtypes)])
     if status:
-        try:
-            fail(status)
-        except InvalidArgument:
-            blame_an_option(**alone)
-            raise
+        fail(status)

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from ._attention import attention
+from ._call import SERVING_DEVICES
+from ._transformers_batching import pages
 from ._transformers_names import GIVEN, NAME, accept
 
 
@@ -69,15 +71,22 @@ def attention_forward(
     and sinks are attention sinks.
     """
     _refuse(module, kwargs)
+    options: dict[str, Any] = {"scale": scaling, "softcap": softcap or 0.0, "dropout_p": dropout, "bias": position_bias}
+    is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    window = (-1, -1) if sliding_window is None else (sliding_window - 1, sliding_window - 1)
     if cache is not None:
+        assert cu_seq_lens_q is not None
+        paged = pages(cache, module.layer_idx, key, value, cu_seq_lens_q, kwargs)
+        if paged is not None:
+            k, v, more = paged
+            options.update(causal=is_causal, window=window, cu_seqlens_q=cu_seq_lens_q, max_seqlen_q=max_length_q,
+                           **more)
+            return _with_sinks(query[0].transpose(0, 1), k, v, s_aux, sinks, options).unsqueeze(0), None
         # Writes the new keys and values, and gives all of the batch's sequences, one after the other. In kwargs the
         # lengths of keys, which come by kind of layer, become those of this layer.
         key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=kwargs)
     q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
-    options: dict[str, Any] = {"scale": scaling, "softcap": softcap or 0.0, "dropout_p": dropout, "bias": position_bias}
-    is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     if cu_seq_lens_q is not None and q.shape[0] == 1:
-        window = (-1, -1) if sliding_window is None else (sliding_window - 1, sliding_window - 1)
         options.update(causal=is_causal, window=window, cu_seqlens_q=cu_seq_lens_q,
                        cu_seqlens_k=kwargs.get("cu_seq_lens_k"), max_seqlen_q=max_length_q,
                        max_seqlen_k=kwargs.get("max_length_k"))
@@ -107,9 +116,14 @@ def _refuse(module: torch.nn.Module, kwargs: dict[str, Any]) -> None:
 def _with_sinks(q: Tensor, k: Tensor, v: Tensor, s_aux: Optional[Tensor], sinks: Optional[Tensor],
                 options: dict[str, Any]) -> Tensor:
     """Attention with a sink: one more score in each row's softmax, which has no value. s_aux has one for each head,
-    sinks (batch, heads, seqlen, 1) one for each query. out * l / (l + exp(sink)) = out * sigmoid(lse - sink)."""
+    sinks (batch, heads, seqlen, 1) one for each query. The library has the former on the CPU; otherwise
+    out * l / (l + exp(sink)) = out * sigmoid(lse - sink)."""
     if s_aux is None and sinks is None:
         return attention(q, k, v, **options)
+    if sinks is None and q.device.type in SERVING_DEVICES:
+        assert s_aux is not None
+        same = s_aux.dtype in (q.dtype, torch.float32)
+        return attention(q, k, v, sinks=(s_aux if same else s_aux.float()).reshape(-1), **options)
     out, lse = attention(q, k, v, return_lse=True, **options)
     sink = s_aux.reshape(-1, 1) if s_aux is not None else sinks.squeeze(-1)
     share = torch.sigmoid(lse - sink.float()).transpose(-1, -2).unsqueeze(-1)

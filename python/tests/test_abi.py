@@ -76,7 +76,8 @@ def test_tensors_of_every_rank(rank):
 
 
 OPTIONS = CallOptions(max_seqlen_q=1, max_seqlen_k=2, causal=3, alignment=4, scale=0.5, softcap=6.0, window_left=7,
-                      window_right=8, dropout=0.25, deterministic=True, batch_invariant=True, exact_max=True)
+                      window_right=8, dropout=0.25, deterministic=True, batch_invariant=True, exact_max=True,
+                      attention_chunk=14, num_splits=15, sm_limit=16)
 
 
 def test_every_option_reaches_its_field():
@@ -87,10 +88,27 @@ def test_every_option_reaches_its_field():
     assert {name: value for name, value in written.items() if value != 0} == {
         "size": len(memory), "causal": 3, "alignment": 4, "has_scale": 1, "scale": 0.5, "softcap": 6.0,
         "window_left": 7, "window_right": 8, "dropout": 0.25, "seed": 9, "offset": 10, "seed_ptr": 11,
-        "offset_ptr": 12, "deterministic": 1, "batch_invariant": 1, "stream": 13, "exact_max": 1}
-    memory = bytearray(_structs.INPUTS.size)
-    _structs.pack_inputs(memory, 0, OPTIONS, list(range(20, 29)))
-    assert _structs.INPUTS.struct.unpack(memory) == (len(memory), *range(20, 29), 1, 2, *(0,) * 10)
+        "offset_ptr": 12, "deterministic": 1, "batch_invariant": 1, "stream": 13, "exact_max": 1, "attention_chunk": 14,
+        "num_splits": 15, "sm_limit": 16}
+
+
+def test_structs_of_a_call():
+    """Every tensor's struct is where its field of the call's structs says, and an append's struct likewise."""
+    names = (*_structs.INPUT_NAMES, *_structs.SERVING_NAMES)
+    parts = (_structs.inputs_part(names, OPTIONS, append=_structs.APPEND),
+             _structs.Part(_structs.APPEND, ("k", "slots"), {"rotary_begin": 5, "rotary_interleaved": True}))
+    tensors = [(100 + at, 1, 1, 0, 1, 7, 1) for at in range(len(names))]
+    structs = _structs.Structs(parts, [*tensors, None, (200, 7, 1, 0, 0)], OPTIONS)
+    base = structs.addresses[0]
+    inputs, append = ({name: value for name, value in zip(layout.offsets, layout.struct.unpack_from(
+        structs.memory, address - base))} for layout, address in zip((_structs.INPUTS, _structs.APPEND),
+                                                                     structs.addresses[1:]))
+    data = {name: _structs.TENSOR.struct.unpack_from(structs.memory, inputs[name] - base)[0] for name in names}
+    assert data == dict(zip(names, range(100, 100 + len(names))))
+    assert (inputs["max_seqlen_q"], inputs["max_seqlen_k"], inputs["append"]) == (1, 2, structs.addresses[2])
+    assert _structs.TENSOR.struct.unpack_from(structs.memory, append["slots"] - base)[0] == 200
+    assert {name: value for name, value in append.items() if value and name != "slots"} == {
+        "size": _structs.APPEND.size, "rotary_begin": 5, "rotary_interleaved": 1}
 
 
 def test_options_that_are_not_given_are_the_librarys():
@@ -104,15 +122,15 @@ def test_options_that_are_not_given_are_the_librarys():
 def test_schemas_of_the_operators():
     """Programs that torch.export saved contain calls of these operators."""
     arguments = ("Tensor q, Tensor k, Tensor v, Tensor? alibi_slopes, Tensor? bias, Tensor? mask, "
-                 "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, SymInt max_seqlen_q, "
+                 "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, Tensor? sinks, SymInt max_seqlen_q, "
                  "SymInt max_seqlen_k, int causal, int alignment, float? scale, float softcap, SymInt window_left, "
                  "SymInt window_right, float dropout, bool deterministic, bool batch_invariant, bool exact_max, "
-                 "Tensor? rng")
+                 "SymInt attention_chunk, int num_splits, int sm_limit, Tensor? rng")
     flashtile.attention  # noqa: B018 - defines them
     assert str(torch.ops.flashtile.forward.default._schema) == f"flashtile::forward({arguments}) -> (Tensor, Tensor)"
     flashtile.merge  # noqa: B018 - defines it
     assert str(torch.ops.flashtile.merge.default._schema) == (
         "flashtile::merge(Tensor outs, Tensor lses, ScalarType? dtype) -> (Tensor, Tensor)")
     assert str(torch.ops.flashtile.backward.default._schema) == (
-        f"flashtile::backward({arguments}, Tensor out, Tensor lse, Tensor dout, Tensor? dlse, bool need_dbias) -> "
-        "(Tensor, Tensor, Tensor, Tensor)")
+        f"flashtile::backward({arguments}, Tensor out, Tensor lse, Tensor dout, Tensor? dlse, bool need_dbias, "
+        "bool need_dsinks) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")

@@ -1,5 +1,6 @@
 """The operators under torch.compile, torch.export, opcheck, gradcheck, checkpointing and vmap."""
 
+import needs
 import pytest
 import torch
 import torch._dynamo.testing
@@ -96,13 +97,13 @@ def test_export():
     torch.testing.assert_close(program.module()(*other), block(*other))
 
 
-def operands(bias=None, rng=None, cu=None, longest=-1, dropout=0.0):
+def operands(bias=None, rng=None, cu=None, longest=-1, dropout=0.0, sinks=None):
     """The arguments of the operators after q, k and v."""
     options = CallOptions(max_seqlen_q=longest, max_seqlen_k=longest, dropout=dropout)
-    return (None, bias, None, cu, cu, None, *options, rng)
+    return (None, bias, None, cu, cu, None, sinks, *options, rng)
 
 
-@pytest.mark.parametrize("case", ["plain", "bias", "dropout", "packed"])
+@pytest.mark.parametrize("case", ["plain", "bias", "dropout", "packed", pytest.param("sinks", marks=needs.CPU_ONLY)])
 def test_opcheck(case):
     q, k, v = tensors()
     rest = operands()
@@ -113,10 +114,13 @@ def test_opcheck(case):
     elif case == "packed":
         q, k, v = (t.detach().flatten(0, 1).requires_grad_() for t in (q, k, v))
         rest = operands(cu=torch.tensor([0, 20, 48]), longest=28)
+    elif case == "sinks":
+        rest = operands(sinks=torch.randn(2, requires_grad=True))
     torch.library.opcheck(forward_op, (q, k, v, *rest))
     plain = [t.detach() if isinstance(t, torch.Tensor) else t for t in (q, k, v, *rest)]
     out, lse = forward_op(*plain)
-    torch.library.opcheck(backward_op, (*plain, out, lse, torch.randn_like(out), torch.randn_like(lse), case == "bias"))
+    torch.library.opcheck(backward_op, (*plain, out, lse, torch.randn_like(out), torch.randn_like(lse), case == "bias",
+                                        case == "sinks"))
 
 
 @pytest.mark.parametrize("rng", [(2,), (1,), (3, 1)], ids=str)
@@ -141,6 +145,21 @@ def test_gradcheck(traced):
 
     with pytest.warns(UserWarning, match="double precision"):
         assert torch.autograd.gradcheck(function, (q, k, v, bias), eps=1e-2, atol=2e-3, rtol=1e-2)
+
+
+@needs.CPU_ONLY
+@pytest.mark.parametrize("traced", [False, True])
+def test_gradcheck_of_sinks(traced):
+    q, k, v = tensors(seqlen=5, heads=2, d=4)
+    sinks = torch.randn(2, requires_grad=True)
+
+    def function(q, k, v, sinks):
+        if traced:
+            return forward_op(q, k, v, *operands(sinks=sinks))
+        return flashtile.attention(q, k, v, sinks=sinks, return_lse=True)
+
+    with pytest.warns(UserWarning, match="double precision"):
+        assert torch.autograd.gradcheck(function, (q, k, v, sinks), eps=1e-2, atol=2e-3, rtol=1e-2)
 
 
 def test_checkpoint_replays_dropout():

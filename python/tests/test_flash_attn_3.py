@@ -2,10 +2,12 @@
 
 import inspect
 
+import needs
 import pytest
 import torch
 
 from flashtile import flash_attn_3 as ours
+from flashtile.flash_attn.layers.rotary import apply_rotary_emb
 from oracle import dense
 
 SCALES = "q_descale=None, k_descale=None, v_descale=None, window_size=(-1, -1), attention_chunk=0, softcap=0.0"
@@ -89,5 +91,52 @@ def test_what_is_missing_is_named(name):
         ours.flash_attn_func(q, q, q, **{name: q})
     with pytest.raises(NotImplementedError, match=f"^{name} is given"):
         ours.flash_attn_with_kvcache(q, q, q, **{name: q})
-    with pytest.raises(NotImplementedError, match="^attention_chunk is 4, which flashtile does not have: allowed is 0"):
-        ours.flash_attn_func(q, q, q, attention_chunk=4)
+
+
+@needs.CPU_ONLY
+def test_chunks_and_used_queries():
+    q, k, v = (torch.randn(2, 20, heads, 16) for heads in (4, 2, 2))
+    at = torch.arange(20)
+    chunk = at[:, None] // 6 == at // 6
+    wide = [t.double() for t in (q, k, v)]
+    expected, _ = dense(*wide, causal=True, mask=chunk)
+    close(ours.flash_attn_func(q, k, v, causal=True, attention_chunk=6), expected)
+    rows, cu = [t.flatten(0, 1) for t in (q, k, v)], torch.tensor([0, 20, 40], dtype=torch.int32)
+    out = ours.flash_attn_varlen_func(*rows, cu, cu, 20, 20, causal=True, attention_chunk=6)
+    close(out.view_as(q), expected)
+    used = torch.tensor([20, 7], dtype=torch.int32)
+    out = ours.flash_attn_varlen_func(*rows, cu, cu, 20, 20, seqused_q=used, seqused_k=used, causal=True).view_as(q)
+    close(out[0], dense(*(t[:1] for t in wide), causal=True)[0][0])
+    close(out[1, :7], dense(*(t[1:, :7] for t in wide), causal=True)[0][0])
+    assert not out[1, 7:].any()
+
+
+@needs.CPU_ONLY
+def test_packed_queries_and_new_keys_on_a_cache():
+    """Different numbers of queries and of new keys, chunks, and rotation from other positions than the rows'."""
+    q, new = torch.randn(7, 4, 16), torch.randn(5, 2, 16)
+    cu_q, cu_k = torch.tensor([0, 1, 7], dtype=torch.int32), torch.tensor([0, 1, 5], dtype=torch.int32)
+    cache, lengths, turns = torch.randn(6, 4, 2, 16), torch.tensor([9, 3]), torch.tensor([2, 30])
+    table = torch.tensor([[4, 1, 0], [3, 5, 2]], dtype=torch.int32)
+    angles = torch.rand(64, 8)
+    arguments = {"cache_seqlens": lengths, "page_table": table, "cu_seqlens_q": cu_q, "cu_seqlens_k_new": cu_k,
+                 "max_seqlen_q": 6, "rotary_cos": angles.cos(), "rotary_sin": angles.sin(), "rotary_seqlens": turns,
+                 "causal": True, "attention_chunk": 5, "scheduler_metadata": torch.zeros(3), "pack_gqa": True}
+    k_cache, v_cache = cache.clone(), cache.clone()
+    out, lse, *_ = ours.flash_attn_with_kvcache(q, k_cache, v_cache, new, new, return_softmax_lse=True, **arguments)
+    for b, (n, added) in enumerate(((1, 1), (6, 4))):
+        length = int(lengths[b]) + added
+        keys, values = (c[table[b].long()].flatten(0, 1)[:length] for c in (k_cache, v_cache))
+        assert torch.equal(values[-added:], new[cu_k[b]:cu_k[b + 1]])
+        before = cache[table[b].long()].flatten(0, 1)[:length - added]
+        assert torch.equal(keys[:-added], before)
+        turn = apply_rotary_emb(new[None, cu_k[b]:cu_k[b + 1]], angles.cos(), angles.sin(), True,
+                                seqlen_offsets=int(turns[b]))
+        close(keys[-added:], turn[0].double())
+        queries = apply_rotary_emb(q[None, cu_q[b]:cu_q[b + 1]], angles.cos(), angles.sin(), True,
+                                   seqlen_offsets=int(turns[b]))
+        at, place = torch.arange(length), torch.arange(n)[:, None] + length - n
+        expected, expected_lse = dense(queries.double(), keys[None].double(), values[None].double(), causal=True,
+                                       mask=at // 5 == place // 5)
+        close(out[cu_q[b]:cu_q[b + 1]], expected[0])
+        close(lse[:, cu_q[b]:cu_q[b + 1]], expected_lse[0])

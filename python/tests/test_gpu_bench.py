@@ -19,6 +19,7 @@ sys.path.insert(0, str(TOOLS))
 from flashtile_torch import Library  # noqa: E402
 from gpu_bench import run as bench_run  # noqa: E402
 from gpu_bench.check import wrong_results  # noqa: E402
+from gpu_bench.decode import Cache, error_of, flashtile_call  # noqa: E402
 from gpu_bench.machine import Host  # noqa: E402
 from gpu_bench.methods import Flashtile  # noqa: E402
 from gpu_bench.problem import Problem  # noqa: E402
@@ -140,3 +141,15 @@ def test_ratios_are_over_the_best_peer_of_each_point():
             row("torch_flash", 512, 9.0), row("flashtile", 1024, 6.0), row("fa3", 1024, 4.0),
             row("flashtile", 2048, 1.0)]
     assert sorted(ratios(rows, "forward", ("torch_cudnn", "fa3"), "burst").values()) == [1.5, 2.0]
+
+
+@pytest.mark.parametrize("page", (0, 8))
+@pytest.mark.parametrize("head_dims", ((16, 16), (24, 16)))  # the second: V is a view of K
+def test_decode_finds_what_is_wrong(library, page, head_dims):
+    d, dv = head_dims
+    cache = Cache(Host(), "fp32", heads=4, kv_heads=2, d=d, dv=dv, lengths=[5, 40, 17], page=page)
+    assert error_of(flashtile_call(cache), cache) < 1e-4
+    assert error_of(lambda: torch.zeros(3, 1, 4, dv), cache) > 0.5
+    call = flashtile_call(cache)
+    right = call()
+    assert error_of(lambda: right.roll(1, 2), cache) > 0.5  # of another head

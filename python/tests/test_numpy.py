@@ -33,8 +33,20 @@ CASES = {
     "mask": {"mask": np.arange(53) % 3 > 0},
     "bias": {"bias": array(4, 37, 53)},
     "bias of rows": {"bias": array(37, 1)},
+    "sinks": {"sinks": array(4)},
+    "chunks": {"causal": True, "align": "top-left", "attention_chunk": 11},
+    "splits and a limit": {"num_splits": 2, "sm_limit": 3},
     "flags": {"deterministic": True, "batch_invariant": True, "exact_max": True},
 }
+
+
+def with_sinks(q, k, v, sinks=None, **options):
+    """A sink is like one more key whose value is 0 and whose score is the sink."""
+    if sinks is None:
+        return dense(q, k, v, **options)
+    k, v = (torch.nn.functional.pad(t, (0, 0, 0, 0, 0, 1)) for t in (k, v))
+    bias = torch.nn.functional.pad(sinks[:, None, None].expand(-1, q.shape[1], 1), (k.shape[1] - 1, 0))
+    return dense(q, k, v, bias=bias, **options)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -43,16 +55,23 @@ def test_options(name):
     q, k, v = problem()
     out, lse = ours.attention(q, k, v, return_lse=True, **options)
     dout, dlse = array(2, 37, 4, 24), array(2, 4, 37)
-    grads = ours.attention_backward(dout, q, k, v, out, lse, dlse=dlse, return_dbias="bias" in name, **options)
+    grads = ours.attention_backward(dout, q, k, v, out, lse, dlse=dlse, return_dbias="bias" in name,
+                                    return_dsinks="sinks" in name, **options)
 
     wide = [torch.from_numpy(t).double().requires_grad_() for t in (q, k, v)]
     given = {key: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for key, value in options.items()
-             if name != "flags"}
+             if name not in ("flags", "splits and a limit")}
     leaves = wide
     if "bias" in name:
         given["bias"] = given["bias"].double().requires_grad_()
         leaves = [*wide, given["bias"]]
-    expected = dense(*wide, **given)
+    if "sinks" in name:  # is a key whose value is 0, and whose score is a bias on nothing
+        given["sinks"] = given["sinks"].double().requires_grad_()
+        leaves = [*wide, given["sinks"]]
+    if "attention_chunk" in given:
+        length = given.pop("attention_chunk")
+        given["mask"] = torch.arange(37)[:, None] // length == torch.arange(53) // length
+    expected = with_sinks(*wide, **given)
     cotangents = torch.from_numpy(dout).double(), torch.from_numpy(dlse).double()
     expected = (*expected, *torch.autograd.grad(expected, leaves, cotangents))
     for got, wanted in zip((out, lse, *grads), expected, strict=True):
@@ -145,7 +164,12 @@ def test_dropout_is_drawn_from_the_seed():
     ({"deterministic": 2}, TypeError, "^deterministic is 2, allowed is True or False"),
     ({"softcap": 1e-38}, ValueError, r"^softcap is 1e-38, allowed is 0 \(off\) or a number from"),
     ({"softcap": 1e-50}, ValueError, r"^softcap is 1e-50, allowed is 0 \(off\) or a positive number"),
-    ({"block_table": None}, TypeError, r"^attention\(\) got an unexpected keyword argument 'block_table'"),
+    ({"qv": None}, TypeError, r"^attention\(\) got an unexpected keyword argument 'qv'"),
+    ({"block_table": np.zeros((2, 1))}, TypeError, "^block_table.dtype is float64, allowed is int32"),
+    ({"block_table": np.full((2, 1), 9, np.int32)}, ValueError, r"^block_table\[0, 0\] is 9, allowed is 0 to 1"),
+    ({"append": 3}, TypeError, "^append is a int, allowed is None or a flashtile.Append"),
+    ({"append": flashtile.Append(None)}, TypeError, "^append.k is a NoneType, allowed is a numpy.ndarray"),
+    ({"attention_chunk": "a"}, TypeError, "^attention_chunk is 'a', allowed is 0"),
     ({"return_lse": "yes"}, TypeError, "^return_lse is 'yes', allowed is True or False"),
 ], ids=lambda value: "-".join(value) if isinstance(value, dict) else "")
 def test_errors(options, kind, message):
@@ -155,22 +179,108 @@ def test_errors(options, kind, message):
 
 
 def test_the_options_are_those_of_attention():
-    """They have the same names and defaults, but for serving's; seed replaces PyTorch's generator."""
+    """They have the same names and defaults; seed replaces PyTorch's generator. Only forward takes a cache."""
     of_torch, forward, backward = (inspect.signature(function).parameters for function in (
         flashtile.attention, ours.attention, ours.attention_backward))
-    own = {"return_lse", "return_dbias", "dlse", "seed", "dout", "out", "lse"}
-    left_out = {"return_lse", *SERVING_NAMES, "attention_chunk", "num_splits"}  # of a cache: not in flashtile.numpy yet
-    expected = {name: parameter.default for name, parameter in of_torch.items() if name not in left_out}
-    for parameters in (forward, backward):
+    own = {"return_lse", "return_dbias", "return_dsinks", "dlse", "seed", "dout", "out", "lse"}
+    for parameters, left_out in ((forward, {"return_lse"}), (backward, {"return_lse", *SERVING_NAMES, "append"})):
+        expected = {name: parameter.default for name, parameter in of_torch.items() if name not in left_out}
         assert {name: parameter.default for name, parameter in parameters.items() if name not in own} == expected
         assert parameters["seed"].default is None
+    left_out = {"check_values"}  # is about a GPU's memory
+    assert {name: parameter.default for name, parameter in inspect.signature(flashtile.append_kv).parameters.items()
+            if name not in left_out} == {name: parameter.default for name, parameter in inspect.signature(
+                ours.append_kv).parameters.items()}
+    assert [*inspect.signature(flashtile.merge).parameters] == [*inspect.signature(ours.merge).parameters]
 
 
-def test_gradient_of_a_bias_that_is_not_there():
+@pytest.mark.parametrize("name", ["bias", "sinks"])
+def test_gradient_of_what_is_not_there(name):
     q, k, v = problem()
     out, lse = ours.attention(q, k, v, return_lse=True)
-    with pytest.raises(ValueError, match="^return_dbias is True without bias, allowed is False"):
-        ours.attention_backward(out, q, k, v, out, lse, return_dbias=True)
+    with pytest.raises(ValueError, match=f"^return_d{name} is True without {name}, allowed is False"):
+        ours.attention_backward(out, q, k, v, out, lse, **{f"return_d{name}": True})
+
+
+def serving(case):
+    """q, a cache and the options of a call, as arrays."""
+    q, k = array(2, 3, 4, 16), array(6, 8, 2, 16)
+    table, used = np.array([[4, 1], [3, 5]], np.int32), np.array([13, 7], np.int32)
+    options = {"seqused_k": used, "causal": True}
+    if case == "rows":
+        return q, k, {"cache_batch_idx": np.array([5, 0]), "seqused_k": np.array([8, 4], np.int32)}
+    options["block_table"] = table
+    if case == "packed":
+        q = q.reshape(6, 4, 16)
+        return q, k, {**options, "cu_seqlens_q": np.array([0, 1, 5]), "max_seqlen_q": 4, "sinks": array(4)}
+    if case == "tree":
+        options.update(tree_mask=np.tril(np.ones((1, 1, 3, 3), bool)), positions=np.array([[9, 9, 10]] * 2, np.int32),
+                       first_k=np.array([2, 0], np.int32), window=(4, 0))
+    elif case == "prefix":
+        options.update(prefix_groups=np.array([0, 2], np.int32), prefix_lengths=np.array([6], np.int32),
+                       seqused_q=np.array([3, 1], np.int32))
+    elif case == "append":
+        new = array(2, 3, 2, 16)
+        angles = np.random.default_rng(3).random((32, 8), np.float32)
+        options["append"] = flashtile.Append(new[..., ::-1][..., ::-1], new, rotary_cos=np.cos(angles),
+                                             rotary_sin=np.sin(angles), positions=np.arange(10).reshape(2, 5)[:, :3])
+    return q, k, options
+
+
+def as_tensors(value):
+    if isinstance(value, flashtile.Append):
+        return flashtile.Append(*map(as_tensors, value))
+    return torch.from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
+
+
+@pytest.mark.parametrize("case", ["rows", "packed", "tree", "prefix", "append"])
+def test_serving(case):
+    """The same bits, and the same cache afterwards, as of flashtile.attention on the same values."""
+    q, cache, options = serving(case)
+    caches, tensors = [cache.copy(), cache.copy()], [as_tensors(cache.copy()) for _ in range(2)]
+    got = ours.attention(q, *caches, return_lse=True, **options)
+    expected = flashtile.attention(as_tensors(q), *tensors, return_lse=True,
+                                   **{name: as_tensors(value) for name, value in options.items()})
+    for a, b in zip((*got, *caches), (*expected, *tensors), strict=True):
+        assert np.array_equal(a, b)
+    assert got[0].any() and np.array_equal(caches[0], cache) == (case != "append")
+
+
+def test_append_kv():
+    k, v, q = array(2, 3, 2, 16), array(2, 3, 2, 24), array(2, 3, 4, 16)
+    cos, sin = array(20, 8), array(20, 8)
+    k_cache, v_cache = array(2, 12, 2, 16), array(2, 12, 2, 24)
+    tensors = [torch.from_numpy(t.copy()) for t in (k_cache, v_cache)]
+    expected = flashtile.append_kv(*tensors, torch.from_numpy(k), torch.from_numpy(v), cache_seqlens=5,
+                                   rotary_cos=torch.from_numpy(cos), rotary_sin=torch.from_numpy(sin),
+                                   q=torch.from_numpy(q), causal=True)
+    before = v_cache.copy()
+    rotated = ours.append_kv(k_cache, v_cache, k, v, cache_seqlens=5, rotary_cos=cos, rotary_sin=sin, q=q, causal=True)
+    assert np.array_equal(rotated, expected)
+    assert np.array_equal(k_cache, tensors[0]) and np.array_equal(v_cache, tensors[1])
+    assert np.array_equal(v_cache[:, 5:8], v) and np.array_equal(v_cache[:, :5], before[:, :5])
+    assert ours.append_kv(k_cache, None, k, None, cache_seqlens=np.array([0, 9])) is None
+    assert np.array_equal(k_cache[1, 9:], k[1])
+    for cache in (k_cache[..., ::2], np.broadcast_to(k_cache[:1], k_cache.shape), np.asfortranarray(k_cache)):
+        with pytest.raises(ValueError, match="^k_cache is an array that the library cannot write where it lies"):
+            ours.append_kv(cache, v_cache, k, v, cache_seqlens=0)
+    with pytest.raises(ValueError, match=r"^cache_seqlens\[0\] is 10, allowed is at most 9"):
+        ours.append_kv(k_cache, v_cache, k, v, cache_seqlens=10)
+    with pytest.raises(TypeError, match="^k is a NoneType, allowed is a numpy.ndarray"):
+        ours.append_kv(k_cache, None, None, None, cache_seqlens=10)
+
+
+def test_merge():
+    q, k, v = problem()
+    parts = [ours.attention(q, k[:, a:b], v[:, a:b], return_lse=True) for a, b in ((0, 20), (20, 53))]
+    out, lse = ours.merge(*zip(*parts))
+    expected, expected_lse = dense(*(torch.from_numpy(t).double() for t in (q, k, v)))
+    np.testing.assert_allclose(out, expected, atol=1e-6, rtol=1e-5)
+    np.testing.assert_allclose(lse, expected_lse, atol=1e-6, rtol=1e-5)
+    stacked = ours.merge(np.stack([part[0] for part in parts]), np.stack([part[1] for part in parts]), dtype=np.float16)
+    assert stacked[0].dtype == np.float16 and np.array_equal(stacked[1], lse)
+    with pytest.raises(TypeError, match="^lses is a NoneType, allowed is a numpy.ndarray"):
+        ours.merge(out[None], None)
 
 
 def test_nothing_but_numpy():

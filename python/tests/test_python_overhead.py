@@ -17,7 +17,9 @@ def test_every_method_is_measured(tmp_path):
                           f"--json={result}"], capture_output=True, text=True)
     assert result.is_file(), run.stderr
     microseconds = json.loads(result.read_text())["microseconds"]
-    assert list(microseconds) == ["forward", "recorded", "forward and backward"]
+    assert list(microseconds) == ["forward", "recorded", "forward and backward", "serving"]
+    serving = microseconds.pop("serving")
+    assert list(serving)[:2] == ["append_kv", "merge"] and all(time > 0 for time in serving.values())
     for measured in microseconds.values():
         assert list(measured) == ["torch", "flashtile.attention", "flashtile.flash_attn.flash_attn_func",
                                   "flashtile.scaled_dot_product_attention", "library alone", "autograd alone"]

@@ -10,6 +10,7 @@ import torch
 transformers = needs.transformers()
 
 import flashtile  # noqa: E402
+from flashtile._call import SERVING_DEVICES  # noqa: E402
 from oracle import dense  # noqa: E402
 from tiny_models import weighed  # noqa: E402
 
@@ -240,17 +241,22 @@ def test_attention_weights_are_refused(name):
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt_oss"])
 @pytest.mark.parametrize("given", ["flashtile", "paged|flashtile"])
-def test_continuous_batching(name, given):
-    """Requests of different lengths on one paged cache, beside each one alone on eager attention."""
+def test_continuous_batching(name, given, monkeypatch):
+    """Requests of different lengths on one paged cache, beside each one alone on eager attention. On the CPU full
+    attention copies no old keys."""
+    from transformers.generation.continuous_batching.cache_allocators import FullAttentionCacheAllocator as Full
+    update, read = Full.update, []
+    monkeypatch.setattr(Full, "update", lambda *a: (read.append(a[4].numel()), update(*a))[1])
     ours, eager = models(name, given, "eager")
     prompts = [list(range(1, 24)), [4, 5], list(range(30, 41))]  # longer and shorter than the window of 7
     generation = transformers.GenerationConfig(max_new_tokens=12, do_sample=False, eos_token_id=-1, pad_token_id=0)
-    batching = transformers.ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=32)
+    batching = transformers.ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=20, page_size=4)
     done = ours.generate_batch(inputs=prompts, generation_config=generation, continuous_batching_config=batching)
     got = sorted((tuple(request.prompt_ids), request.generated_tokens) for request in done.values())
     expected = sorted((tuple(prompt), eager.generate(torch.tensor([prompt]), generation_config=generation)[
         0, len(prompt):].tolist()) for prompt in prompts)
     assert got == expected
+    assert not any(read) or torch.get_default_device().type not in SERVING_DEVICES
 
 
 def test_layers_that_share_keys_see_the_last_queries_only():

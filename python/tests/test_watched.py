@@ -95,7 +95,7 @@ def test_a_dual_gradient_is_refused():
             torch.autograd.grad(out, leaves, dout)
 
 
-OPTIONS = (*(None,) * 6, *CallOptions(), None)  # the operators' arguments after q, k and v
+OPTIONS = (*(None,) * 7, *CallOptions(), None)  # the operators' arguments after q, k and v
 
 
 @pytest.mark.parametrize("recorded", [False, True])
@@ -109,7 +109,7 @@ def test_operators_refuse_dual_tensors(which, recorded):
         with pytest.raises(NotImplementedError, match=FORWARD_MODE):
             torch.ops.flashtile.forward(*tensors, *OPTIONS)
         with pytest.raises(NotImplementedError, match=FORWARD_MODE):
-            torch.ops.flashtile.backward(*tensors, *OPTIONS, out, lse, torch.ones_like(out), None, False)
+            torch.ops.flashtile.backward(*tensors, *OPTIONS, out, lse, torch.ones_like(out), None, False, False)
 
 
 @pytest.mark.parametrize("name", ["jvp", "jacfwd"])

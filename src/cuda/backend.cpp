@@ -70,13 +70,31 @@ void require_images(const Plan& plan, const Device& gpu) {
         if (each.blocks > 0) image_for(each.config, gpu.facts().architecture);
 }
 
+// What forward attends to where it appends first: queries may be rotated, in the workspace if nobody wants them.
+Operands with_rotated_queries(const Plan& plan, const Problem& p, const Operands& x,
+                              const std::optional<Workspace>& workspace) {
+    Operands after = x;
+    Operand& rotated = after.append.q_out;
+    if (const PlannedRegion* const aside = plan.workspace.find(Region::rotated_q)) {
+        const std::int64_t row = p.heads * p.head_dim;
+        rotated = {reinterpret_cast<void*>(workspace->at(aside->offset)), p.dtype, p.packed ? 0 : p.seqlen_q * row, row,
+                   p.head_dim};
+    }
+    if (rotated) after.q = rotated;
+    return after;
+}
+
 // Returns what ran.
-std::string run(const Plan& plan, const Problem& p, const Operands& x, const Execution& execution, const Device& gpu) {
+std::string run(const Plan& plan, const Problem& p, const Operands& given, const Execution& execution,
+                const Device& gpu) {
     const ContextScope scope(gpu);
     const CUstream stream = stream_of(execution);
-    KernelParams params = params_of(plan, p, x);
     std::optional<Workspace> workspace;
     if (plan.workspace.bytes > 0) workspace.emplace(execution, plan.workspace.bytes);
+    std::optional<Operands> rotated;
+    if (p.appends) rotated = with_rotated_queries(plan, p, given, workspace);
+    const Operands& x = rotated ? *rotated : given;
+    KernelParams params = params_of(plan, p, x);
     for (const PlannedRegion& region : plan.workspace.regions) {
         const CUdeviceptr address = workspace->at(region.offset);
         set_region(params, region.name, address);
@@ -86,6 +104,11 @@ std::string run(const Plan& plan, const Problem& p, const Operands& x, const Exe
     }
     for (const Launch& each : plan.launches) {
         if (each.blocks == 0) continue;
+        if (each.config.kernel == Kernel::append_kv) {  // whose parameters are its own
+            const AppendParams append = append_params_of(p.append, x.append);
+            launch(each, &append, gpu, stream);
+            continue;
+        }
         set_maps(params, each, p, x);
         launch(each, &params, gpu, stream);
     }
@@ -95,7 +118,7 @@ std::string run(const Plan& plan, const Problem& p, const Operands& x, const Exe
 template <class PlanPass>
 Plan planned(PlanPass plan_pass, const Problem& p, const Operands& x, const Execution& execution) {
     const Device& gpu = device(execution.device_id);
-    return plan_pass(p, access_of(p, x), gpu.facts(), tuned_tiles_for(gpu));
+    return plan_pass(p, access_of(p, x), gpu.facts(), tuned_tiles_for(gpu), kernels_asked_for());
 }
 
 // For questions, which name no outputs: with lse, and with dbias where there is a bias.
@@ -103,6 +126,7 @@ Access access_of_all_outputs(const Problem& p, const Operands& x) {
     Access access = access_of(p, x);
     access.lse = true;
     access.dbias = static_cast<bool>(x.bias);
+    access.dsinks = static_cast<bool>(x.sinks);
     return access;
 }
 
@@ -128,7 +152,7 @@ public:
         const Device& gpu = device(execution.device_id);
         const Access access = access_of_all_outputs(p, x);
         const auto plan_pass = pass == Pass::forward ? plan_forward : plan_backward;
-        const Plan plan = plan_pass(p, access, gpu.facts(), tuned_tiles_for(gpu));
+        const Plan plan = plan_pass(p, access, gpu.facts(), tuned_tiles_for(gpu), kernels_asked_for());
         require_images(plan, gpu);
         return name_of(plan);
     }

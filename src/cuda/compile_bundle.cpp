@@ -97,7 +97,7 @@ constexpr BundleOption kOptions[] = {
     {FLASHTILE_WITH_FIRST_K, "first_k", [](Problem& p, Access&) { p.first_k = true; }},
     {FLASHTILE_WITH_ATTENTION_CHUNK, "chunk", [](Problem& p, Access&) { p.attention_chunk = kLength; }},
     {FLASHTILE_WITH_TREE_MASK, "tree_mask", [](Problem& p, Access&) { p.tree_mask = true; }},
-    {FLASHTILE_WITH_SINKS, "sinks", [](Problem& p, Access&) { p.sinks = DType::fp32; }},
+    {FLASHTILE_WITH_SINKS, "sinks", [](Problem& p, Access& access) { p.sinks = DType::fp32, access.dsinks = true; }},
 };
 
 consteval bool has_every_option() {
@@ -140,7 +140,7 @@ void add_jobs(const flashtile_bundle_item& item, std::vector<Job>& jobs) {
     for (const DeviceFacts& device : devices_of(item.architecture)) {
         for (const bool lse : {false, true}) {
             access.lse = lse;
-            add(configs_for(problem, access, device, passes));
+            add(configs_for(problem, access, device, passes, kernels_asked_for()));
         }
         add(merge_configs_for(problem, device));
         add(append_configs_for(problem, device));

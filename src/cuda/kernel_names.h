@@ -28,8 +28,12 @@ constexpr const char* name_of(Kernel kernel) {
             return "backward_finish";
         case Kernel::backward_bias_sm80:
             return "backward_bias_sm80";
+        case Kernel::backward_sinks:
+            return "backward_sinks";
         case Kernel::dropout_mask:
             return "dropout_mask";
+        case Kernel::deal_splits:
+            return "deal_splits";
         case Kernel::combine:
             return "combine";
         case Kernel::merge:

@@ -78,13 +78,23 @@ KernelParams params_of(const Plan& plan, const Problem& p, const Operands& x) {
     k.block_table_stride = x.block_table_stride;
     k.cache_rows = p.pages;
     k.page_size = static_cast<int>(p.page_size);
-    k.attention_chunk = p.attention_chunk;
+    // positions are less than 2^31, and a longer chunk hides no more than one of that many
+    k.attention_chunk = std::min<std::int64_t>(p.attention_chunk, std::numeric_limits<std::int32_t>::max());
     k.tree_mask = tensor_of(x.tree_mask);
     k.sinks = tensor_of(x.sinks);
     k.sinks_fp32 = x.sinks.dtype == DType::fp32 ? 1 : 0;
     k.split_rule = plan.split_rule;
     k.most_splits = plan.most_splits;
     k.part_queries = plan.part_queries;
+    k.positions = x.positions;
+    k.positions_stride = x.positions_stride;
+    k.prefix_groups = lengths_of(x.prefix_groups);
+    k.prefix_lengths = lengths_of(x.prefix_lengths);
+    k.prefixes = p.prefix_groups;
+    k.cu_seqlens_k_new = lengths_of(x.append.cu_seqlens_k_new);
+    k.seqlen_k_new = p.append.seqlen_k;
+    k.dsinks = tensor_of(x.dsinks);
+    k.dsinks_fp32 = x.dsinks.dtype == DType::fp32 ? 1 : 0;
     return k;
 }
 
@@ -122,6 +132,10 @@ void set_region(KernelParams& params, Region name, CUdeviceptr address) {
             return set(params.ws_part_o);
         case Region::part_ml:
             return set(params.ws_part_ml);
+        case Region::first_unit:
+            return set(params.ws_first_unit);
+        case Region::rotated_q:
+            return;  // it is q
     }
 }
 

@@ -21,7 +21,9 @@ enum class Kernel : int {
     backward_wide_sm90,  // the same, where d or dv is over 128
     backward_finish,     // converts dQ to q's type
     backward_bias_sm80,  // dbias, in a pass of its own that adds in a fixed order
+    backward_sinks,      // dsinks, which needs D and LSE only
     dropout_mask,        // writes which probabilities dropout keeps
+    deal_splits,         // how many splits each sequence has, for split_forward_sm80
     combine,             // what the splits of the keys came to, to O and LSE
     merge,               // partial results to the result of all keys
     append_kv,           // new keys and values to a cache, rotated

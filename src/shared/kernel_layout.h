@@ -52,6 +52,13 @@ constexpr int forward_tiles_bytes(const KernelConfig& c) {
 constexpr int forward_shared_bytes(const KernelConfig& c) {
     return forward_tiles_bytes(c) + (c.paged ? key_place_slots(c) * c.Bc * 8 : 0);
 }
+// Where keys may be split: the number of a thread block's next unit of work, and that of the one before.
+constexpr int split_next_offset(const KernelConfig& c) {
+    return round_up(forward_shared_bytes(c), 16);
+}
+constexpr int split_forward_shared_bytes(const KernelConfig& c) {
+    return split_next_offset(c) + 16;
+}
 
 // Kernels that make a row of several: how many neighbouring lanes share it, enough for all its columns if a warp has as
 // many.
@@ -160,8 +167,9 @@ constexpr int backward_sm90_shared_bytes(const KernelConfig& c) {
 constexpr int shared_bytes(const KernelConfig& c) {
     switch (c.kernel) {
         case Kernel::forward_sm80:
-        case Kernel::split_forward_sm80:
             return forward_shared_bytes(c);
+        case Kernel::split_forward_sm80:
+            return split_forward_shared_bytes(c);
         case Kernel::forward_sm90:
             return forward_sm90_shared_bytes(c);
         case Kernel::backward_sm90:
@@ -172,6 +180,10 @@ constexpr int shared_bytes(const KernelConfig& c) {
             return backward_shared_bytes(c);
         case Kernel::backward_finish:
             return tile_bytes(c, c.Br, c.head_dim);
+        case Kernel::deal_splits:
+            return c.warps * 32 * 4;  // a thread's units
+        case Kernel::backward_sinks:
+            return c.warps * 32 * 8;  // a thread's sum in fp64
         default:
             return 0;
     }

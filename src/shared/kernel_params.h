@@ -103,6 +103,22 @@ struct KernelParams {
     int part_queries;   // of a sequence, of those whose keys may be split
     float* ws_part_o;   // O, not divided by l; head_dim_v columns
     float* ws_part_ml;  // m as softmax has it, and l
+    // Where splits are dealt out: how many units of work come before each sequence's, and how many there are in all;
+    // null where thread blocks walk through all that there is room for.
+    unsigned* ws_first_unit;
+
+    // Beside tree_mask: where the band and ALiBi take queries and their keys to be; null: i + off.
+    const int* positions;
+    Index positions_stride;  // of sequences
+    // Groups of sequences that share their first keys, as the table of the group's first sequence has them.
+    DeviceLengths prefix_groups, prefix_lengths;
+    Index prefixes;  // how many groups
+    // Keys that the call has appended to each sequence, which seqused_k does not count.
+    DeviceLengths cu_seqlens_k_new;
+    Index seqlen_k_new;  // where these are not packed
+
+    DeviceTensor dsinks;
+    int dsinks_fp32;  // rather than the type of q
 };
 
 }  // namespace FLASHTILE_TARGET

@@ -103,7 +103,12 @@ private:
     FLASHTILE_DEVICE static Index sooner(Index a, Index b) { return a < b ? a : b; }
     // Where the chunk of a position starts; positions before the first key are in chunks of their own.
     FLASHTILE_DEVICE Index chunk_start(Index position) const {
+#ifdef __CUDA_ARCH__
+        // Both fit 32 bits, and a division of 64 bits takes registers that products need.
+        const Index n = static_cast<int>(position) / static_cast<int>(chunk);
+#else
         const Index n = position / chunk;
+#endif
         return (position < n * chunk ? n - 1 : n) * chunk;
     }
 };

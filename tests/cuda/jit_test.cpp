@@ -207,6 +207,19 @@ TEST_F(Jit, WhetherAProblemCanRunIsAnsweredWithoutACompile) {
     EXPECT_TRUE(run("can").starts_with("device_id is 1, allowed is an ordinal of one of the 1 CUDA devices"));
 }
 
+// The setting, in a process of its own for each of its values.
+TEST_F(Jit, UnseenKernelsAreCompiledWhereTheyAreAskedFor) {
+    const std::string bundle = "bundle " + (folder / "kernels.ftb").string() + " 80 1048576 0";  // FLASHTILE_WITH_SINKS
+    for (const char* off : {"", "0"}) {
+        environment["FLASHTILE_UNSEEN_KERNELS"] = off;
+        EXPECT_EQ(run(bundle), "error 2 sinks is given, which only the CPU computes so far\n");
+    }
+    EXPECT_EQ(compiles(), 0);
+    environment["FLASHTILE_UNSEEN_KERNELS"] = "1";
+    EXPECT_TRUE(run(bundle).ends_with(" kernels\n"));
+    EXPECT_GT(compiles(), 0);
+}
+
 TEST_F(Jit, ALongCompileIsMentionedOnATerminalOnly) {
     environment["FAKE_NVRTC_MILLISECONDS"] = "1100";
     EXPECT_EQ(run(1), "loads 1 contexts 1 shared 50000 mode 0 functions 1\n");

@@ -72,10 +72,10 @@ const std::vector<Change>& options() {
 }
 
 // Where a plan is refused, the reason has to say of which GPU and which dimensions it speaks.
-std::optional<Plan> planned(Plan make(const Problem&, const Access&, const DeviceFacts&, TunedTiles), const Problem& p,
-                            const Access& access, const DeviceFacts& device) {
+std::optional<Plan> planned(Plan make(const Problem&, const Access&, const DeviceFacts&, TunedTiles, Kernels),
+                            const Problem& p, const Access& access, const DeviceFacts& device) {
     try {
-        return make(p, access, device, {});
+        return make(p, access, device, {}, Kernels::seen);
     } catch (const Error& error) {
         EXPECT_EQ(error.status(), FLASHTILE_UNSUPPORTED);
         const std::string text = error.what();
@@ -539,6 +539,27 @@ TEST(Plan, ConfigsForAreAllThatCallsGet) {
                             ASSERT_NE(std::ranges::find(all, config), all.end()) << to_string(p) << device.name;
                     }
             }
+}
+
+// LSE counts them, and so the kernels of the other gradients are those of a problem without sinks.
+TEST(Plan, GradientsOfSinksComeLast) {
+    for (const char* name : {"A100-80", "H200"}) {
+        Problem p = problem(DType::bf16, 128, 128);
+        Access access = contiguous_access(p);
+        const Plan without = plan_backward(p, access, known_device(name));
+        p.sinks = DType::fp32;
+        access.dsinks = true;
+        const Plan plan = plan_backward(p, access, known_device(name), {}, Kernels::all);
+        ASSERT_EQ(plan.launches.size(), without.launches.size() + 1);
+        for (std::size_t n = 0; n < without.launches.size(); ++n)
+            EXPECT_TRUE(plan.launches[n].config == without.launches[n].config) << name;
+        const Launch& sinks = plan.launches[without.launches.size()];
+        EXPECT_EQ(sinks.config.kernel, Kernel::backward_sinks);
+        EXPECT_EQ(sinks.config.Br, plan.main().config.Br) << "the rows of a unit, in which D and LSE lie";
+        EXPECT_EQ(sinks.blocks, p.heads);
+        access.dsinks = false;
+        EXPECT_EQ(plan_backward(p, access, known_device(name), {}, Kernels::all).find(Kernel::backward_sinks), nullptr);
+    }
 }
 
 TEST(Plan, RefusalsNameWhatIsWrong) {

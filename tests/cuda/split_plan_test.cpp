@@ -2,6 +2,11 @@
 // they fill the GPU, that the workspace holds them all, and which rows share a tile.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
 #include "cuda/plan/candidate.h"
 #include "shared/kernel_layout.h"
 
@@ -61,10 +66,11 @@ TEST(SplitPlan, TheWorkspaceHoldsAllParts) {
             ASSERT_FALSE(plan.launches.empty());
             if (!plan.main().config.split) continue;
             const std::int64_t few = std::min<std::int64_t>(queries, 64);
-            ASSERT_EQ(plan.workspace.regions.size(), 2u);
-            EXPECT_EQ(plan.workspace.regions[0].bytes,
-                      static_cast<std::size_t>(3 * 8 * few * plan.most_splits * 128 * 4));
-            EXPECT_EQ(plan.workspace.regions[1].bytes, static_cast<std::size_t>(3 * 8 * few * plan.most_splits * 8));
+            const PlannedRegion* const o = plan.workspace.find(Region::part_o);
+            const PlannedRegion* const ml = plan.workspace.find(Region::part_ml);
+            ASSERT_TRUE(o != nullptr && ml != nullptr);
+            EXPECT_EQ(o->bytes, static_cast<std::size_t>(3 * 8 * few * plan.most_splits * 128 * 4));
+            EXPECT_EQ(ml->bytes, static_cast<std::size_t>(3 * 8 * few * plan.most_splits * 8));
             for (std::int64_t keys = 0; keys <= p.seqlen_k; keys += 61)
                 EXPECT_LE(KeySplits::of(keys, plan.split_rule).count, plan.most_splits) << keys;
         }
@@ -98,6 +104,113 @@ TEST(SplitPlan, HeadsWithScoresOfTheirOwnLieApart) {
     EXPECT_EQ(planned(p).main().config.group_rows, 4);
     p.alibi = true;
     EXPECT_EQ(planned(p).main().config.group_rows, 1);
+}
+
+// What forward says of a problem: who serves it, or the refusal.
+std::string who_serves(const Problem& p, Kernels kernels, const char* device = "H200") {
+    try {
+        return plan_forward(p, contiguous_access(p), known_device(device), {}, kernels).name;
+    } catch (const Error& error) {
+        EXPECT_EQ(error.status(), FLASHTILE_UNSUPPORTED);
+        return error.what();
+    }
+}
+
+// Kernels that no GPU has run are in no plan, and what only they compute is refused by name, unless they are asked for.
+TEST(UnseenKernels, ServeWhereTheyAreAskedFor) {
+    const std::pair<const char*, void (*)(Problem&)> options[] = {
+        {"block_table", [](Problem& p) { p.cache = true, p.pages = 64, p.page_size = 16; }},
+        {"a cache", [](Problem& p) { p.cache = true, p.pages = 1; }},
+        {"first_k", [](Problem& p) { p.first_k = true; }},
+        {"seqused_q", [](Problem& p) { p.used_q = true; }},
+        {"tree_mask", [](Problem& p) { p.tree_mask = true; }},
+        {"tree_mask", [](Problem& p) { p.tree_mask = p.positions = true; }},
+        {"sinks", [](Problem& p) { p.sinks = DType::fp32; }},
+        {"attention_chunk", [](Problem& p) { p.attention_chunk = 64; }},
+        {"head_dim is 576", [](Problem& p) { p.head_dim = 576, p.head_dim_v = 512; }},
+    };
+    for (const auto& [name, ask] : options) {
+        Problem p = one_query(1, 32, 8, 4096);
+        ask(p);
+        EXPECT_TRUE(who_serves(p, Kernels::seen).starts_with(name)) << who_serves(p, Kernels::seen);
+        EXPECT_EQ(who_serves(p, Kernels::all), "split_forward_sm80") << name;
+    }
+    EXPECT_EQ(who_serves(one_query(1, 32, 8, 131072), Kernels::seen), "forward_sm90");
+    EXPECT_EQ(who_serves(one_query(1, 32, 8, 131072), Kernels::all), "split_forward_sm80");
+    Problem many = one_query(1, 32, 8, 4096);
+    many.seqlen_q = 4096;
+    for (const Kernels kernels : {Kernels::seen, Kernels::all}) {
+        EXPECT_EQ(who_serves(many, kernels), "forward_sm90");
+        EXPECT_EQ(who_serves(many, kernels, "A100-80"), "forward_sm80");
+    }
+}
+
+// Where lengths are not known and there may be more units than thread blocks, a kernel counts those that there are.
+TEST(SplitPlan, UnequalSequencesAreDealtOut) {
+    const Plan many = planned(one_query(256, 32, 8, 16384), {.seqused = true});
+    ASSERT_EQ(many.launches.size(), 3u);
+    EXPECT_EQ(many.launches[0].config.kernel, Kernel::deal_splits);
+    EXPECT_EQ(many.launches[0].config.Br, many.main().config.Br);
+    EXPECT_EQ(many.main().config.kernel, Kernel::split_forward_sm80);
+    ASSERT_NE(many.workspace.find(Region::first_unit), nullptr);
+    EXPECT_EQ(many.workspace.find(Region::first_unit)->bytes, 257u * 4);
+    EXPECT_EQ(planned(one_query(256, 32, 8, 16384)).find(Kernel::deal_splits), nullptr) << "the lengths are known";
+    EXPECT_EQ(planned(one_query(1, 32, 8, 1024), {.seqused = true}).find(Kernel::deal_splits), nullptr)
+        << "there are as many thread blocks as units";
+}
+
+// No more thread blocks than multiprocessors that the call may have: each may be on one of its own.
+TEST(SplitPlan, FewMultiprocessorsGetAsManyThreadBlocks) {
+    for (const char* device : {"H200", "A100-80"})
+        for (const std::int64_t queries : {1, 4096}) {
+            Problem p = one_query(4, 32, 8, 8192);
+            p.seqlen_q = queries;
+            const auto planned = [&] {
+                return plan_forward(p, contiguous_access(p), known_device(device), {}, Kernels::all);
+            };
+            const std::int64_t of_all = planned().launches[0].blocks;
+            for (const std::int32_t limit : {1, 20, 1000}) {
+                p.sm_limit = limit;
+                const Plan plan = planned();
+                EXPECT_LE(plan.launches[0].blocks, limit) << device;
+                if (limit < 1000) {
+                    EXPECT_EQ(plan.launches[0].blocks, std::min<std::int64_t>(limit, of_all)) << device;
+                }
+                // thread blocks look for their tiles
+                const KernelConfig& c = plan.main().config;
+                EXPECT_TRUE(c.split || c.kernel == Kernel::forward_sm90) << device;
+            }
+        }
+    Problem nothing = one_query(4, 32, 8, 8192);
+    nothing.sm_limit = 3;
+    nothing.seqlen_q = 0;
+    const Plan plan = plan_forward(nothing, contiguous_access(nothing), known_device("A100-80"), {}, Kernels::all);
+    EXPECT_EQ(plan.main().blocks, 0);
+}
+
+// Keys are appended first; q is rotated aside where nobody wants the rotated one.
+TEST(SplitPlan, AppendsBeforeItAttends) {
+    Problem p = one_query(2, 32, 8, 8192);
+    p.cache = p.appends = p.rotates_q_aside = true;
+    p.pages = 2;
+    p.append = {.dtype = p.dtype,
+                .batch = 2,
+                .rows_k = 2,
+                .seqlen_k = 1,
+                .kv_heads = 8,
+                .head_dim = 128,
+                .head_dim_v = 128,
+                .rows_q = 2,
+                .seqlen_q = 1,
+                .heads = 32};
+    const Plan plan = plan_forward(p, {.seqused = true}, known_device("H200"), {}, Kernels::all);
+    ASSERT_EQ(plan.launches.size(), 3u);
+    EXPECT_EQ(plan.launches[0].config.kernel, Kernel::append_kv);
+    EXPECT_EQ(plan.launches[0].blocks, 2 * (32 + 8) / 4) << "a head of a row a warp";
+    EXPECT_EQ(plan.main().config.kernel, Kernel::split_forward_sm80);
+    EXPECT_EQ(plan.launches[2].config.kernel, Kernel::combine);
+    ASSERT_NE(plan.workspace.find(Region::rotated_q), nullptr);
+    EXPECT_EQ(plan.workspace.find(Region::rotated_q)->bytes, 2u * 32 * 128 * 2);
 }
 
 }  // namespace

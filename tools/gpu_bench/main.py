@@ -9,6 +9,7 @@ import torch
 
 from flashtile_torch import Library
 from gpu_bench import costs, slowdowns, speeds, summary
+from gpu_bench.decode import decode
 from gpu_bench.errors import errors
 from gpu_bench.machine import Gpu, Host
 from gpu_bench.methods import METHODS
@@ -19,7 +20,8 @@ from gpu_bench.run import Run
 WORK = {"host": costs.host, "memory": costs.memory, "errors": errors, "window": slowdowns.window,
         "varlen": slowdowns.varlen, "options": slowdowns.options, "gqa": speeds.gqa, "few_queries": speeds.few_queries,
         "fp16": speeds.fp16, "head_dims": speeds.head_dims, **dict.fromkeys(speeds.PASSES),
-        "deterministic": slowdowns.deterministic, "dropout": slowdowns.dropout}
+        "deterministic": slowdowns.deterministic, "dropout": slowdowns.dropout, "decode": decode}
+ASKED_FOR = ("both", "decode")  # the others run where --work does not say which
 
 
 def whole_numbers(text):
@@ -41,7 +43,7 @@ def parse_arguments(description):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", default=str(library))
     parser.add_argument("--host-time", help="the program flashtile_host_time")
-    parser.add_argument("--work", type=names_of(WORK), default=[w for w in WORK if w != "both"])
+    parser.add_argument("--work", type=names_of(WORK), default=[w for w in WORK if w not in ASKED_FOR])
     parser.add_argument("--methods", type=names_of(METHODS), help="default: all, fa3 only with --fa3")
     parser.add_argument("--fa3", help="folder of fa3.py, which loads FlashAttention-3")
     parser.add_argument("--head-dim", type=whole_numbers, default=[128, 64, 256])

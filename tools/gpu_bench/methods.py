@@ -84,12 +84,16 @@ class FlashAttention3:
 
     loaded = {}
 
-    def __init__(self, problem, folder, name="fa3", backward=True):
-        if folder not in self.loaded:
+    @classmethod
+    def load(cls, folder):
+        if folder not in cls.loaded:
             sys.path.insert(0, folder)
             import fa3
-            self.loaded[folder] = fa3.load(os.path.join(folder, "unpacked"))
-        self.functions = self.loaded[folder]
+            cls.loaded[folder] = fa3.load(os.path.join(folder, "unpacked"))
+        return cls.loaded[folder]
+
+    def __init__(self, problem, folder, name="fa3", backward=True):
+        self.functions = self.load(folder)
         p = self.problem = problem
         self.name = name
         self.options = {}

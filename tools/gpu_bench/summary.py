@@ -148,6 +148,16 @@ def errors(table, extra):
                   f"{ratio:.3f} of {peer}'s", f"at most {ERRORS[result]}", ratio <= ERRORS[result])
 
 
+def decode(table, extra):
+    for r in extra.get("decode", []):
+        us, floor = r["us"], r["floor_us"]
+        if "flashtile" not in us:
+            continue
+        said = ", ".join(f"{name} {t:.1f} us ({r['rms_error'][name]:.5f})" for name, t in us.items())
+        table.add(f"decode {r['point']}, {r['regime']}", said, f"at most {floor:.1f} us" if floor else "",
+                  floor and us["flashtile"] <= floor)
+
+
 def costs(table, extra):
     if host := extra.get("host"):
         beyond = host["forward_beyond_launch_us"]
@@ -172,6 +182,7 @@ def table(run):
     other_forwards(made, run.extra)
     slow_downs(made, run.extra)
     errors(made, run.extra)
+    decode(made, run.extra)
     costs(made, run.extra)
     for what, items in (("left out", run.left_out), ("WRONG RESULT, no speed", run.wrong), ("FAILED", run.failed)):
         made.lines += [f"{what}: {json.dumps(item)}" for item in items]

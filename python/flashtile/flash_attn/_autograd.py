@@ -35,7 +35,7 @@ def _attend(ctx: Any, q: Tensor, k: Tensor, v: Tensor, packed: Optional[tuple], 
 def _gradients(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor] = None, _: Any = None) -> tuple[Tensor, ...]:
     """The backward pass of all functions here: dq, dk and dv."""
     q, k, v, out, lse, rng, slopes, *cu_seqlens = ctx.saved_tensors
-    packed = {} if ctx.lengths is None else packed_arguments(k, v, *cu_seqlens, *ctx.lengths)[2]
+    packed = {} if ctx.lengths is None else packed_arguments(q, k, v, *cu_seqlens, *ctx.lengths)[2]
     return gradients(torch.zeros_like(out) if dout is None else dout, dlse, q, k, v, out, lse, packed, *ctx.options,
                      slopes, ctx.deterministic, rng)
 

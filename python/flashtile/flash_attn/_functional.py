@@ -15,10 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .._attention import BOTTOM_RIGHT, draw
+from .._attention import BOTTOM_RIGHT, attention, draw
+from .._call import SERVING_DEVICES
 from .._ops import backward_op, deterministic as always_deterministic, forward_op
 from .._options import CallOptions
 from .._run import complete, innermost, usable
+from .._structs import INPUT_NAMES
 from ._paged import rows_of_pages
 from ._probabilities import places, signed_probabilities
 
@@ -44,8 +46,14 @@ def _flash_attn_varlen_forward(
 ) -> Forward:
     """Packed: q (total_q, nheads, d). Rows of no sequence are zero whatever zero_tensors says."""
     with torch.no_grad():
-        k, v, packed = packed_arguments(k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table,
-                                        seqused_k)
+        k, v, packed = packed_arguments(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table,
+                                        seqused_k, dropout_p)
+        if "block_table" in packed:
+            first = None if leftpad_k is None else leftpad_k.to(torch.int32)
+            out, lse = attention(q, k, v, causal=causal, window=(window_size_left, window_size_right),
+                                 scale=softmax_scale, softcap=softcap, alibi_slopes=alibi_slopes, first_k=first,
+                                 return_lse=True, **packed)
+            return out, lse, q.new_empty(0), q.new_zeros(2, dtype=torch.int64)
     if leftpad_k is not None:
         position = torch.arange(packed["max_seqlen_k"], device=k.device)
         packed["mask"] = (position >= leftpad_k[:, None])[:, None, None]
@@ -76,7 +84,7 @@ def _flash_attn_varlen_backward(
     rng_state: Optional[Tensor] = None, zero_tensors: bool = False,
 ) -> Tensor:
     """Packed. Gradients of rows of no sequence are zero whatever zero_tensors says."""
-    _, _, packed = packed_arguments(k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    _, _, packed = packed_arguments(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     _write((dq, dk, dv), gradients(dout, None, q, k, v, out, softmax_lse, packed, dropout_p, softmax_scale, causal,
                                    (window_size_left, window_size_right), softcap, alibi_slopes, deterministic,
                                    rng_state))
@@ -88,14 +96,18 @@ def _flash_attn_varlen_backward(
     return d
 
 
-def packed_arguments(k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
+def packed_arguments(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
                      max_seqlen_k: int, block_table: Optional[Tensor] = None, seqused_k: Optional[Tensor] = None,
-                     ) -> tuple[Tensor, Tensor, dict]:
-    """k, v and `attention`'s arguments for a packed batch. With a block_table k and v are pages, which are copied into
-    rows."""
+                     dropout_p: float = 0.0) -> tuple[Tensor, Tensor, dict]:
+    """k, v and `attention`'s arguments for a packed batch. With a block_table k and v are pages. They are copied into
+    rows where attention cannot read them: on CUDA so far, and with dropout or a gradient."""
     if block_table is not None:
         if seqused_k is None:
             seqused_k = (cu_seqlens_k[1:] - cu_seqlens_k[:-1]).to(torch.int32)
+        recorded = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+        if q.device.type in SERVING_DEVICES and dropout_p == 0.0 and not recorded:
+            return k, v, {"cu_seqlens_q": cu_seqlens_q, "max_seqlen_q": max_seqlen_q, "seqused_k": seqused_k,
+                          "block_table": block_table}
         k, v = rows_of_pages(k, block_table), rows_of_pages(v, block_table)
         max_seqlen_k = k.shape[1]
         starts = torch.arange(k.shape[0] + 1, device=k.device, dtype=torch.int64) * max_seqlen_k
@@ -114,7 +126,8 @@ def gradients(dout: Tensor, dlse: Optional[Tensor], q: Tensor, k: Tensor, v: Ten
     tensors, options = _rest(packed, dropout_p, scale, causal, window, softcap, slopes, deterministic)
     with torch.no_grad():
         given = usable((q, k, v, *tensors, innermost(out), innermost(lse), dout, dlse))
-        dq, dk, dv, _ = backward_op(*given[:9], *options, rng if dropout_p else None, *given[9:], False)
+        inputs, results = given[:len(INPUT_NAMES)], given[len(INPUT_NAMES):]
+        dq, dk, dv, *_ = backward_op(*inputs, *options, rng if dropout_p else None, *results, False, False)
     return dq, dk, dv
 
 
@@ -133,7 +146,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, packed: dict, dropout_p: float, sc
 def _rest(packed: dict, dropout_p: float, scale: Optional[float], causal: bool, window: tuple[int, int], softcap: float,
           slopes: Optional[Tensor], deterministic: bool) -> tuple[tuple, CallOptions]:
     """The operators' tensors after q, k and v, and their options."""
-    tensors = (slopes, None, *map(packed.get, ("mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")))
+    tensors = (slopes, None, *map(packed.get, ("mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")), None)
     lengths = {name: packed[name] for name in ("max_seqlen_q", "max_seqlen_k") if packed}
     left, right = window
     return tensors, CallOptions(**lengths, causal=BOTTOM_RIGHT if causal else 0, scale=scale, softcap=softcap,

@@ -1,28 +1,32 @@
 """flash_attn_with_kvcache: attention of new queries on a cache of keys and values, which it may first append to.
 
-It consists of `append_kv` and `attention`. On CUDA pages (block_table) and chosen rows (cache_batch_idx) of a cache are
-copied for attention, and cache_leftpad becomes a mask: the result is the same, but it is not as fast as one kernel.
+It is one call of `attention`, which appends, rotates and reads the cache where it lies. CUDA does not have that call
+yet: there it consists of `append_kv` and `attention` on a copy of the pages (block_table) or chosen rows
+(cache_batch_idx), and cache_leftpad becomes a mask.
 """
 
 from __future__ import annotations
 
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor
 
+from .._append import Append
 from .._append_kv import append_kv
 from .._attention import attention
+from .._call import SERVING_DEVICES
 from ._paged import rows_of_pages
 
+Window = tuple[int, int]
 
-@torch.no_grad()
+
 def flash_attn_with_kvcache(
     q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Optional[Tensor] = None, v: Optional[Tensor] = None,
     rotary_cos: Optional[Tensor] = None, rotary_sin: Optional[Tensor] = None,
     cache_seqlens: Optional[Union[int, Tensor]] = None, cache_batch_idx: Optional[Tensor] = None,
     cache_leftpad: Optional[Tensor] = None, block_table: Optional[Tensor] = None,
-    softmax_scale: Optional[float] = None, causal: bool = False, window_size: tuple[int, int] = (-1, -1),
+    softmax_scale: Optional[float] = None, causal: bool = False, window_size: Window = (-1, -1),
     softcap: float = 0.0, rotary_interleaved: bool = True, alibi_slopes: Optional[Tensor] = None, num_splits: int = 0,
     return_softmax_lse: bool = False,
 ) -> Union[Tensor, tuple[Tensor, Tensor]]:
@@ -38,24 +42,27 @@ def flash_attn_with_kvcache(
         cache_batch_idx: (batch): the row of the caches that each sequence has.
         cache_leftpad: (batch): the first row of the caches that counts.
         block_table: int32 (batch, pages): the pages that each sequence has.
-        num_splits: taken as flash-attn does; the result does not depend on it.
+        num_splits: how many parts a sequence's keys are split in; 0 is the library's choice. CUDA does not need it.
 
     Returns:
         out (batch, seqlen_q, nheads, d); with return_softmax_lse (out, lse), fp32 (batch, nheads, seqlen_q).
     """
-    if block_table is not None and cache_batch_idx is not None:
-        raise ValueError("cache_batch_idx and block_table are both given, allowed is one of them")
-    lengths = cache_seqlens
-    if isinstance(lengths, int):
-        lengths = torch.full((q.shape[0],), lengths, dtype=torch.int32, device=q.device)
-    if k is None or v is None:
-        if (k is None) != (v is None):
-            raise ValueError(f"{'k' if k is None else 'v'} is None, allowed is None for both of k and v or for neither")
-        if rotary_cos is not None:
-            raise ValueError("rotary_cos is given without k and v, allowed is None: the cache holds rotated keys")
-    else:
-        if lengths is None:
-            raise ValueError("cache_seqlens is None, allowed with k and v is the length that they are appended to")
+    if torch.is_grad_enabled():  # a context would cost a tenth of the call where gradients are off already
+        with torch.no_grad():
+            return flash_attn_with_kvcache(
+                q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
+                block_table, softmax_scale, causal, window_size, softcap, rotary_interleaved, alibi_slopes, num_splits,
+                return_softmax_lse)
+    lengths = check(q, k, v, rotary_cos, cache_seqlens, cache_batch_idx, block_table, q.shape[0])
+    given = {"causal": causal, "window": window_size, "scale": softmax_scale, "softcap": softcap,
+             "alibi_slopes": alibi_slopes, "return_lse": return_softmax_lse}
+    if q.device.type in SERVING_DEVICES:
+        append = None if k is None else Append(k, v, rotary_cos=rotary_cos, rotary_sin=rotary_sin,
+                                               rotary_interleaved=rotary_interleaved)
+        return attention(q, k_cache, v_cache, append=append, seqused_k=lengths, block_table=block_table,
+                         cache_batch_idx=cache_batch_idx, first_k=in_32_bits(cache_leftpad), num_splits=num_splits,
+                         **given)
+    if k is not None:
         rotates = rotary_cos is not None or rotary_sin is not None
         rotated = append_kv(
             k_cache, v_cache, k, v, cache_seqlens=lengths, block_table=block_table, cache_batch_idx=cache_batch_idx,
@@ -63,21 +70,39 @@ def flash_attn_with_kvcache(
             q=q if rotates else None, causal=causal, window=window_size)
         q = q if rotated is None else rotated
         lengths = lengths + k.shape[1]
-    keys, values = k_cache, v_cache
-    used = None if lengths is None else lengths.to(torch.int32)
-    if q.device.type == "cpu":
-        return attention(q, keys, values, causal=causal, window=window_size, scale=softmax_scale, softcap=softcap,
-                         alibi_slopes=alibi_slopes, block_table=block_table, cache_batch_idx=cache_batch_idx,
-                         first_k=None if cache_leftpad is None else cache_leftpad.to(torch.int32), seqused_k=used,
-                         return_lse=return_softmax_lse)
+    return _on_a_copy(q, k_cache, v_cache, lengths, block_table, cache_batch_idx, cache_leftpad, given)
+
+
+def check(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], rotary_cos: Optional[Tensor],
+          cache_seqlens: Optional[Union[int, Tensor]], cache_batch_idx: Optional[Tensor], block_table: Optional[Tensor],
+          batch: int) -> Any:
+    """Refuses what does not go together. Returns the lengths, int32 (batch) or None."""
+    if block_table is not None and cache_batch_idx is not None:
+        raise ValueError("cache_batch_idx and block_table are both given, allowed is one of them")
+    if k is None or v is None:
+        if k is not v:
+            raise ValueError(f"{'k' if k is None else 'v'} is None, allowed is None for both of k and v or for neither")
+        if rotary_cos is not None:
+            raise ValueError("rotary_cos is given without k and v, allowed is None: the cache holds rotated keys")
+    elif cache_seqlens is None:
+        raise ValueError("cache_seqlens is None, allowed with k and v is the length that they are appended to")
+    if isinstance(cache_seqlens, int):
+        return torch.full((batch,), cache_seqlens, dtype=torch.int32, device=q.device)
+    return in_32_bits(cache_seqlens)
+
+
+def in_32_bits(lengths: Optional[Tensor]) -> Optional[Tensor]:
+    return lengths if lengths is None or lengths.dtype is torch.int32 else lengths.to(torch.int32)
+
+
+def _on_a_copy(q: Tensor, keys: Tensor, values: Tensor, lengths: Optional[Tensor], block_table: Optional[Tensor],
+               cache_batch_idx: Optional[Tensor], cache_leftpad: Optional[Tensor], given: dict[str, Any]) -> Any:
     if block_table is not None:
-        keys, values = rows_of_pages(k_cache, block_table), rows_of_pages(v_cache, block_table)
+        keys, values = rows_of_pages(keys, block_table), rows_of_pages(values, block_table)
     elif cache_batch_idx is not None:
         rows = cache_batch_idx.long()
-        keys, values = k_cache[rows], v_cache[rows]
+        keys, values = keys[rows], values[rows]
     mask = None
     if cache_leftpad is not None:
         mask = (torch.arange(keys.shape[1], device=q.device) >= cache_leftpad[:, None])[:, None, None]
-    return attention(q, keys, values, causal=causal, window=window_size, scale=softmax_scale, softcap=softcap,
-                     alibi_slopes=alibi_slopes, mask=mask, return_lse=return_softmax_lse,
-                     seqused_k=used)
+    return attention(q, keys, values, mask=mask, seqused_k=lengths, **given)

@@ -23,9 +23,9 @@ def flash_attn_func(
     return_attn_probs: bool = False,
 ) -> Result:
     """Attention of q on k and v: (batch, seqlen_q, nheads, d)."""
-    refuse(attention_chunk, qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     return attention(q, k, v, causal=causal, window=window_size, scale=softmax_scale, softcap=softcap,
-                     deterministic=deterministic, return_lse=return_attn_probs)
+                     attention_chunk=attention_chunk, deterministic=deterministic, return_lse=return_attn_probs)
 
 
 def flash_attn_varlen_func(
@@ -37,11 +37,11 @@ def flash_attn_varlen_func(
     deterministic: bool = False, sm_margin: int = 0, return_attn_probs: bool = False,
 ) -> Result:
     """As flash_attn_func, of sequences that lie one after the other: q (total_q, nheads, d)."""
-    refuse(attention_chunk, qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, seqused_q=seqused_q)
+    refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     return attention(q, k, v, causal=causal, window=window_size, scale=softmax_scale, softcap=softcap,
                      deterministic=deterministic, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
                      max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, seqused_k=seqused_k,
-                     return_lse=return_attn_probs)
+                     seqused_q=seqused_q, attention_chunk=attention_chunk, return_lse=return_attn_probs)
 
 
 def flash_attn_qkvpacked_func(

@@ -102,7 +102,10 @@ std::vector<Prefix> readable_prefixes(const CallUnderCheck& c) {
 }  // namespace
 
 bool names_a_cache(const flashtile_inputs& inputs) {
-    if (inputs.block_table != nullptr || inputs.cache_batch_idx != nullptr || inputs.append != nullptr) return true;
+    for (const void* of_a_cache :
+         {inputs.block_table, inputs.cache_batch_idx, inputs.prefix_groups, inputs.prefix_lengths})
+        if (of_a_cache != nullptr) return true;
+    if (inputs.append != nullptr) return true;
     return inputs.cu_seqlens_q != nullptr && inputs.cu_seqlens_k == nullptr && inputs.k != nullptr &&
            inputs.k->rank == 4;
 }

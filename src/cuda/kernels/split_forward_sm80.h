@@ -1,8 +1,7 @@
 // split_forward_sm80.h: forward_sm80.h's algorithm for serving, on mma.sync, ldmatrix and cp.async. A thread block owns
 // Br rows, which are queries of one head, or of all heads that share a key head. Keys lie one after the other, in rows
 // of a cache or in its pages. Where queries are few, the keys are split over thread blocks (section 3.2 of the paper),
-// and combine.h adds up what these leave in the workspace. It is to take forward_sm80.h's place once a GPU has run it;
-// until then plan.cpp lists no candidate that launches it.
+// and combine.h adds up what these leave in the workspace. It is to take forward_sm80.h's place once a GPU has run it.
 #pragma once
 
 #include "cuda/kernels/parts/common/dropout.h"
@@ -299,8 +298,7 @@ extern __shared__ __align__(16) unsigned char shared_memory[];
 
 // One thread block works on one block of rows. A head's last block, which in a causal problem has most to do, comes
 // first. Where registers do not hold all dv columns of O, several thread blocks share them, and the last two may both
-// compute some columns. Where keys are split, thread blocks walk through the splits of all tiles; most of those that
-// there is room for may be splits that a sequence does not have.
+// compute some columns. Where keys are split, thread blocks walk through the splits of all tiles.
 template <KernelConfig config>
 __device__ __forceinline__ void split_forward_sm80(const KernelParams& params) {
     const auto attend = [&](const Sequence& seq, Index block, Index slice, const KeySplit& split) {
@@ -312,13 +310,17 @@ __device__ __forceinline__ void split_forward_sm80(const KernelParams& params) {
     };
     if constexpr (config.split) {
         const SplitSchedule<config> schedule(params);
-        for (unsigned n = blockIdx.x; n < schedule.count(); n += gridDim.x) {
+        unsigned* const next = reinterpret_cast<unsigned*>(shared_memory + split_next_offset(config));
+        const unsigned count = schedule.count();
+        unsigned n = blockIdx.x;
+        for (unsigned turn = 0; n < count; turn ^= 1) {
+            if (threadIdx.x == 0) next[turn] = schedule.after(n);
             const SplitTile tile = schedule[n];
             const Sequence seq = schedule.sequence(tile);
             const KeySplit split = KeySplit::of(params, seq, tile.split);
-            if (split.n >= split.count) continue;
-            attend(seq, tile.block, tile.slice, split);
+            if (split.n < split.count) attend(seq, tile.block, tile.slice, split);
             __syncthreads();  // all warps are done with the shared memory that the next tile fills
+            n = next[turn];
         }
     } else {
         const HeadBlock own(params.seqlen_q * config.group_rows, config.Br, config.value_slices);

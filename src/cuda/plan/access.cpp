@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "cuda/plan/append_kv.h"
 #include "cuda/tensor_map.h"
 
 namespace flashtile::gpu {
@@ -43,6 +44,8 @@ Access access_of(const Problem& p, const Operands& x) {
     access.lse = static_cast<bool>(x.lse);
     access.seqused = static_cast<bool>(x.seqused_k);
     access.dbias = static_cast<bool>(x.dbias);
+    access.dsinks = static_cast<bool>(x.dsinks);
+    if (p.appends) access.append_bytes = append_vector_bytes(p.append, x.append);
     access.bias_batch = x.bias_batch;
     access.bias_heads = x.bias_heads;
     access.bias_rows = x.bias_rows;

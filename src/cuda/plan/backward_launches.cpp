@@ -44,6 +44,17 @@ Launch bias_launch(const Question& q, const KernelConfig& main) {
     return *launch;
 }
 
+// One thread block for each head. It needs to know where the rows lie that backward_prepare has left.
+Launch sinks_launch(const Problem& p, const KernelConfig& main) {
+    KernelConfig c;
+    c.kernel = Kernel::backward_sinks;
+    c.element = main.element;
+    c.packed = main.packed;
+    c.Br = main.Br;
+    c.warps = 16;
+    return {.config = c, .shared_memory = shared_bytes(c), .blocks = checked_blocks(p.heads), .why = "a head a block"};
+}
+
 void add_workspace(const Problem& p, const KernelConfig& main, Plan& plan) {
     plan.unit_rows = main.Br;
     plan.units = p.units(main.Br);
@@ -75,6 +86,7 @@ void add_backward_launches(const Question& q, const Launch& main, int warps, Pla
     plan.launches.push_back(launch);
     plan.launches.push_back(around(q.problem, c, Kernel::backward_finish, warps));
     if (q.access.dbias) plan.launches.push_back(bias_launch(q, c));
+    if (q.access.dsinks) plan.launches.push_back(sinks_launch(q.problem, c));
     add_workspace(q.problem, c, plan);
 }
 

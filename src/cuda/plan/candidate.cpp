@@ -1,6 +1,8 @@
 // candidate.cpp: see candidate.h.
 #include "cuda/plan/candidate.h"
 
+#include <algorithm>
+
 namespace flashtile::gpu {
 namespace {
 
@@ -41,6 +43,11 @@ Question question_of(const Problem& p, const Access& access, const DeviceFacts& 
     c.scale_first = c.alibi || c.bias != BiasElement::none || !(p.scale > 0.0f) ||
                     (c.softcap && !(cap > kLeastCap && cap < kMostCap));
     return {p, access, device, c};
+}
+
+std::int64_t blocks_at_a_time(const Question& q, const KernelConfig& c) {
+    const std::int64_t all = std::int64_t{q.device.multiprocessors} * c.blocks_per_sm;
+    return q.problem.sm_limit > 0 ? std::min<std::int64_t>(q.problem.sm_limit, all) : all;
 }
 
 std::string_view why_passed_over(const Candidate& candidate, const Question& question) {

@@ -38,6 +38,7 @@ struct Candidate {
     void (*complete)(const Question&, const Launch& main, Plan& plan);
     // The main kernel's config depends on the lengths. Here is one length of each range that has another config.
     std::span<const std::int64_t> seqlens_q, seqlens_k;
+    bool unseen = false;  // no GPU has run it yet
 };
 
 extern const Candidate split_forward_sm80, forward_sm90, forward_sm80;
@@ -52,6 +53,10 @@ Question question_of(const Problem& problem, const Access& access, const DeviceF
 constexpr bool asks_for_serving(const KernelConfig& c) {
     return c.cache || c.chunk || c.tree_mask || c.sinks || c.first_k || c.seqused_q;
 }
+
+// How many thread blocks of a persistent kernel run at a time. Where multiprocessors are limited there is one for each
+// of them, since nobody says which thread blocks share one.
+std::int64_t blocks_at_a_time(const Question& question, const KernelConfig& config);
 
 // The reason of the first condition that does not hold, or "" if all hold.
 std::string_view why_passed_over(const Candidate& candidate, const Question& question);

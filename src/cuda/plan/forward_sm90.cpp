@@ -77,9 +77,8 @@ void complete(const Question& q, const Launch& main, Plan& plan) {
     if (tiles > 0 && c.lengths_differ()) plan.workspace.add(Region::ticket, sizeof(std::uint32_t), true);
     // Persistent, as many thread blocks as there is room for at a time, where tiles are unequal or short; long equal
     // ones gain nothing.
-    const bool persistent = uneven(c) || p.seqlen_k < kLong;
-    const std::int64_t at_a_time = std::int64_t{q.device.multiprocessors} * c.blocks_per_sm;
-    launch.blocks = persistent ? std::min(tiles, at_a_time) : tiles;
+    const bool persistent = uneven(c) || p.seqlen_k < kLong || p.sm_limit != 0;
+    launch.blocks = persistent ? std::min(tiles, blocks_at_a_time(q, c)) : tiles;
     if (!c.lengths_differ())
         plan.rounds = tile_rounds(static_cast<unsigned>(of_head), static_cast<unsigned>(heads),
                                   static_cast<unsigned>(launch.blocks), c.band);

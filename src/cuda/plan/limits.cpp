@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostRows = std::numeric_limits<std::int32_t>::max() - 1024;
-constexpr std::int64_t kWidestForward = 512;
+constexpr std::int64_t kWidestForward = 512, kWidestUnseen = 576;
 constexpr std::int64_t kWidestBackward = 256;
 constexpr int kOldest = 80;  // compute capability 8.0: mma.sync as the kernels want it, cp.async
 
@@ -46,7 +46,8 @@ void check_limits(const Problem& p, const DeviceFacts& device) {
                     "), supported on CUDA are multiples of 16");
 }
 
-void check_options(const Problem& p) {
+void check_options(const Problem& p, Kernels kernels) {
+    const bool all = kernels == Kernels::all;
     const std::pair<const char*, bool> missing[] = {{p.page_size != 0 ? "block_table" : "a cache", p.cache},
                                                     {"first_k", p.first_k},
                                                     {"seqused_q", p.used_q},
@@ -58,9 +59,9 @@ void check_options(const Problem& p) {
                                                     {"sinks", p.sinks != DType::unset},
                                                     {"attention_chunk", p.attention_chunk != 0}};
     for (const auto& [name, asked] : missing)
-        if (asked) unsupported(std::string(name) + " is given, which only the CPU computes so far");
-    if (p.head_dim > kWidestForward)
-        unsupported(head_dims(p) + ", supported on CUDA is at most " + std::to_string(kWidestForward));
+        if (asked && !all) unsupported(std::string(name) + " is given, which only the CPU computes so far");
+    if (const std::int64_t widest = all ? kWidestUnseen : kWidestForward; p.head_dim > widest)
+        unsupported(head_dims(p) + ", supported on CUDA is at most " + std::to_string(widest));
 }
 
 bool backward_takes(const Problem& p) {
@@ -70,6 +71,8 @@ bool backward_takes(const Problem& p) {
 }
 
 void check_backward_limits(const Problem& p) {
+    if (p.sm_limit != 0)
+        unsupported("sm_limit is " + std::to_string(p.sm_limit) + ", which only forward takes on CUDA");
     if (!backward_takes(p))
         unsupported(head_dims(p) + ", supported by the backward pass on CUDA is at most " +
                     std::to_string(kWidestBackward));

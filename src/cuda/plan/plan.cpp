@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cuda/plan/append_kv.h"
 #include "cuda/plan/candidate.h"
 #include "cuda/plan/limits.h"
 #include "cuda/tuned_tile.h"
@@ -11,14 +12,23 @@ namespace flashtile::gpu {
 namespace {
 
 // From the most special to the most general.
-constexpr const Candidate* kForward[] = {&forward_sm90, &forward_sm80};
+constexpr const Candidate* kForward[] = {&split_forward_sm80, &forward_sm90, &forward_sm80};
 constexpr const Candidate* kBackward[] = {&backward_sm90, &backward_sm80};
 
-Plan plan_of(std::span<const Candidate* const> candidates, const char* pass, const Question& question,
-             TunedTiles tuned) {
+// What forward appends before it attends.
+void add_append(const Problem& p, const Access& access, const DeviceFacts& device, Plan& plan) {
+    plan.launches.push_back(plan_append(p.append, access.append_bytes, device));
+    if (p.rotates_q_aside)
+        plan.workspace.add(Region::rotated_q,
+                           static_cast<std::size_t>(p.append.rows_q * p.heads * p.head_dim * size_of(p.dtype)));
+}
+
+Plan plan_of(std::span<const Candidate* const> candidates, const char* pass, const Question& question, TunedTiles tuned,
+             Kernels kernels) {
     Plan plan;
     const Candidate* serving = nullptr;
     for (const Candidate* candidate : candidates) {
+        if (candidate->unseen && kernels == Kernels::seen) continue;
         if (serving != nullptr) {
             plan.passed_over.push_back({candidate->name, "a more special one serves"});
             continue;
@@ -34,6 +44,8 @@ Plan plan_of(std::span<const Candidate* const> candidates, const char* pass, con
         }
         serving = candidate;
         plan.name = candidate->name;
+        if (const Problem& p = question.problem; p.appends) add_append(p, question.access, question.device, plan);
+        plan.main_launch = plan.launches.size();
         candidate->complete(question, measured_or(*main, question.problem, question.device, tuned), plan);
     }
     if (serving == nullptr) throw NoCandidate(no_room(question.problem, question.device, pass), plan.passed_over);
@@ -48,23 +60,33 @@ void PlannedWorkspace::add(Region name, std::size_t size, bool cleared) {
     bytes = offset + size;
 }
 
+const PlannedRegion* PlannedWorkspace::find(Region name) const {
+    const PlannedRegion* const found =
+        std::ranges::find_if(regions, [&](const PlannedRegion& region) { return region.name == name; });
+    return found != regions.end() ? found : nullptr;
+}
+
 const Launch* Plan::find(Kernel kernel) const {
     const Launch* const found =
         std::ranges::find_if(launches, [&](const Launch& launch) { return launch.config.kernel == kernel; });
     return found != launches.end() ? found : nullptr;
 }
 
-Plan plan_forward(const Problem& p, const Access& access, const DeviceFacts& device, TunedTiles tuned) {
+Plan plan_forward(const Problem& p, const Access& access, const DeviceFacts& device, TunedTiles tuned,
+                  Kernels kernels) {
     check_limits(p, device);
-    check_options(p);
-    return plan_of(kForward, "forward", question_of(p, access, device), tuned);
+    check_options(p, kernels);
+    return plan_of(kForward, "forward", question_of(p, access, device), tuned, kernels);
 }
 
-Plan plan_backward(const Problem& p, const Access& access, const DeviceFacts& device, TunedTiles tuned) {
+Plan plan_backward(const Problem& p, const Access& access, const DeviceFacts& device, TunedTiles tuned,
+                   Kernels kernels) {
     check_limits(p, device);
-    check_options(p);
+    check_options(p, kernels);
     check_backward_limits(p);
-    return plan_of(kBackward, "backward", question_of(p, access, device), tuned);
+    Question question = question_of(p, access, device);
+    question.config.sinks = false;  // LSE counts them, and so no gradient but their own knows of them
+    return plan_of(kBackward, "backward", question, tuned, kernels);
 }
 
 Plan plan_dropout_mask(const Problem& p, const DeviceFacts& device) {
@@ -79,7 +101,8 @@ Plan plan_dropout_mask(const Problem& p, const DeviceFacts& device) {
     return plan;
 }
 
-std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device, Passes passes) {
+std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device, Passes passes,
+                                      Kernels kernels) {
     std::vector<KernelConfig> configs;
     const auto add = [&](const Plan& plan) {
         for (const Launch& launch : plan.launches)
@@ -101,7 +124,7 @@ std::vector<KernelConfig> configs_for(Problem problem, const Access& access, con
                 for (const Access& each : {access, unmapped}) {
                     problem.seqlen_q = seqlen_q;
                     problem.seqlen_k = seqlen_k;
-                    add(plan_pass(problem, each, device, TunedTiles()));
+                    add(plan_pass(problem, each, device, TunedTiles(), kernels));
                 }
     };
     add_pass(kForward, plan_forward);

@@ -15,6 +15,7 @@
 #include "core/problem.h"
 #include "cuda/device_facts.h"
 #include "cuda/plan/access.h"
+#include "cuda/plan/unseen_kernels.h"
 #include "shared/kernel_config.h"
 #include "shared/key_splits.h"
 #include "shared/tile_rounds.h"
@@ -41,8 +42,8 @@ struct Launch {
     FixedList<PlannedMap, 6> maps{};
 };
 
-// Parts of the workspace, by the name that KernelParams has for them.
-enum class Region { ticket, lse, lse_natural, D, dq, turn, part_o, part_ml };
+// Parts of the workspace, by the name that KernelParams has for them; rotated_q takes the place of q.
+enum class Region { ticket, lse, lse_natural, D, dq, turn, part_o, part_ml, first_unit, rotated_q };
 
 struct PlannedRegion {
     Region name = Region::ticket;
@@ -56,6 +57,8 @@ public:
 
     // Behind the last one, at a multiple of kAlignment.
     void add(Region name, std::size_t bytes, bool cleared = false);
+
+    const PlannedRegion* find(Region name) const;  // null where there is none
 
     FixedList<PlannedRegion, 8> regions{};
     std::size_t bytes = 0;  // of all
@@ -72,7 +75,7 @@ using PassedOverList = FixedList<PassedOver, 4>;  // in the order of candidates
 
 struct Plan {
     const char* name = "";            // of the candidate
-    FixedList<Launch, 4> launches{};  // in their order
+    FixedList<Launch, 5> launches{};  // in their order
     std::size_t main_launch = 0;      // the one whose tile may be a tuned one
     PlannedWorkspace workspace{};
     PassedOverList passed_over{};
@@ -106,8 +109,10 @@ private:
 };
 
 // Throws UNSUPPORTED where no candidate serves the problem on this GPU, naming what would.
-Plan plan_forward(const Problem& problem, const Access& access, const DeviceFacts& device, TunedTiles tuned = {});
-Plan plan_backward(const Problem& problem, const Access& access, const DeviceFacts& device, TunedTiles tuned = {});
+Plan plan_forward(const Problem& problem, const Access& access, const DeviceFacts& device, TunedTiles tuned = {},
+                  Kernels kernels = Kernels::seen);
+Plan plan_backward(const Problem& problem, const Access& access, const DeviceFacts& device, TunedTiles tuned = {},
+                   Kernels kernels = Kernels::seen);
 Plan plan_dropout_mask(const Problem& problem, const DeviceFacts& device);
 
 enum class Passes { forward, forward_and_backward };
@@ -115,6 +120,6 @@ enum class Passes { forward, forward_and_backward };
 // All the configs that a problem needs at whatever lengths, as `flashtile compile` makes them; of the forward pass
 // alone where no backward kernel takes the head dimensions.
 std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device,
-                                      Passes passes = Passes::forward_and_backward);
+                                      Passes passes = Passes::forward_and_backward, Kernels kernels = Kernels::seen);
 
 }  // namespace flashtile::gpu

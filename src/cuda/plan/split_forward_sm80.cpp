@@ -1,6 +1,6 @@
 // split_forward_sm80.cpp: the general forward kernel where keys are split over thread blocks (section 3.2 of the
 // paper), or lie in a cache: tiles for few rows, in which the heads of a group share K and V; the rule for splits; and
-// the combine. plan.cpp does not list this candidate yet: no GPU has run it.
+// the combine.
 #include <algorithm>
 
 #include "cuda/jit/config_fields.h"
@@ -46,10 +46,6 @@ std::int64_t tiles_of(const Problem& p, const KernelConfig& c) {
     return checked_blocks(blocks_of(p.seqlen_q * c.group_rows, c.Br) * heads * p.batch * c.value_slices);
 }
 
-std::int64_t blocks_at_a_time(const Question& q, const KernelConfig& c) {
-    return std::int64_t{q.device.multiprocessors} * c.blocks_per_sm;
-}
-
 // Splits of equal length that fill the machine best: the fewest of those that keep nearly as much of it busy as any.
 std::int64_t splits_that_fill(std::int64_t tiles, std::int64_t at_a_time, std::int64_t most) {
     constexpr double kNearly = 0.85;
@@ -93,10 +89,27 @@ bool splits(const Question& q, const KernelConfig& c) {
     return some_have_few && p.seqlen_q > 0 && KeySplits::most(p.seqlen_k, split_rule(q, c)) > 1;
 }
 
+// With sm_limit thread blocks are few, and walk through the tiles as they do through splits.
 std::optional<Launch> main_launch(const Question& q) {
     std::optional<Launch> launch = tile_for(q);
-    if (launch) launch->config.split = splits(q, launch->config);
+    const bool few_blocks = q.problem.sm_limit != 0 && q.problem.seqlen_q > 0;
+    if (launch) launch->config.split = few_blocks || splits(q, launch->config);
     return launch;
+}
+
+// One thread block numbers the units of work; it needs to know how long sequences are, and which rows a tile has.
+Launch deal_launch(const KernelConfig& main) {
+    KernelConfig c;
+    c.kernel = Kernel::deal_splits;
+    c.element = main.element;
+    c.packed = main.packed;
+    c.cache = main.cache;
+    c.seqused = main.seqused;
+    c.seqused_q = main.seqused_q;
+    c.group_rows = main.group_rows;
+    c.Br = main.Br;
+    c.warps = 8;
+    return {.config = c, .shared_memory = shared_bytes(c), .blocks = 1, .why = "sequences are few"};
 }
 
 Launch combine_launch(const Question& q, const KernelConfig& main) {
@@ -126,15 +139,26 @@ void complete(const Question& q, const Launch& main, Plan& plan) {
         plan.launches.push_back(launch);
         return;
     }
-    plan.split_rule = split_rule(q, c);
-    plan.most_splits = KeySplits::most(p.seqlen_k, plan.split_rule);
+    if (splits(q, c)) {
+        plan.split_rule = split_rule(q, c);
+        plan.most_splits = KeySplits::most(p.seqlen_k, plan.split_rule);
+    } else {
+        plan.split_rule = {.forced = 1};
+    }
     plan.part_queries = static_cast<int>(split_queries(p));
     const std::int64_t split_tiles =
         launch.blocks / blocks_of(p.seqlen_q * c.group_rows, c.Br) * blocks_of(plan.part_queries * c.group_rows, c.Br);
     const std::int64_t parts = checked_blocks(launch.blocks + split_tiles * (plan.most_splits - 1));
-    // few sequences need as many splits as there is room for, so thread blocks look for work
     launch.blocks = std::min(parts, blocks_at_a_time(q, c));
+    // where lengths differ, few sequences need as many splits as there is room for
+    if (c.lengths_differ() && parts > launch.blocks) {
+        plan.launches.push_back(deal_launch(c));
+        plan.workspace.add(Region::first_unit, static_cast<std::size_t>(p.batch + 1) * sizeof(std::uint32_t));
+        plan.workspace.add(Region::ticket, sizeof(std::uint32_t));
+    }
+    plan.main_launch = plan.launches.size();
     plan.launches.push_back(launch);
+    if (plan.most_splits == 1) return;
     plan.launches.push_back(combine_launch(q, c));
     const auto rows = static_cast<std::size_t>(p.batch * plan.part_queries * p.heads * plan.most_splits);
     plan.workspace.add(Region::part_o, rows * static_cast<std::size_t>(p.head_dim_v) * sizeof(float));
@@ -148,20 +172,25 @@ bool hopper_is_busy(const Question& q) {
     return busy && why_passed_over(forward_sm90, q).empty();
 }
 
+// What no other kernel computes on this GPU.
+bool alone_serves(const Question& q) {
+    return asks_for_serving(q.config) || (q.problem.sm_limit != 0 && !why_passed_over(forward_sm90, q).empty());
+}
+
 constexpr Condition kConditions[] = {
     {"without a cache's options, and a sequence may have more than 64 queries",
-     [](const Question& q) { return asks_for_serving(q.config) || few_queries(q.problem); }},
+     [](const Question& q) { return alone_serves(q) || few_queries(q.problem); }},
     {"one thread block for all keys is as fast",
      [](const Question& q) {
          const std::optional<Launch> launch = tile_for(q);
-         return asks_for_serving(q.config) || (launch && splits(q, launch->config));
+         return alone_serves(q) || (launch && splits(q, launch->config));
      }},
     {"Hopper's kernel keeps the machine busy", [](const Question& q) { return !hopper_is_busy(q); }},
 };
 
 }  // namespace
 
-constinit const Candidate split_forward_sm80 = {"split_forward_sm80", {kConditions}, main_launch, complete,
-                                                kSplitLengthsQ,       kSplitLengthsK};
+constinit const Candidate split_forward_sm80 = {"split_forward_sm80", {kConditions},  main_launch, complete,
+                                                kSplitLengthsQ,       kSplitLengthsK, true};
 
 }  // namespace flashtile::gpu

@@ -1,5 +1,6 @@
 // serving.cpp: the kernels of split_forward_sm80 and their combine, as variants that must compile: for an
-// A100 and Hopper, one problem for each thing that serving asks for, with few queries and with many.
+// A100 and Hopper, one problem for each thing that serving asks for, with few queries and with many. Then what backward
+// has of it: chunks and the gradients of sinks.
 #include <algorithm>
 #include <utility>
 
@@ -22,6 +23,11 @@ constexpr Request kRequests[] = {
          p.page_size = 16, p.packed = true, p.seqlen_q = 300, p.total_q = 1200, p.window_right = 0;
      }},
     {"a tree", [](Problem& p, gpu::Access& a) { p.tree_mask = true, p.seqlen_q = 16, a.seqused = true; }},
+    {"a tree at positions of its own",
+     [](Problem& p, gpu::Access& a) {
+         p.tree_mask = p.positions = p.alibi = true, p.page_size = 64, p.seqlen_q = 16, a.seqused = true;
+         p.window_left = 300, p.window_right = 0, p.attention_chunk = 512;
+     }},
     {"chunks and sinks",
      [](Problem& p, gpu::Access&) {
          p.attention_chunk = 512, p.sinks = DType::fp32, p.seqlen_q = 700, p.window_right = 0;
@@ -35,10 +41,35 @@ constexpr Request kRequests[] = {
     {"batch_invariant", [](Problem& p, gpu::Access&) { p.batch_invariant = p.exact_max = true, p.seqlen_q = 4; }},
 };
 
+void add_launches(const gpu::Plan& plan, int architecture, std::vector<Variant>& result) {
+    for (const gpu::Launch& launch : plan.launches) result.push_back({architecture, launch.config});
+}
+
+void add_backward(const gpu::DeviceFacts& device, DType dtype, std::vector<Variant>& result) {
+    for (const int head_dim : {64, 128, 256})
+        for (const bool packed : {false, true}) {
+            Problem p;
+            p.dtype = dtype;
+            p.batch = p.heads = p.kv_heads = 4;
+            p.seqlen_q = p.seqlen_k = p.total_q = p.total_k = 4096;
+            p.head_dim = p.head_dim_v = head_dim;
+            p.scale = 0.125f;
+            p.window_right = 0;
+            p.attention_chunk = 512;
+            p.sinks = DType::fp32;
+            p.packed = packed;
+            gpu::Access access = gpu::contiguous_access(p);
+            access.dsinks = true;
+            add_launches(gpu::plan_backward(p, access, device, {}, gpu::Kernels::all), device.architecture, result);
+        }
+}
+
 }  // namespace
 
 std::vector<Variant> serving() {
     std::vector<Variant> result;
+    for (const char* name : {"A100-80", "H200"})
+        for (const DType dtype : {DType::fp32, DType::bf16}) add_backward(gpu::known_device(name), dtype, result);
     for (const char* name : {"A100-80", "H200"})
         for (const DType dtype : {DType::fp32, DType::bf16})
             for (const auto& [head_dim, head_dim_v] : {std::pair(128, 128), {576, 512}, {40, 72}})
@@ -63,8 +94,7 @@ std::vector<Variant> serving() {
                     if (!main) continue;  // too wide for this GPU
                     gpu::Plan plan;
                     gpu::split_forward_sm80.complete(question, *main, plan);
-                    for (const gpu::Launch& launch : plan.launches)
-                        result.push_back({device.architecture, launch.config});
+                    add_launches(plan, device.architecture, result);
                 }
     return result;
 }

@@ -28,6 +28,12 @@ const Facts& facts() {
     return found != std::end(kDevices) ? *found : kDevices[0];
 }
 
+// Few of them give persistent kernels a lot to do each.
+int multiprocessors() {
+    const char* wish = std::getenv("FLASHTILE_EMULATOR_SMS");
+    return wish != nullptr ? std::atoi(wish) : facts().multiprocessors;
+}
+
 thread_local CUcontext current = nullptr;
 thread_local CUcontext below[16];
 thread_local int depth = 0;
@@ -62,7 +68,7 @@ EMULATED cuDeviceGetName(char* name, int size, CUdevice) {
 EMULATED cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
     switch (which) {
         case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-            *value = facts().multiprocessors;
+            *value = multiprocessors();
             return CUDA_SUCCESS;
         case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
             *value = facts().l2_mib * 1024 * 1024;

@@ -14,6 +14,15 @@ __device__ __forceinline__ double lse_of(float m, float l, double unit) {
     return fma(static_cast<double>(m), unit, logarithm(l));
 }
 
+// Head h's sink, in natural units.
+template <KernelConfig config>
+__device__ __forceinline__ double sink_of(const KernelParams& p, Index h) {
+    using M = Math<config.element>;
+    const Index at = h * p.sinks.stride_head;
+    if (p.sinks_fp32 != 0) return static_cast<const float*>(p.sinks.data)[at];
+    return M::to_float(static_cast<const typename M::Scalar*>(p.sinks.data)[at]);
+}
+
 // A row with a sink, which adds a score to the softmax's denominator: lse = log(e^lse + e^sink), and each probability
 // keeps 1 / (1 + e^(sink - lse)) of itself.
 struct SinkEnd {
@@ -21,10 +30,7 @@ struct SinkEnd {
 
     template <KernelConfig config>
     __device__ static __forceinline__ SinkEnd of(const KernelParams& p, Index h, double lse) {
-        using M = Math<config.element>;
-        const Index at = h * p.sinks.stride_head;
-        const double sink = p.sinks_fp32 != 0 ? static_cast<const float*>(p.sinks.data)[at]
-                                              : M::to_float(static_cast<const typename M::Scalar*>(p.sinks.data)[at]);
+        const double sink = sink_of<config>(p, h);
         if (sink == -infinity()) return {lse, 1.0};
         const double above = lse - sink;
         const double other = exp(above < 0.0 ? above : -above);  // the smaller of the two, if the larger is 1

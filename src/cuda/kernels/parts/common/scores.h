@@ -66,7 +66,13 @@ struct ScoreModifier {
             soften<kDerivative>(s, p.scale, p.softcap, derivative);
         else if constexpr (config.scale_first)
             each_score<MT, NT>([&](int m, int n, int e) { s.c[m][n][e] *= p.scale; });
-        if constexpr (config.alibi) {
+        if (config.alibi && config.tree_mask && seq.positions != nullptr) {
+            each_score<MT, NT>([&](int m, int n, int e) {
+                const Index i = seq.query_position(query_of<config>(place.i0 + Place::row(m, e)));
+                const int d = clamp_to_int(i - seq.key_position(place.j0 + Place::column(n, e)));
+                s.c[m][n][e] -= slope * static_cast<float>(d < 0 ? -d : d);
+            });
+        } else if constexpr (config.alibi) {
             const int distance = clamp_to_int(place.i0 + seq.band.offset - place.j0);
             each_score<MT, NT>([&](int m, int n, int e) {
                 const int d = distance + Place::row(m, e) - Place::column(n, e);
@@ -143,11 +149,37 @@ __device__ __forceinline__ void hide_row_by_row(Fragments<MT, NT>& s, const Sequ
         }
 }
 
+// The same where queries and the keys of a tree are at positions of their own.
+template <KernelConfig config, int MT, int NT>
+__device__ __forceinline__ void hide_by_positions(Fragments<MT, NT>& s, const Sequence& seq, const Place& place) {
+    const auto seen = seq.mask<config>();
+#pragma unroll
+    for (int m = 0; m < MT; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int i = query_of<config>(place.i0 + Place::row(m, 2 * half));
+            const Index row = seq.query_position(i) - seq.band.offset;  // the query that would be there without them
+            const Index first = seen.first_key(row), end = seen.end_key(row, Band::kOpen);
+#pragma unroll
+            for (int n = 0; n < NT; ++n)
+#pragma unroll
+                for (int e = 2 * half; e < 2 * half + 2; ++e) {
+                    const int j = place.j0 + Place::column(n, e);
+                    const Index at = seq.key_position(j);
+                    if (j >= seq.seqlen_k || j < seq.hidden_k || at < first || at >= end) s.c[m][n][e] = -infinity();
+                }
+        }
+}
+
 // Mixed blocks: hides what lies outside the band or past the last key. Groups of 8 kGroup columns outside [first_group,
 // end_group) are left alone.
 template <KernelConfig config, int kGroup = 32, int MT, int NT>
 __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence& seq, const Place& place,
                                            int first_group = 0, int end_group = 1) {
+    if (config.band && config.tree_mask && seq.positions != nullptr) {
+        hide_by_positions<config>(s, seq, place);
+        return;
+    }
     if constexpr (config.chunk || config.first_k) {
         static_assert(NT <= kGroup, "");
         hide_row_by_row<config>(s, seq, place);

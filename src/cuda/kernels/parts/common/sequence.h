@@ -40,9 +40,14 @@ struct Sequence {
     int seqlen_q, seqlen_k;
     int rows_k;  // keys that lie in memory: seqlen_k before it was shortened
     Band band;
-    Index key_row;     // as batch_row, of k and v; not where keys lie in pages
-    Index chunk = 0;   // the band's, where it is cut in chunks
-    int hidden_k = 0;  // keys at the sequence's start that no query sees
+    Index key_row;                   // as batch_row, of k and v; not where keys lie in pages
+    Index chunk = 0;                 // the band's, where it is cut in chunks
+    int hidden_k = 0;                // keys at the sequence's start that no query sees
+    const int* positions = nullptr;  // of the queries, beside a tree; null: i + off
+    int first_of_any = 0;            // with positions: no query may see a key before it
+    // In a paged cache the keys before `prefix` are those that row prefix_row of the table names.
+    Index prefix_row = 0;
+    int prefix = 0;
 
     template <KernelConfig config>
     __device__ static __forceinline__ Sequence make(const KernelParams& p, Index b, Index h) {
@@ -54,7 +59,8 @@ struct Sequence {
         int seqlen_k = rows_k;
         if constexpr (config.seqused) seqlen_k = used(p.seqused_k, b, rows_k);
         if constexpr (config.seqused_q) seqlen_q = used(p.seqused_q, b, seqlen_q);
-        if constexpr (!config.cache && !config.first_k && !config.chunk)
+        if constexpr (config.cache) seqlen_k = static_cast<int>(smaller(seqlen_k + appended(p, b), Index{rows_k}));
+        if constexpr (!config.cache && !config.first_k && !config.chunk && !config.tree_mask)
             return of_lengths<config>(p, b, h, first_q, first_k, seqlen_q, seqlen_k, rows_k);
         Index key_row = config.packed_keys() ? 0 : b;
         if (config.cache && p.cache_batch_idx.data != nullptr) {
@@ -65,6 +71,8 @@ struct Sequence {
         s.key_row = key_row;
         if constexpr (config.chunk) s.chunk = p.attention_chunk;
         if constexpr (config.first_k) s.hidden_k = used(p.first_k, b, seqlen_k);
+        if constexpr (config.tree_mask) s.find_positions<config>(p);
+        if constexpr (config.paged) s.find_prefix(p);
         return s;
     }
     template <KernelConfig config>
@@ -94,14 +102,24 @@ struct Sequence {
             return band;
     }
 
-    // The keys that queries [i0, i1) may see: [first_key, end_key).
+    // With positions: where query i and key j are taken to be; those past the end are where the last ones are.
+    __device__ __forceinline__ Index query_position(int i) const { return positions[smaller(i, seqlen_q - 1)]; }
+    __device__ __forceinline__ Index key_position(int j) const {
+        const int own = smaller(j, seqlen_k - 1) - (seqlen_k - seqlen_q);
+        return own < 0 ? j : positions[own];
+    }
+
+    // The keys that queries [i0, i1) may see: [first_key, end_key). With positions, which need not grow with i, those
+    // that any query may see.
     template <KernelConfig config>
     __device__ __forceinline__ int first_key(int i0) const {
+        if (config.tree_mask && positions != nullptr) return first_of_any > hidden_k ? first_of_any : hidden_k;
         const int first = config.band ? static_cast<int>(smaller(mask<config>().first_key(i0), Index{seqlen_k})) : 0;
         return config.first_k && first < hidden_k ? hidden_k : first;
     }
     template <KernelConfig config>
     __device__ __forceinline__ int end_key(int i1) const {
+        if (config.tree_mask && positions != nullptr) return seqlen_k;
         return config.band ? static_cast<int>(mask<config>().end_key(i1 - 1, seqlen_k)) : seqlen_k;
     }
 
@@ -122,17 +140,50 @@ struct Sequence {
     __device__ __forceinline__ bool sees_any(int i0, int i1, int j0, int j1) const {
         if (i0 >= i1) return false;
         if constexpr (!config.band) return true;
+        if (config.tree_mask && positions != nullptr) return true;
         const auto seen = mask<config>();
         return seen.end_key(query_end<config>(i1) - 1, seqlen_k) > j0 && seen.first_key(query_of<config>(i0)) < j1;
     }
     template <KernelConfig config>
     __device__ __forceinline__ bool sees_all(int i0, int i1, int j0, int j1) const {
         if (j1 > seqlen_k || (config.first_k && j0 < hidden_k)) return false;
+        if (config.band && config.tree_mask && positions != nullptr) return false;
         if constexpr (config.band) return mask<config>().covers(query_of<config>(i0), query_end<config>(i1), j0, j1);
         return true;
     }
 
 private:
+    // Keys that the call has appended to sequence b.
+    __device__ static __forceinline__ Index appended(const KernelParams& p, Index b) {
+        if (p.cu_seqlens_k_new.data == nullptr) return p.seqlen_k_new;
+        return greater(0, value_at(p.cu_seqlens_k_new, b + 1) - value_at(p.cu_seqlens_k_new, b));
+    }
+
+    template <KernelConfig config>
+    __device__ __forceinline__ void find_positions(const KernelParams& p) {
+        if (p.positions == nullptr) return;
+        positions = p.positions + b * p.positions_stride + first_q;
+        if constexpr (!config.window) return;
+        Index first = seqlen_k;
+        for (int i = 0; i < seqlen_q; ++i) first = smaller(first, mask<config>().first_key(positions[i] - band.offset));
+        // the tree's keys may be anywhere, too
+        first_of_any = static_cast<int>(greater(0, smaller(first, Index{seqlen_k - seqlen_q})));
+    }
+
+    // The group that the sequence is in, if it is in one.
+    __device__ __forceinline__ void find_prefix(const KernelParams& p) {
+        if (p.prefixes == 0) return;
+        Index group = 0, end = p.prefixes;  // the last one that starts at or before b
+        while (end - group > 1) {
+            const Index middle = (group + end) / 2;
+            (value_at(p.prefix_groups, middle) <= b ? group : end) = middle;
+        }
+        const Index first = value_at(p.prefix_groups, group);
+        if (first < 0 || first > b || b >= value_at(p.prefix_groups, group + 1)) return;
+        prefix_row = first;
+        prefix = static_cast<int>(smaller(value_at(p.prefix_lengths, group), Index{seqlen_k}));
+    }
+
     __device__ static __forceinline__ int used(const DeviceLengths& lengths, Index n, int most) {
         return static_cast<int>(greater(0, smaller(Index{most}, value_at(lengths, n))));
     }

@@ -21,12 +21,13 @@ struct KeyPlaces {
     __device__ __forceinline__ void find(const KernelParams& p, const Sequence& seq, int n, int j0, int first,
                                          int end) const {
         const int* const table = p.block_table + seq.b * p.block_table_stride;
+        const int* const of_prefix = p.block_table + seq.prefix_row * p.block_table_stride;
         for (int row = static_cast<int>(threadIdx.x); row < config.Bc; row += config.warps * 32) {
             const int j = j0 + row;
             int2 place = make_int2(-1, 0);
             if (j >= first && j < end) {
                 const unsigned number = static_cast<unsigned>(j) / static_cast<unsigned>(p.page_size);
-                const int page = table[number];
+                const int page = (j < seq.prefix ? of_prefix : table)[number];
                 if (page >= 0 && page < p.cache_rows)
                     place = make_int2(page, j - static_cast<int>(number) * p.page_size);
             }

@@ -37,12 +37,27 @@ struct KeySplit {
     }
 };
 
+// A unit of work is a block of rows with a split of the keys. So many are those of one head, or of heads that share
+// tiles, of a sequence.
+struct SequenceUnits {
+    unsigned blocks, splits;  // of rows; of each block's keys
+
+    template <KernelConfig config>
+    __device__ static __forceinline__ SequenceUnits of(const KernelParams& p, const Sequence& seq) {
+        const unsigned rows = static_cast<unsigned>(seq.seqlen_q) * config.group_rows;
+        return {(rows + config.Br - 1) / config.Br, static_cast<unsigned>(KeySplit::of(p, seq, 0).count)};
+    }
+    __device__ __forceinline__ unsigned count() const { return blocks * splits; }
+};
+
 struct SplitTile {
     unsigned head;  // through all sequences; a key head where heads share tiles
     unsigned block, slice, split;
 };
 
-// First comes the first split of every tile, then the others of those tiles whose keys may be split.
+// The units of all sequences, which thread blocks walk through. Where deal_splits.h has counted them, each thread block
+// takes the next one that none has taken, since units differ in length. Otherwise the host has counted the units that
+// there is room for: the first split of every tile, then the others of those tiles whose keys may be split.
 template <KernelConfig config>
 class SplitSchedule {
 public:
@@ -54,11 +69,18 @@ public:
           more_splits(static_cast<unsigned>(p.most_splits) - 1) {}
 
     __device__ __forceinline__ unsigned count() const {
-        return (tiles + tiles / blocks * split_blocks * more_splits) * config.value_slices;
+        const unsigned units =
+            dealt() ? p.ws_first_unit[p.batch] * heads() : tiles + tiles / blocks * split_blocks * more_splits;
+        return units * config.value_slices;
+    }
+    // What this thread block takes after unit n.
+    __device__ __forceinline__ unsigned after(unsigned n) const {
+        return gridDim.x + (dealt() ? atomicAdd(p.ws_ticket, 1u) : n);
     }
     __device__ __forceinline__ SplitTile operator[](unsigned n) const {
         const unsigned slice = n % config.value_slices;
         n /= config.value_slices;
+        if (dealt()) return dealt_tile(n, slice);
         if (n < tiles) return {n / blocks, blocks - 1 - n % blocks, slice, 0};
         n -= tiles;
         const unsigned split = 1 + n % more_splits, tile = n / more_splits;
@@ -70,6 +92,19 @@ public:
     }
 
 private:
+    __device__ __forceinline__ bool dealt() const { return p.ws_first_unit != nullptr; }
+    // Units go sequence by sequence, head by head, and from the last block of rows to the first.
+    __device__ __forceinline__ SplitTile dealt_tile(unsigned n, unsigned slice) const {
+        unsigned b = 0, end = static_cast<unsigned>(p.batch);
+        while (end - b > 1) {
+            const unsigned middle = (b + end) / 2;
+            (p.ws_first_unit[middle] * heads() <= n ? b : end) = middle;
+        }
+        n -= p.ws_first_unit[b] * heads();
+        const SequenceUnits its = SequenceUnits::of<config>(p, Sequence::make<config>(p, b, 0));
+        const unsigned head = n / its.count(), unit = n % its.count();
+        return {b * heads() + head, its.blocks - 1 - unit / its.splits, slice, unit % its.splits};
+    }
     __device__ __forceinline__ unsigned heads() const {
         return static_cast<unsigned>(config.group_rows == 1 ? p.heads : p.kv_heads);
     }
