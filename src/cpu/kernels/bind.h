@@ -71,21 +71,21 @@ inline int64_t decode_queries(const Problem& p) {
 }
 
 inline int64_t part_floats(const Problem& p) {
-    return Decode::part_floats(p);
+    return Decode<Fp32Math>::part_floats(p);
 }
 
 inline std::size_t decode_scratch(const Problem& p) {
-    return Decode::scratch_bytes(p);
+    return with_vectors(p.dtype, [&]<class Math>(Math) { return Decode<Math>::scratch_bytes(p); });
 }
 
 inline void decode(const Problem& p, const Operands& x, const cpu::DecodeState& state, const cpu::KeyRange& range,
                    std::byte* scratch) {
-    Decode(p, x, state, scratch).run(range);
+    with_vectors(p.dtype, [&]<class Math>(Math) { Decode<Math>(p, x, state, scratch).run(range); });
 }
 
 inline void combine(const Problem& p, const Operands& x, const cpu::DecodeState& state, int64_t b, int64_t h,
                     std::byte* scratch) {
-    Decode(p, x, state, scratch).combine(b, h);
+    with_vectors(p.dtype, [&]<class Math>(Math) { Decode<Math>(p, x, state, scratch).combine(b, h); });
 }
 
 // Which way of computing dk and dv a problem gets.

@@ -1,7 +1,8 @@
 // decode.h: attention of few queries, as a text that grows by a token at a time has them (section 3.2 of the paper,
 // with the work divided over keys instead of queries). K and V are read once for all query heads of a group. forward.h
 // has queries in its lanes, of which few would be in use. Here lanes hold keys in S = Q K^T, which sums the same
-// products in the same order, and columns in O = P V; all is computed in fp32.
+// products in the same order, and columns in O = P V. Sums are in fp32, and so are products but those of Q K^T where
+// Math multiplies pairs of 16-bit elements.
 //
 // The keys of a sequence are split (shared/key_splits.h). A split has its own m, l and O, and a row folds its splits in
 // their order: in one task, or from what several tasks stored, which gives the same bits. Blocks of keys start at
@@ -16,6 +17,7 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
+template <class Math>
 class Decode {
     static constexpr int64_t Bc = KeySplits::kUnit;
     static constexpr int64_t kTile = kPanel;         // keys that are widened together
@@ -33,15 +35,15 @@ class Decode {
 
 public:
     Decode(const Problem& p, const Operands& x, const cpu::DecodeState& state, std::byte* scratch)
-        : p_(p), x_(x), state_(state), arena_(scratch), d_(p.head_dim), dv_(width_of_o(p)) {
+        : p_(p), x_(x), state_(state), arena_(scratch), d_(p.head_dim), words_(words_of<Math>(d_)), dv_(width_of_o(p)) {
         const int64_t of_a_sequence = p.group() * greater(p.seqlen_q, 1), width = round_up(d_, kLanes);
         const int64_t rows = p.prefix_groups > 0 ? kRowsTogether : lesser(kRowsTogether, of_a_sequence);
         rows_ = arena_.take<Row>(rows);
         parts_ = arena_.take<float>(rows * part_floats(p));
         sums_ = arena_.take<float>(rows * part_floats(p));
-        q_ = arena_.take<float>(rows * d_ + kLanes);
+        q_ = arena_.take<typename Math::Scalar>(rows * words_ + kLanes);
         s_ = arena_.take<float>(rows * kScores);
-        k_ = arena_.take<float>(d_ * kTile);
+        k_ = arena_.take<typename Math::Scalar>(packed_panel_size<Math>(d_));
         v_ = arena_.take<float>(kTile * dv_);
         line_ = arena_.take<float>(kLanes * greater(width, Bc));
         visible_ = arena_.take<uint8_t>(Bc);
@@ -118,10 +120,7 @@ private:
         row.end = row.head.end_key(i);
         row.part = parts_ + n * part_floats(p_);
         row.sum = sums_ + n * part_floats(p_);
-        float* const q = q_ + n * d_;
-        load_row(row.head.q.dtype, row.head.q.at(i), d_, q);
-        if (row.head.query_factor() < 0.0f)
-            for (int64_t c = 0; c < d_; ++c) q[c] = -q[c];
+        load_query(row.head, i, q_ + n * words_);
         clear(row.sum);
     }
 
@@ -147,6 +146,20 @@ private:
         if (state_.parts == nullptr)
             for (int64_t n = 0; n < count_; ++n) finish(rows_[n]);
         count_ = 0;
+    }
+
+    void load_query(const Head& head, int64_t i, typename Math::Scalar* q) const {
+        const bool negative = head.query_factor() < 0.0f;
+        if constexpr (Math::kPack == 1) {
+            load_row(head.q.dtype, head.q.at(i), d_, q);
+            if (negative)
+                for (int64_t c = 0; c < d_; ++c) q[c] = -q[c];
+        } else {
+            q[words_ - 1] = 0;  // what is beside a last odd column
+            memcpy(q, head.q.at(i), static_cast<size_t>(d_) * 2);
+            if (negative)
+                for (int64_t c = 0; c < words_; ++c) q[c] ^= 0x80008000u;
+        }
     }
 
     // Lines 6 to 11 of Algorithm 1 for the keys [from, to) of one split.
@@ -183,8 +196,8 @@ private:
     // Line 8 for the keys [j, to) of one tile: S = Q K^T, which stands at s, kScores from row to row.
     void scores(int64_t j, int64_t to, float* s) {
         for (int64_t key = j; key < to; ++key) look_ahead(rows_[0].head.k, key, d_);
-        load_panel(rows_[0].head.k, j, to - j, 0, d_, 1.0f, line_, k_);
-        dot_products<Fp32Math>(q_, d_, k_, count_, d_, [=](int64_t n, Vec s0, Vec s1) {
+        load_packed_panel<Math>(rows_[0].head.k, j, to - j, d_, 1.0f, line_, k_);
+        dot_products<Math>(q_, words_, k_, count_, words_, [=](int64_t n, Vec s0, Vec s1) {
             store(s + n * kScores, s0);
             store(s + n * kScores + kLanes, s1);
         });
@@ -230,27 +243,31 @@ private:
     void accumulate(int64_t j, int64_t from, int64_t to, const float* p, const uint8_t* visible) {
         const KeyRows& v = rows_[0].head.v;
         const int64_t cols = p_.head_dim_v;
-        const float* rows = v_;
-        int64_t step = dv_;
-        if (v.dtype == DType::fp32 && !v.paged() && cols == dv_ && visible == nullptr && from == j) {
-            rows = reinterpret_cast<const float*>(v.at(j));
-            step = v.stride_row;
-            for (int64_t key = j; key < to; ++key) look_ahead(v, key, cols);
-        } else {
-            for (int64_t key = j; key < to; ++key) {
-                float* const row = v_ + (key - j) * dv_;
-                const bool shown = key >= from && (visible == nullptr || visible[key - j] != 0);
-                look_ahead(v, key, cols);
-                if (shown) load_row(v.dtype, v.at(key), cols, row);
-                const int64_t filled = shown ? cols : 0;
-                memset(row + filled, 0, static_cast<size_t>(dv_ - filled) * sizeof(float));
-            }
+        for (int64_t key = j; key < to; ++key) look_ahead(v, key, cols);
+        // Whole vectors of rows that lie evenly are read in place.
+        const bool in_place = cols == dv_ && visible == nullptr && from == j && v.lie_evenly(j, to);
+        if (in_place && v.dtype == DType::fp32)
+            return add_products(p, reinterpret_cast<const float*>(v.at(j)), v.stride_row, to - j);
+        if (in_place && v.dtype == DType::bf16)
+            return add_products(p, reinterpret_cast<const Bf16*>(v.at(j)), v.stride_row, to - j);
+        for (int64_t key = j; key < to; ++key) {
+            float* const row = v_ + (key - j) * dv_;
+            const bool shown = key >= from && (visible == nullptr || visible[key - j] != 0);
+            if (shown) load_row(v.dtype, v.at(key), cols, row);
+            const int64_t filled = shown ? cols : 0;
+            memset(row + filled, 0, static_cast<size_t>(dv_ - filled) * sizeof(float));
         }
+        add_products(p, v_, dv_, to - j);
+    }
+
+    // O += P V for `keys` rows of V, `step` elements apart.
+    template <class Element>
+    void add_products(const float* p, const Element* v, int64_t step, int64_t keys) {
         float* const o = o_of(parts_);
         const int64_t row_step = part_floats(p_);
         for (int64_t c = 0; c < dv_; c += kPanel)
             product<Fp32Math>(
-                p, kScores, 1, rows + c, step, count_, to - j,
+                p, kScores, 1, v + c, step, count_, keys,
                 [=](int64_t n, int half) { return load(o + n * row_step + c + half * kLanes); },
                 [=](int64_t n, Vec o0, Vec o1) {
                     store(o + n * row_step + c, o0);
@@ -287,15 +304,16 @@ private:
     const Operands& x_;
     const cpu::DecodeState& state_;
     Arena arena_;
-    int64_t d_, dv_;  // columns, of O in whole panels
+    int64_t d_, words_, dv_;  // columns, of Q in words of Math, of O in whole panels
     Row* rows_;
     int64_t count_ = 0;  // of rows that have been started
     int64_t end_ = 0;    // of the keys that are walked
     float *parts_, *sums_;
-    float* q_;       // (row, d)
-    float* s_;       // S, then P, of one block of keys: kScores from row to row
-    float *k_, *v_;  // a tile: K^T and V, widened
-    float* line_;    // of a bias or mask, and rows on their way into a tile
+    typename Math::Scalar* q_;  // (row, word)
+    typename Math::Scalar* k_;  // K^T of a tile
+    float* s_;                  // S, then P, of one block of keys: kScores from row to row
+    float* v_;                  // V of a tile, widened
+    float* line_;               // of a bias or mask, and rows on their way into a tile
     uint8_t* visible_;
 };
 

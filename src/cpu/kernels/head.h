@@ -75,11 +75,18 @@ public:
     bool paged() const { return pages_ != nullptr; }
     char* at(int64_t row, int64_t col = 0) const {
         if (!paged()) return Rows::at(row, col);
-        const int64_t n = shift_ >= 0 ? row >> shift_ : row / page_size_;
+        const int64_t n = page_of(row);
         return Rows::at(row - n * page_size_, col) + (row < prefix_ ? prefix_pages_ : pages_)[n] * page_bytes_;
     }
 
+    // Whether rows [first, end) are stride_row apart, as they are within a page.
+    bool lie_evenly(int64_t first, int64_t end) const {
+        return !paged() || (page_of(first) == page_of(end - 1) && (end <= prefix_ || prefix_ <= first));
+    }
+
 private:
+    int64_t page_of(int64_t row) const { return shift_ >= 0 ? row >> shift_ : row / page_size_; }
+
     const int32_t* pages_ = nullptr;
     const int32_t* prefix_pages_ = nullptr;
     int64_t prefix_ = 0;

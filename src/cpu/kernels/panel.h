@@ -195,8 +195,8 @@ inline Operand2d<Math> columns_operand(const AnyRows& x, int64_t first, int64_t 
 }
 
 // Does what load_panel does, packed for a product that sums over the panel's columns. `factor` is 1 or -1.
-template <class Math>
-inline void load_packed_panel(const Rows& rows, int64_t first_row, int64_t count, int64_t cols, float factor,
+template <class Math, class AnyRows>
+inline void load_packed_panel(const AnyRows& rows, int64_t first_row, int64_t count, int64_t cols, float factor,
                               float* row_buffer, typename Math::Scalar* packed) {
     if constexpr (Math::kPack == 1) {
         load_panel(rows, first_row, count, 0, cols, factor, row_buffer, packed);

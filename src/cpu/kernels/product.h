@@ -9,7 +9,8 @@
 // V is ever packed in fp32.
 //
 // `Math` says what a scalar of A is: Fp32Math one float and an FMA; an instruction set with a dot product of 16-bit
-// pairs supplies its own, with two elements of the reduction in one scalar.
+// pairs supplies its own, with two elements of the reduction in one scalar. A panel of B has elements of a type B that
+// Math can load: its Scalar, or what it widens.
 #pragma once
 
 #include "cpu/isa/fp32_math.h"
@@ -19,10 +20,9 @@ inline namespace FLASHTILE_TARGET {
 
 // `kChain`, where not 0, is the most steps that are summed in one chain of roundings; longer sums are made of such
 // parts.
-template <int R, class Math, int kChain, class Init, class Done>
+template <int R, class Math, int kChain, class B, class Init, class Done>
 [[gnu::always_inline]] inline void product_tile(const typename Math::Scalar* a, int64_t a_row, int64_t a_step,
-                                                const typename Math::Scalar* b, int64_t b_step, int64_t steps,
-                                                Init init, Done done) {
+                                                const B* b, int64_t b_step, int64_t steps, Init init, Done done) {
     Vec c[R][2];
     FLASHTILE_UNROLL
     for (int r = 0; r < R; ++r) {
@@ -79,9 +79,9 @@ struct Nothing {
     template <class... Ignored>
     void operator()(Ignored...) const {}
 };
-template <class Math, int kChain = 0, class Init, class Done, class Between = Nothing>
-inline void product(const typename Math::Scalar* a, int64_t a_row, int64_t a_step, const typename Math::Scalar* b,
-                    int64_t b_step, int64_t rows, int64_t steps, Init init, Done done, Between between = {}) {
+template <class Math, int kChain = 0, class B, class Init, class Done, class Between = Nothing>
+inline void product(const typename Math::Scalar* a, int64_t a_row, int64_t a_step, const B* b, int64_t b_step,
+                    int64_t rows, int64_t steps, Init init, Done done, Between between = {}) {
     int64_t r0 = 0;
     const auto tile = [&]<int R>() {
         product_tile<R, Math, kChain>(
