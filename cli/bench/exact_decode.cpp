@@ -54,6 +54,7 @@ Results exact_decode(const Point& p, const Inputs& inputs) {
     Results results;
     results.out.resize(static_cast<std::size_t>(p.q_size()));
     std::vector<std::jthread> threads;
+    threads.reserve(static_cast<std::size_t>(p.threads));
     for (int thread = 0; thread < p.threads; ++thread)
         threads.emplace_back([&, thread] {
             for (std::int64_t n = thread; n < p.batch * p.heads; n += p.threads)
