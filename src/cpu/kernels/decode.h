@@ -244,12 +244,18 @@ private:
         const KeyRows& v = rows_[0].head.v;
         const int64_t cols = p_.head_dim_v;
         for (int64_t key = j; key < to; ++key) look_ahead(v, key, cols);
-        // Whole vectors of rows that lie evenly are read in place.
-        const bool in_place = cols == dv_ && visible == nullptr && from == j && v.lie_evenly(j, to);
-        if (in_place && v.dtype == DType::fp32)
-            return add_products(p, reinterpret_cast<const float*>(v.at(j)), v.stride_row, to - j);
-        if (in_place && v.dtype == DType::bf16)
-            return add_products(p, reinterpret_cast<const Bf16*>(v.at(j)), v.stride_row, to - j);
+        // Whole vectors of rows are read in place, page by page.
+        const bool all_shown = visible == nullptr && from == j;
+        if (cols == dv_ && all_shown && v.has_long_runs() && v.dtype != DType::fp16) {
+            for (int64_t key = j, end; key < to; key = end) {
+                end = v.end_of_run(key, to);
+                if (v.dtype == DType::fp32)
+                    add_products(p + (key - j), reinterpret_cast<const float*>(v.at(key)), v.stride_row, end - key);
+                else
+                    add_products(p + (key - j), reinterpret_cast<const Bf16*>(v.at(key)), v.stride_row, end - key);
+            }
+            return;
+        }
         for (int64_t key = j; key < to; ++key) {
             float* const row = v_ + (key - j) * dv_;
             const bool shown = key >= from && (visible == nullptr || visible[key - j] != 0);

@@ -79,9 +79,14 @@ public:
         return Rows::at(row - n * page_size_, col) + (row < prefix_ ? prefix_pages_ : pages_)[n] * page_bytes_;
     }
 
-    // Whether rows [first, end) are stride_row apart, as they are within a page.
-    bool lie_evenly(int64_t first, int64_t end) const {
-        return !paged() || (page_of(first) == page_of(end - 1) && (end <= prefix_ || prefix_ <= first));
+    // Whether rows lie in runs long enough to be worth a step each.
+    bool has_long_runs() const { return !paged() || page_size_ >= 16; }
+    // The end of those rows from `row` on that are stride_row apart, at most `end`: of a page.
+    int64_t end_of_run(int64_t row, int64_t end) const {
+        if (!paged()) return end;
+        const int64_t page_end = (page_of(row) + 1) * page_size_;
+        if (row < prefix_ && prefix_ < end) end = prefix_;
+        return page_end < end ? page_end : end;
     }
 
 private:
