@@ -77,7 +77,7 @@ private:
     void share(const Operands& x, std::int64_t group, std::vector<Run>& shared) {
         const std::int64_t b = x.prefix_groups[group], end_b = x.prefix_groups[group + 1];
         const auto from = [&](std::int64_t sequence) {
-            return std::find_if(runs_.begin(), runs_.end(), [&](const Run& run) { return run.b >= sequence; });
+            return std::ranges::lower_bound(runs_, sequence, {}, &Run::b);  // still in the order of b
         };
         const auto first = from(b), end = from(end_b);
         if (end - first < 2) return;

@@ -47,8 +47,7 @@ Lengths check_list(AppendUnderCheck& c, const TensorArgument& t, std::span<const
                    const char* meaning) {
     if (!t.present()) return {};
     c.check_form(t, static_cast<int>(shape.size()), meaning);
-    if (t.dtype() != DType::int32 && t.dtype() != DType::int64)
-        refuse(text(t.name(), ".dtype"), name(t.dtype()), "int32 or int64");
+    t.check_integer();
     t.check_shape(shape, meaning);
     if (t->rank == 2 && t.shape(0) > 1 && t.shape(1) > 0 && t.stride(0) != t.shape(1))
         refuse(text(t.name(), ".stride"), text(t.stride(0), " in dimension 0"), text(t.shape(1), " (contiguous)"));

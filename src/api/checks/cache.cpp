@@ -35,27 +35,20 @@ void check_batch_idx(const TensorArgument& rows, CallUnderCheck& c) {
     }
     rows.check_form();
     rows.check_device({c.inputs.q, "q"});
-    if (rows.dtype() != DType::int32 && rows.dtype() != DType::int64)
-        refuse("cache_batch_idx.dtype", name(rows.dtype()), "int32 or int64");
+    rows.check_integer();
     rows.check_shape({c.call.problem.batch}, "(batch)");
     rows.check_innermost();
     c.call.operands.cache_batch_idx = {rows->data, rows.dtype() == DType::int64};
     c.memory.reads(rows);
 }
 
-// Of groups of sequences that share their first keys.
-Lengths check_prefix_list(const TensorArgument& list, std::int64_t count, const char* meaning, CallUnderCheck& c) {
-    list.require();
-    list.check_form();
-    list.check_device({c.inputs.q, "q"});
-    list.check_dtype(DType::int32, "");
-    list.check_rank(1, meaning);
-    list.check_innermost();
-    if (count < 0 ? list.shape(0) < 1 : list.shape(0) != count)
-        refuse(text(list.name(), ".shape"), shape_text(*list),
-               count < 0 ? text(meaning, " entries") : text(meaning, " = (", count, ")"));
-    c.memory.reads(list);
-    return {list->data, false};
+// Where groups of sequences that share their first keys start.
+Lengths check_prefix_groups(const TensorArgument& groups, CallUnderCheck& c) {
+    groups.require();
+    groups.check_form();
+    groups.check_rank(1, "(groups + 1)");
+    if (groups.shape(0) < 1) refuse("prefix_groups.shape", shape_text(*groups), "(groups + 1) entries");
+    return check_int32_list(groups, groups.shape(0), "(groups + 1)", c);
 }
 
 void check_prefixes(const TensorArgument& groups, const TensorArgument& lengths, CallUnderCheck& c) {
@@ -65,9 +58,10 @@ void check_prefixes(const TensorArgument& groups, const TensorArgument& lengths,
     }
     if (c.inputs.block_table == nullptr) refuse("prefix_groups", "given without block_table", "NULL");
     Operands& x = c.call.operands;
-    x.prefix_groups = check_prefix_list(groups, -1, "(groups + 1)", c);
+    x.prefix_groups = check_prefix_groups(groups, c);
     c.call.problem.prefix_groups = groups.shape(0) - 1;
-    x.prefix_lengths = check_prefix_list(lengths, groups.shape(0) - 1, "(groups)", c);
+    lengths.require();
+    x.prefix_lengths = check_int32_list(lengths, c.call.problem.prefix_groups, "(groups)", c);
 }
 
 void check_page(std::int64_t page, std::int64_t b, std::int64_t n, const Problem& p) {

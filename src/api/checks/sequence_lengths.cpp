@@ -44,21 +44,14 @@ void check_cumulative_form(const TensorArgument& t, const CallUnderCheck& c) {
     t.check_device({c.inputs.q, "q"});
     t.check_rank(1, "(batch + 1)");
     t.check_innermost();
-    if (t.dtype() != DType::int32 && t.dtype() != DType::int64)
-        refuse(text(t.name(), ".dtype"), name(t.dtype()), "int32 or int64");
+    t.check_integer();
     if (t.shape(0) < 1) refuse(text(t.name(), ".shape"), shape_text(*t), "batch + 1 entries");
 }
 
 // A list of one int32 for each sequence.
 Lengths check_used_list(const TensorArgument& list, CallUnderCheck& c) {
     if (!list.present()) return {};
-    list.check_form();
-    list.check_device({c.inputs.q, "q"});
-    list.check_dtype(DType::int32, "");
-    list.check_shape({c.call.problem.batch}, "(batch)");
-    list.check_innermost();
-    c.memory.reads(list);
-    return lengths_of(list);
+    return check_int32_list(list, c.call.problem.batch, "(batch)", c);
 }
 
 // Of each query, beside a tree.
@@ -96,6 +89,16 @@ void check_position_values(const ReadableLengths& cu_q, const ReadableLengths& u
 }
 
 }  // namespace
+
+Lengths check_int32_list(const TensorArgument& list, std::int64_t count, const char* meaning, CallUnderCheck& c) {
+    list.check_form();
+    list.check_device({c.inputs.q, "q"});
+    list.check_dtype(DType::int32, "");
+    list.check_shape({count}, meaning);
+    list.check_innermost();
+    c.memory.reads(list);
+    return lengths_of(list);
+}
 
 void check_cumulative_queries(CallUnderCheck& c) {
     Problem& p = c.call.problem;

@@ -13,6 +13,9 @@ void check_cumulative_queries(CallUnderCheck& c);
 
 void check_used_lengths(CallUnderCheck& c);
 
+// A list of `count` int32 on q's device; `meaning` says of what.
+Lengths check_int32_list(const TensorArgument& list, std::int64_t count, const char* meaning, CallUnderCheck& c);
+
 // The entries of these tensors. Where they lie in device memory, only if check_values is set, since reading them
 // synchronises.
 void check_length_values(CallUnderCheck& c);

@@ -63,6 +63,11 @@ void TensorArgument::check_dtype(DType expected, const char* why) const {
         refuse(text(name_, ".dtype"), flashtile::name(dtype()), text(flashtile::name(expected), why));
 }
 
+void TensorArgument::check_integer() const {
+    if (dtype() != DType::int32 && dtype() != DType::int64)
+        refuse(text(name_, ".dtype"), flashtile::name(dtype()), "int32 or int64");
+}
+
 void TensorArgument::check_float() const {
     const DType is = dtype();
     if (is != DType::fp32 && is != DType::fp16 && is != DType::bf16)

@@ -34,6 +34,7 @@ public:
     void check_shape(std::span<const std::int64_t> expected, const char* meaning) const;
     void check_shape(std::initializer_list<std::int64_t> expected, const char* meaning) const;
     void check_dtype(DType expected, const char* why) const;
+    void check_integer() const;    // int32 or int64
     void check_float() const;      // fp32, fp16 or bf16
     void check_innermost() const;  // contiguous
     void check_columns(std::int64_t most) const;

@@ -17,13 +17,6 @@ struct Bf16 {
     uint16_t bits;
 };
 
-inline Vec widened(const Bf16* from) {
-    using Halves = uint16_t __attribute__((vector_size(kLanes * 2)));
-    Halves halves;
-    memcpy(&halves, from, sizeof halves);
-    return reinterpret_cast<Vec>(__builtin_convertvector(halves, UintVec) << 16);
-}
-
 struct Fp32Math {
     using Session = NoSession;
     using Scalar = float;
@@ -34,7 +27,7 @@ struct Fp32Math {
     static constexpr int kParts = 1;  // Scalars that hold one word of operands
 
     static Operand load_panel(const Scalar* b) { return load(b); }
-    static Operand load_panel(const Bf16* b) { return widened(b); }
+    static Operand load_panel(const Bf16* b) { return widen_bf16(&b->bits); }
     static Operand spread(const Scalar* a) { return broadcast(*a); }
     static Vec multiply_add(Operand a, Operand b, Vec c) { return a * b + c; }
 };

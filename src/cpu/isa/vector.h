@@ -15,7 +15,7 @@
 //   multiply_even(x, m)         the 64-bit products of the even elements of x with m
 //   fp16_to_float, float_to_fp16    one element, rounded to nearest even
 // and where instructions convert whole vectors, FLASHTILE_CONVERTS_VECTORS and
-//   widen_fp16(p), widen_bf16(p), store_fp16(p, x)   kLanes elements of 16 bits to a vector, and a vector to them
+//   widen_fp16(p), store_fp16(p, x)   kLanes elements of fp16 to a vector, and a vector to them
 // src/cpu/kernels/README.md has the rules that hold here: all lies in FLASHTILE_TARGET, and no std template is used.
 #pragma once
 
@@ -54,6 +54,13 @@ inline Vec load(const float* p) {
 }
 inline void store(float* p, Vec v) {
     memcpy(p, &v, sizeof v);
+}
+// kLanes elements of bf16.
+inline Vec widen_bf16(const uint16_t* p) {
+    using Halves = uint16_t __attribute__((vector_size(kLanes * 2)));
+    Halves halves;
+    memcpy(&halves, p, sizeof halves);
+    return reinterpret_cast<Vec>(__builtin_convertvector(halves, UintVec) << 16);
 }
 inline Vec broadcast(float x) {
     return x - Vec{};
