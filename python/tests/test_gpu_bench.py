@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import warnings
+import weakref
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ sys.path.insert(0, str(TOOLS))
 from flashtile_torch import Library  # noqa: E402
 from gpu_bench import cache_calls, contest, decode, timing  # noqa: E402
 from gpu_bench import run as bench_run  # noqa: E402
-from gpu_bench.cache import Cache, GrowingCache, rotary_tables  # noqa: E402
+from gpu_bench.cache import Cache, GrowingCache, attend, rotary_tables  # noqa: E402
 from gpu_bench.check import wrong_results  # noqa: E402
 from gpu_bench.machine import Host  # noqa: E402
 from gpu_bench.methods import Flashtile  # noqa: E402
@@ -202,6 +203,26 @@ def test_decode_finds_a_wrong_append(library, page, wrong):
     assert error < 1e-4 if wrong == "nothing" else error > 0.1
 
 
+def test_an_appended_key_counts_in_a_long_cache():
+    rotary = rotary_tables(Host(), "fp32", 4000, 64)
+    cache = GrowingCache(Host(), "fp32", rotary, heads=4, kv_heads=2, d=64, dv=64, lengths=[4000])
+    unseen = torch.zeros(1, 1, 4, 64)
+    for b, h in cache.checked():
+        (k, v), (new_k, new_v) = (cache.rows(x, b, h) for x in (cache.k, cache.v)), cache.appended(b, h)
+        unseen[b, :, h] = attend(cache.rotated(cache.q[b, :, h], b), k[:-1], v[:-1])
+        cache.k[b, -1, h // 2], cache.v[b, -1, h // 2] = new_k, new_v
+    assert cache.error(unseen) > 0.5
+
+
+class HostThatKeepsNothing(Host):
+    """Its graphs hold what they call no more than CUDA's hold the memory that they use."""
+
+    @staticmethod
+    def graph(calls):
+        held = [weakref.ref(call) for call in calls]
+        return lambda: [call()() for call in held]
+
+
 @pytest.fixture
 def decode_run(library, monkeypatch):
     """A run of the work decode that measures as shortly as it can, and sees a peer that refuses everything."""
@@ -218,9 +239,10 @@ def decode_run(library, monkeypatch):
     monkeypatch.setattr(bench_run.gc, "collect", lambda: 0)  # after every point: most of the test's time
     monkeypatch.setattr(contest, "HOST_SAMPLES", 1)
     monkeypatch.setattr(contest, "CALLS", 1)
+    monkeypatch.setattr(contest, "seeds", lambda gpu, first: (1,))  # a second cache, as on a GPU
     monkeypatch.setattr(cache_calls, "cudnn_decode", refuse)
     monkeypatch.setattr(bench_run, "ceilings", lambda gpu, rounds: {"gemm_bf16_tflops": {"sustained": 1.0}})
-    return bench_run.Run(Arguments(), Host(), library)
+    return bench_run.Run(Arguments(), HostThatKeepsNothing(), library)
 
 
 def test_every_point_of_decode_has_its_floor(decode_run):
@@ -234,7 +256,8 @@ def test_every_point_of_decode_has_its_floor(decode_run):
     made_of = {"append-32/8-1x1k": ("alone", lambda t: t + 1.5), "append-32/8-16x8k": ("alone", lambda t: t + 1.5),
                "chunked-prefill": ("dense", lambda t: t / 0.92), "cascade": ("unstated", lambda t: t / 8),
                "unequal": ("equal", lambda t: 1.08 * t), "32/8-16x8k-pages16": ("dense", lambda t: 1.04 * t),
-               "32/8-16x8k-pages64": ("dense", lambda t: 1.02 * t), "32/8-16x8k-pages256": ("dense", lambda t: 1.02 * t)}
+               "32/8-16x8k-pages64": ("dense", lambda t: 1.02 * t),
+               "32/8-16x8k-pages256": ("dense", lambda t: 1.02 * t)}
     for point, (other, floor) in made_of.items():
         row = rows[point, "burst"]
         assert row["floor_us"] == pytest.approx(floor(row["us"][f"flashtile_{other}"]))
@@ -251,11 +274,13 @@ def test_every_point_of_decode_has_its_floor(decode_run):
 def test_a_wrong_side_has_no_time_and_a_refusing_one_is_said(decode_run, monkeypatch):
     monkeypatch.setattr(cache_calls, "decode", lambda cache: lambda: torch.zeros_like(cache.q))
     monkeypatch.setattr(cache_calls, "prefix_stated", cache_calls.cudnn_decode)  # refuses
-    decode_run.arguments.points = ["cascade", "append-32/8-1x1k"]
+    monkeypatch.setattr(cache_calls, "with_kvcache", cache_calls.cudnn_decode)
+    decode_run.arguments.points = ["cascade", "append-32/8-1x1k", "host-dense"]
     decode.decode(decode_run)
     assert [(w["work"], w["method"]) for w in decode_run.wrong] == [
         ("decode append-32/8-1x1k", "flashtile_alone"), ("decode cascade", "flashtile_unstated")]
-    assert decode_run.failed == [{"work": "decode cascade", "method": "flashtile", "reason": "refused; the reason"}]
+    assert decode_run.failed == [{"work": f"decode {point}", "method": "flashtile", "reason": "refused; the reason"}
+                                 for point in ("cascade", "host-dense")]
     assert [(r["point"], list(r["us"]), r["floor_us"]) for r in decode_run.extra["decode"]] == [
         ("append-32/8-1x1k", ["flashtile"], None)] * 2
 

@@ -12,7 +12,6 @@ import torch
 
 from gpu_bench.cache import Cache
 from gpu_bench.check import TOLERANCE
-from gpu_bench.timing import REGIMES
 
 CALLS = 20            # in a graph, or more where it takes more caches; and in a sample of the host's time
 BEYOND_L2 = 1 << 28   # bytes
@@ -60,7 +59,7 @@ class Contest:
                         made[name] = prepare(side, cache, call)
                         self.first[name] = cache
                 except Exception as error:
-                    self.refused(name, [str(error), *(str(warning.message) for warning in said)])
+                    self.refused(name, [str(error), *(str(one.message).split(" (Triggered ")[0] for one in said)])
         return made
 
     def right(self, name, error):
@@ -76,7 +75,7 @@ class Contest:
         ours = name.startswith("flashtile")
         if ours:
             traceback.print_exc()
-        reason = "; ".join(reason.split("\n")[0] for reason in reasons)[:400]
+        reason = "; ".join(reason.split("\n")[0] for reason in reasons)[:600]
         (self.run.failed if ours else self.run.left_out).append(
             {"work": f"decode {self.what}", "method": name, "reason": reason})
 
@@ -87,26 +86,28 @@ class Contest:
         def graph(side, cache, call):
             ready = [call, *(side.make_call(side.make_cache(seed)) for seed in seeds(gpu, cache))]
             chosen = [ready[n % len(ready)] for n in range(max(CALLS, len(ready)))]
-            return len(chosen), gpu.graph(chosen)
+            return gpu.graph(chosen), chosen
 
-        made = self.prepared(graph)
-        calls = {name: count for name, (count, _) in made.items()}  # in a graph
-        found = self.run.measure({name: replay for name, (_, replay) in made.items()}) if made else {}
-        for regime, times in found.items():
-            us = {name: 1e6 * seconds / calls[name] for name, (seconds, _) in times.items()}
+        made = self.prepared(graph)  # keeps the calls, and so their caches, whose memory a graph does not hold
+        if not made:
+            return
+        for regime, times in self.run.measure({name: replay for name, (replay, _) in made.items()}).items():
+            us = {name: 1e6 * seconds / len(made[name][1]) for name, (seconds, _) in times.items()}
             gbytes = {name: self.first[name].bytes() / t / 1e3 for name, t in us.items()}
             tflops = {name: self.first[name].flops() / t / 1e6 for name, t in us.items()}
             self.row(regime, us, floor, gbytes_per_s=gbytes, tflops=tflops, **more)
-        if found:
-            self.say(REGIMES[-1], {name: f"{t:.1f} us, {gbytes[name]:.0f} GB/s, {tflops[name]:.0f} TFLOP/s"
-                                   for name, t in us.items()})
+        self.say(regime, {name: f"{t:.1f} us, {gbytes[name]:.0f} GB/s, {tflops[name]:.0f} TFLOP/s"
+                          for name, t in us.items()})
 
     def time_host(self, floor):
         """Adds a row with how long the host takes for a call, eager and without gradients. A sample begins with an idle
         GPU, which takes less time for such a problem than the host does, so that the host never waits."""
         from python_overhead import measure  # imports flashtile
         with torch.no_grad():
-            us = measure(self.prepared(lambda side, cache, call: call), CALLS, HOST_SAMPLES, self.run.gpu.synchronize)
+            made = self.prepared(lambda side, cache, call: call)
+            if not made:
+                return
+            us = measure(made, CALLS, HOST_SAMPLES, self.run.gpu.synchronize)
         self.row(HOST, us, floor)
         self.say(HOST, {name: f"{t:.1f} us" for name, t in us.items()})
 

@@ -147,7 +147,8 @@ def points_of(text):
     for part in text.split(","):
         found = [part] if part in POINTS else [name for name in POINTS if part in name]
         if not found or not part:
-            raise argparse.ArgumentTypeError(f"has {part!r}, allowed are names, or parts of them, of {', '.join(POINTS)}")
+            allowed = f"allowed are names, or parts of them, of {', '.join(POINTS)}"
+            raise argparse.ArgumentTypeError(f"has {part!r}, {allowed}")
         chosen += found
     return chosen
 
