@@ -222,6 +222,10 @@ class HostThatKeepsNothing(Host):
         held = [weakref.ref(call) for call in calls]
         return lambda: [call()() for call in held]
 
+    @staticmethod
+    def size(n):
+        return n // 128
+
 
 @pytest.fixture
 def decode_run(library, monkeypatch):
@@ -262,11 +266,11 @@ def test_every_point_of_decode_has_its_floor(decode_run):
         row = rows[point, "burst"]
         assert row["floor_us"] == pytest.approx(floor(row["us"][f"flashtile_{other}"]))
     assert rows["16/1-16x8k", "burst"]["floor_us"] == 21 and rows["16/1-16x8k", "burst"]["issue_peer_us"] == 23.8
-    assert rows["MLA-128/1-32x4k", "burst"]["floor_us"] == pytest.approx(2 * 32 * 128 * 64 * (576 + 512) / 0.75e6)
+    assert rows["MLA-128/1-32x4k", "burst"]["floor_us"] == pytest.approx(2 * 32 * 128 * 32 * (576 + 512) / 0.75e6)
     assert [rows[f"host-{what}", "host"]["floor_us"] for what in ("dense", "pages64", "append")] == [20, 20, None]
-    prefill = rows["chunked-prefill", "burst"]  # of 8 new queries on 128 cached keys the first sees 129, the last 136
+    prefill = rows["chunked-prefill", "burst"]  # of 4 new queries on 64 cached keys the first sees 65, the last 68
     assert prefill["tflops"]["flashtile"] * prefill["us"]["flashtile"] == pytest.approx(
-        4e-6 * 8 * 32 * 128 * sum(range(129, 137)))
+        4e-6 * 8 * 32 * 128 * sum(range(65, 69)))
     said = "\n".join(table(decode_run))
     assert "best peer before 23.8 us" in said and said.count("at most") == len(rows) - 1
 
