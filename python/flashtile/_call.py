@@ -37,7 +37,6 @@ from ._structs import (
 
 DTYPES = {getattr(torch, name): code for name, code in DTYPE_CODES.items()}
 DEVICES = {"cpu": CPU, "cuda": CUDA}
-SERVING_DEVICES = ("cpu",)  # on which forward takes a cache and sinks; the others refuse them by name
 
 Tensors = Sequence[Any]  # None where one is absent
 
