@@ -98,8 +98,6 @@ struct Case {
     std::int64_t longest_k() const;
     // Backward takes no cache, and no lists but cu_seqlens and seqused_k.
     bool forward_only() const { return cache.present || tree || !used_q.empty() || !first_k.empty(); }
-    // What serving asks for beside the options of training.
-    bool serving() const { return forward_only() || sinks != Sinks::none || chunk != 0; }
 };
 
 std::string to_string(const Case& problem);

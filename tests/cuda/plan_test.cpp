@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "cuda/kernel_names.h"
 #include "cuda/plan/describe.h"
 
 namespace flashtile::gpu {
@@ -72,10 +73,10 @@ const std::vector<Change>& options() {
 }
 
 // Where a plan is refused, the reason has to say of which GPU and which dimensions it speaks.
-std::optional<Plan> planned(Plan make(const Problem&, const Access&, const DeviceFacts&, TunedTiles, Kernels),
-                            const Problem& p, const Access& access, const DeviceFacts& device) {
+std::optional<Plan> planned(Plan make(const Problem&, const Access&, const DeviceFacts&, TunedTiles), const Problem& p,
+                            const Access& access, const DeviceFacts& device) {
     try {
-        return make(p, access, device, {}, Kernels::seen);
+        return make(p, access, device, {});
     } catch (const Error& error) {
         EXPECT_EQ(error.status(), FLASHTILE_UNSUPPORTED);
         const std::string text = error.what();
@@ -288,9 +289,9 @@ TEST(Plan, ACandidateWithoutATileThatFitsIsPassedOver) {
     small.shared_memory_per_block = 99 * 1024;
     const Plan plan = plan_forward(p, contiguous_access(p), small);
     EXPECT_STREQ(plan.name, "forward_sm80");
-    ASSERT_EQ(plan.passed_over.size(), 1u);
-    EXPECT_EQ(plan.passed_over[0].reason, "none of its tiles fits the GPU's shared memory");
-    EXPECT_TRUE(plan.passed_over[0].asked);
+    ASSERT_EQ(plan.passed_over.size(), 2u);
+    EXPECT_EQ(plan.passed_over[1].reason, "none of its tiles fits the GPU's shared memory");
+    EXPECT_TRUE(plan.passed_over[1].asked);
 }
 
 TEST(Plan, ConfigsOfTheForwardPassAloneHaveNoBackwardKernel) {
@@ -301,7 +302,7 @@ TEST(Plan, ConfigsOfTheForwardPassAloneHaveNoBackwardKernel) {
         const std::vector<KernelConfig> both = configs_for(p, contiguous_access(p), known_device(name));
         EXPECT_EQ(both.size(), forward.size() + 3) << name;
         for (const KernelConfig& config : forward)
-            EXPECT_TRUE(config.kernel == Kernel::forward_sm80 || config.kernel == Kernel::forward_sm90) << name;
+            EXPECT_EQ(std::string(name_of(config.kernel)).find("backward"), std::string::npos) << name;
     }
 }
 
@@ -351,10 +352,11 @@ void expect_fallbacks(const std::vector<Fallback>& list, bool backward) {
         EXPECT_EQ(plan.main().config.kernel, backward ? Kernel::backward_sm80 : Kernel::forward_sm80)
             << each.change.name;
         EXPECT_STREQ(plan.name, backward ? "backward_sm80" : "forward_sm80") << each.change.name;
-        ASSERT_EQ(plan.passed_over.size(), 1u);
-        EXPECT_STREQ(plan.passed_over[0].name, backward ? "backward_sm90" : "forward_sm90");
-        EXPECT_NE(plan.passed_over[0].reason.find(each.reason), std::string_view::npos)
-            << each.change.name << ": " << plan.passed_over[0].reason;
+        ASSERT_EQ(plan.passed_over.size(), backward ? 1u : 2u);
+        const PassedOver& hoppers = plan.passed_over[plan.passed_over.size() - 1];
+        EXPECT_STREQ(hoppers.name, backward ? "backward_sm90" : "forward_sm90");
+        EXPECT_NE(hoppers.reason.find(each.reason), std::string_view::npos)
+            << each.change.name << ": " << hoppers.reason;
     }
 }
 
@@ -400,6 +402,7 @@ TEST(Plan, HeadsOfAGroupShareATileWhereQueriesAreFew) {
     const auto plan_of = [](const auto& change) {
         Problem p = problem(DType::bf16, 128, 128);
         p.seqlen_q = 16;
+        p.seqlen_k = 100;  // too few to be split
         Access access = contiguous_access(p);
         change(p, access);
         return plan_forward(p, access, known_device("H200"));
@@ -449,9 +452,10 @@ TEST(Plan, HoppersKernelsAreForHopper) {
             EXPECT_EQ(backward.main().config.kernel, hopper ? Kernel::backward_sm90 : Kernel::backward_sm80)
                 << device.name;
             for (const Plan* plan : {&forward, &backward}) {
-                ASSERT_EQ(plan->passed_over.size(), 1u);
-                EXPECT_EQ(plan->passed_over[0].asked, !hopper);
-                EXPECT_EQ(plan->passed_over[0].reason,
+                ASSERT_EQ(plan->passed_over.size(), plan == &forward ? 2u : 1u);
+                const PassedOver& other = plan->passed_over[plan->passed_over.size() - 1];
+                EXPECT_EQ(other.asked, !hopper);
+                EXPECT_EQ(other.reason,
                           hopper ? "a more special one serves" : "the GPU is not of compute capability 9.0");
             }
         }
@@ -463,7 +467,7 @@ TEST(Plan, BatchInvariantFixesTheOrderOfSums) {
     const std::vector<Change> surroundings = {
         {"alone", [](Problem& p, Access&) { p.batch = 1, p.heads = p.kv_heads = 1; }},
         {"long", [](Problem& p, Access&) { p.seqlen_q = p.seqlen_k = 100000; }},
-        {"one query", [](Problem& p, Access&) { p.seqlen_q = 1; }},
+        {"the fewest queries of this class", [](Problem& p, Access&) { p.seqlen_q = 65; }},
         {"unaligned", [](Problem&, Access& a) { a.vector_bytes = 2, a.tensor_maps = false; }},
         {"seqused", options()[3].make},
         {"packed", options()[2].make},
@@ -521,23 +525,42 @@ TEST(Plan, ExactMaximaKeepKernelsAndTiles) {
         }
 }
 
-// What `flashtile compile` makes ahead of time serves every length.
+// What `flashtile compile` makes ahead of time serves every batch and every length.
 TEST(Plan, ConfigsForAreAllThatCallsGet) {
+    const std::vector<Change> changes = {
+        options()[0],
+        options()[1],
+        options()[3],
+        {"rows of a cache", [](Problem& p, Access& a) { p.cache = a.seqused = true; }},
+        {"pages", [](Problem& p, Access& a) { p.cache = a.seqused = true, p.page_size = 16, p.window_right = 0; }},
+        {"packed queries on pages",
+         [](Problem& p, Access& a) { p.cache = p.packed = a.seqused = true, p.page_size = 16; }},
+        {"sinks", [](Problem& p, Access&) { p.sinks = DType::fp32; }},
+    };
     for (const DeviceFacts& device : known_devices())
         for (const int d : {64, 128, 192, 256})
-            for (const int window_right : {-1, 0}) {
+            for (const Change& change : changes) {
                 Problem p = problem(DType::bf16, d, d);
-                p.window_right = window_right;
-                const Access access = contiguous_access(p);
-                const std::vector<KernelConfig> all = configs_for(p, access, device);
-                for (p.seqlen_q = 1; p.seqlen_q < 100000; p.seqlen_q = p.seqlen_q * 3 / 2 + 1)
-                    for (p.seqlen_k = 1; p.seqlen_k < 100000; p.seqlen_k = p.seqlen_k * 3 / 2 + 1) {
-                        const Plan backward = plan_backward(p, access, device);
-                        for (const KernelConfig& config :
-                             {plan_forward(p, access, device).main().config, backward.launches[0].config,
-                              backward.main().config, backward.launches[2].config})
-                            ASSERT_NE(std::ranges::find(all, config), all.end()) << to_string(p) << device.name;
-                    }
+                Access access = contiguous_access(p);
+                change.make(p, access);
+                Problem bundled = p;  // as compile_bundle.cpp has it
+                bundled.batch = bundled.kv_heads = 1;
+                bundled.heads = p.group();
+                const std::vector<KernelConfig> all = configs_for(bundled, access, device);
+                const auto expect_among = [&](const Plan& plan) {
+                    for (const Launch& launch : plan.launches)
+                        ASSERT_NE(std::ranges::find(all, launch.config), all.end())
+                            << to_string(p) << device.name << " " << change.name << "\n"
+                            << describe(launch);
+                };
+                for (p.batch = 1; p.batch < 1000; p.batch *= 7)
+                    for (p.seqlen_q = 1; p.seqlen_q < 100000; p.seqlen_q = p.seqlen_q * 3 / 2 + 1)
+                        for (p.seqlen_k = 1; p.seqlen_k < 100000; p.seqlen_k = p.seqlen_k * 3 / 2 + 1) {
+                            p.total_q = p.batch * p.seqlen_q, p.total_k = p.batch * p.seqlen_k;
+                            expect_among(plan_forward(p, access, device));
+                            if (!p.cache && p.batch == 1) expect_among(plan_backward(p, access, device));
+                            if (testing::Test::HasFatalFailure()) return;
+                        }
             }
 }
 
@@ -549,7 +572,7 @@ TEST(Plan, GradientsOfSinksComeLast) {
         const Plan without = plan_backward(p, access, known_device(name));
         p.sinks = DType::fp32;
         access.dsinks = true;
-        const Plan plan = plan_backward(p, access, known_device(name), {}, Kernels::all);
+        const Plan plan = plan_backward(p, access, known_device(name));
         ASSERT_EQ(plan.launches.size(), without.launches.size() + 1);
         for (std::size_t n = 0; n < without.launches.size(); ++n)
             EXPECT_TRUE(plan.launches[n].config == without.launches[n].config) << name;
@@ -558,7 +581,7 @@ TEST(Plan, GradientsOfSinksComeLast) {
         EXPECT_EQ(sinks.config.Br, plan.main().config.Br) << "the rows of a unit, in which D and LSE lie";
         EXPECT_EQ(sinks.blocks, p.heads);
         access.dsinks = false;
-        EXPECT_EQ(plan_backward(p, access, known_device(name), {}, Kernels::all).find(Kernel::backward_sinks), nullptr);
+        EXPECT_EQ(plan_backward(p, access, known_device(name)).find(Kernel::backward_sinks), nullptr);
     }
 }
 
