@@ -365,34 +365,9 @@ struct ForwardSm90 : QueryPipeline<config> {
     }
 };
 
-extern __shared__ __align__(1024) unsigned char shared_memory[];
-
 template <KernelConfig config>
 __device__ __forceinline__ void forward_sm90(const KernelParams& params) {
-    using Forward = ForwardSm90<config>;
-    const unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
-    Forward forward(params, memory);
-    if (threadIdx.x == 0) forward.init_barriers();
-    if (threadIdx.x == Forward::kConsumers * 128) forward.prefetch_maps();
-    if constexpr (config.lengths_differ())
-        if (forward.sequence_order().fits()) forward.sequence_order().find(params);
-    __syncthreads();  // barriers and the order of sequences are initialised
-    // A warp's lanes have the same number; the shuffle tells the compiler so.
-    const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
-    // counted from the first warp after the consumers
-    const int warp = __shfl_sync(~0u, static_cast<int>(warp_id()), 0) - 4 * Forward::kConsumers;
-    if (Forward::kDrawersApart && warpgroup > Forward::kConsumers) {
-        ptx::registers_give_back<Forward::kDrawerRegisters>();
-        if constexpr (config.dropout) forward.draw(warp - 4);
-    } else if (warpgroup == Forward::kConsumers) {
-        ptx::registers_give_back<Forward::kProducerRegisters>();
-        if (threadIdx.x == Forward::kConsumers * 128) forward.produce();
-        if constexpr (config.dropout && !Forward::kDrawersApart)
-            if (warp > 0) forward.draw(warp - 1);
-    } else {
-        ptx::registers_take<Forward::kConsumerRegisters>();
-        forward.consume(warpgroup);
-    }
+    run_forward_sm90<ForwardSm90<config>, config>(params);
 }
 
 }  // namespace flashtile

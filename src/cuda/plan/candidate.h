@@ -41,7 +41,7 @@ struct Candidate {
     bool unseen = false;  // no GPU has run it yet
 };
 
-extern const Candidate split_forward_sm80, forward_sm90, forward_sm80;
+extern const Candidate latent_forward_sm90, split_forward_sm80, forward_sm90, forward_sm80;
 extern const Candidate backward_sm90, backward_sm80;
 
 Element element_of(DType dtype);

@@ -21,6 +21,7 @@ constexpr int kConsumerRows = 64;                    // a consumer stores its ow
 constexpr std::int64_t kSeqlensQ[] = {1, kFew + 1, kShort, kLong}, kSeqlensK[] = {1, kLong};
 
 constexpr Condition kConditions[] = {
+    kAtMost256,
     {"a head dimension over 192, and a bias in fp32 or with a mask, which take more registers",
      [](const Question& q) {
          const KernelConfig& c = q.config;
