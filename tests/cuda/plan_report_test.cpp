@@ -22,13 +22,15 @@ TEST(PlanReport, NamesTheKernelAndWhy) {
     const nlohmann::json hopper = report({.causal = true}, "H200", 128);
     const auto& special = hopper["forward"]["kernels"][0];
     EXPECT_EQ(special["kernel"], "forward_sm90");
-    EXPECT_EQ(hopper["forward"]["passed_over"], (nlohmann::json{{"forward_sm80", "a more special one serves"}}));
+    EXPECT_EQ(hopper["forward"]["passed_over"], (nlohmann::json{{"latent_forward_sm90", "no head dimension over 256"},
+                                                                {"forward_sm80", "a more special one serves"}}));
     EXPECT_EQ(hopper["target"], "sm_90a");
 
     const nlohmann::json ampere = report({}, "A100-80", 128);
     EXPECT_EQ(ampere["forward"]["kernels"][0]["kernel"], "forward_sm80");
     EXPECT_EQ(ampere["forward"]["passed_over"],
-              (nlohmann::json{{"forward_sm90", "the GPU is not of compute capability 9.0"}}));
+              (nlohmann::json{{"latent_forward_sm90", "the GPU is not of compute capability 9.0"},
+                              {"forward_sm90", "the GPU is not of compute capability 9.0"}}));
     EXPECT_EQ(ampere["backward"]["passed_over"],
               (nlohmann::json{{"backward_sm90", "the GPU is not of compute capability 9.0"}}));
     EXPECT_EQ(ampere["backward"]["candidate"], "backward_sm80");

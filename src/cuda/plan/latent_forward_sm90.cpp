@@ -18,8 +18,8 @@ constexpr std::int64_t kAnyLength[] = {1};
 constexpr int kWidestElsewhere = 256, kWidest = 576, kWidestValues = 512;
 
 constexpr Condition kConditions[] = {
-    {"v is not the first columns of k, in the same memory", [](const Question& q) { return q.access.values_in_keys; }},
     {"no head dimension over 256", [](const Question& q) { return q.config.head_dim > kWidestElsewhere; }},
+    {"v is not the first columns of k, in the same memory", [](const Question& q) { return q.access.values_in_keys; }},
     {"head_dim over 576, or head_dim_v over 512",
      [](const Question& q) { return q.config.head_dim <= kWidest && q.config.head_dim_v <= kWidestValues; }},
     {"head_dim_v up to 64, of which two consumers cannot each have a part",
