@@ -110,12 +110,13 @@ TensorMap map_of_rows(const Operand& x, DType dtype, std::int64_t columns, std::
                   {{end - first, x.stride_row, box_rows}, {heads, x.stride_head, 1}, {batch, x.stride_batch, 1}});
 }
 
-// A box is `box_rows` rows of a group: queries, each with config.group_rows heads, of which some may lie outside.
+// A box is `box_rows` rows of a group: queries, each with config.group_rows heads, of which some may lie outside; or
+// some heads of one query.
 TensorMap map_of_groups(const Operand& x, const Problem& p, const KernelConfig& config, std::int64_t columns,
                         int box_rows) {
     return map_of(x, p.dtype, 0, columns,
-                  {{p.group(), x.stride_head, config.group_rows},
-                   {p.rows_q(), x.stride_row, box_rows / config.group_rows},
+                  {{p.group(), x.stride_head, std::min(config.group_rows, box_rows)},
+                   {p.rows_q(), x.stride_row, std::max(box_rows / config.group_rows, 1)},
                    {p.kv_heads, x.stride_head * p.group(), 1},
                    {p.runs(), x.stride_batch, 1}});
 }

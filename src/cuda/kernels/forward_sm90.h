@@ -12,7 +12,6 @@
 #include "cuda/kernels/parts/hopper/sequence_edges.h"
 #include "cuda/kernels/parts/hopper/swizzled_tile.h"
 #include "cuda/kernels/parts/hopper/wgmma_product.h"
-#include "cuda/kernels/ptx/dependent_launch.h"
 
 namespace flashtile {
 
@@ -26,6 +25,7 @@ struct ForwardSm90 : QueryPipeline<config> {
     using typename Base::M, typename Base::Scalar, typename Base::Tile, typename Base::Slot;
     using Optimistic = Optimism<config>;
     static constexpr bool kMayHide = config.has_bias_or_mask();
+    static constexpr float kAllowedGrowth = kMayHide ? 16.0f : NT / 2;  // Softmax::find_growth
     using Accumulators = Fragments<1, OT>;
     using Scores = Fragments<1, NT>;
     static constexpr bool kRowsDiffer = config.packed || config.seqused_q;  // in how many queries sequences have
@@ -130,7 +130,7 @@ struct ForwardSm90 : QueryPipeline<config> {
                 if constexpr (kApart) now = M::left_of(s);
                 if constexpr (kKept) {
                     // A row may have seen only one key before its second block, and so its sum may grow more there.
-                    softmax.find_growth(sum, kMayHide ? 16.0f : (n == first_of_kept_max ? 256.0f : NT / 2));
+                    softmax.find_growth(sum, !kMayHide && n == first_of_kept_max ? 256.0f : kAllowedGrowth);
                     if (softmax.grows) {
                         held = softmax.lower(s, sum) && held;
                         if constexpr (kApart) now = M::left_of(s);
@@ -346,8 +346,9 @@ struct ForwardSm90 : QueryPipeline<config> {
         if constexpr (config.shares) {
             if (tile.part != TileNumber::kWhole) return store_part(tile, consumer, softmax, o);
             const int i0 = warp_row(tile, consumer);
-            return store_rows<config.element, config.head_dim_v>(
-                o, factor, [&](int row) { return is_row(tile, i0 + row) ? row_of(tile, i0 + row) : nullptr; });
+            return store_rows_at<config.element>(o, factor, config.head_dim_v, [&](int row) {
+                return is_row(tile, i0 + row) ? row_of(tile, i0 + row) : nullptr;
+            });
         }
         // TMA knows where a tensor ends, but not where a sequence does.
         if constexpr (kPartsO > 0)
@@ -415,34 +416,9 @@ struct ForwardSm90 : QueryPipeline<config> {
     }
 };
 
-extern __shared__ __align__(1024) unsigned char shared_memory[];
-
 template <KernelConfig config>
 __device__ __forceinline__ void forward_sm90(const KernelParams& params) {
-    using Forward = ForwardSm90<config>;
-    const unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
-    Forward forward(params, memory);
-    if (threadIdx.x == 0) forward.init_barriers();
-    if (threadIdx.x == Forward::kConsumers * 128) forward.prefetch_maps();
-    ptx::let_next_launch_begin();  // combine_shares.h, which waits for the end of this one
-    forward.find_work();
-    __syncthreads();  // barriers are initialised, and what find_work has found is there
-    // A warp's lanes have the same number; the shuffle tells the compiler so.
-    const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
-    // counted from the first warp after the consumers
-    const int warp = __shfl_sync(~0u, static_cast<int>(warp_id()), 0) - 4 * Forward::kConsumers;
-    if (Forward::kDrawersApart && warpgroup > Forward::kConsumers) {
-        ptx::registers_give_back<Forward::kDrawerRegisters>();
-        if constexpr (config.dropout) forward.draw(warp - 4);
-    } else if (warpgroup == Forward::kConsumers) {
-        ptx::registers_give_back<Forward::kProducerRegisters>();
-        if (threadIdx.x == Forward::kConsumers * 128) forward.produce();
-        if constexpr (config.dropout && !Forward::kDrawersApart)
-            if (warp > 0) forward.draw(warp - 1);
-    } else {
-        ptx::registers_take<Forward::kConsumerRegisters>();
-        forward.consume(warpgroup);
-    }
+    run_forward_sm90<ForwardSm90<config>, config>(params);
 }
 
 }  // namespace flashtile

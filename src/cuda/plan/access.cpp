@@ -17,6 +17,13 @@ std::uint64_t row_bytes(const Problem& p) {
     return static_cast<std::uint64_t>(p.head_dim) * size | static_cast<std::uint64_t>(p.head_dim_v) * size;
 }
 
+bool holds_values(const Problem& p, const Operands& x) {
+    const auto alike = [](std::int64_t count, std::int64_t k, std::int64_t v) { return count <= 1 || k == v; };
+    return x.k.data == x.v.data && p.head_dim_v <= p.head_dim && alike(p.rows_k(), x.k.stride_row, x.v.stride_row) &&
+           alike(p.kv_heads, x.k.stride_head, x.v.stride_head) &&
+           alike(p.cache ? p.pages : p.runs(), x.k.stride_batch, x.v.stride_batch);
+}
+
 }  // namespace
 
 int alignment_of(std::uint64_t bytes) {
@@ -42,6 +49,7 @@ Access access_of(const Problem& p, const Operands& x) {
     access.vector_bytes = alignment_of(all);
     access.tensor_maps = can_map(p, x);
     access.bias_map = can_map_bias(p, x);
+    access.values_in_keys = holds_values(p, x);
     access.lse = static_cast<bool>(x.lse);
     access.seqused = static_cast<bool>(x.seqused_k);
     access.dbias = static_cast<bool>(x.dbias);

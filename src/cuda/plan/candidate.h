@@ -40,7 +40,7 @@ struct Candidate {
     std::span<const std::int64_t> seqlens_q, seqlens_k;
 };
 
-extern const Candidate split_forward_sm80, forward_sm90, forward_sm80;
+extern const Candidate latent_forward_sm90, split_forward_sm80, forward_sm90, forward_sm80;
 extern const Candidate backward_sm90, backward_sm80;
 
 Element element_of(DType dtype);

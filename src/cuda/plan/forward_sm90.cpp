@@ -42,6 +42,7 @@ int page_box(const KernelConfig& c, const Problem& p) {
 }
 
 constexpr Condition kConditions[] = {
+    kAtMost256,
     {"a cache, attention_chunk, sinks, first_k or seqused_q, with which no GPU has run Hopper's kernel yet",
      [](const Question& q) { return q.access.unseen_kernels || !asks_for_serving(q.config); }},
     {"tree_mask, which the general kernel has so far", [](const Question& q) { return !q.config.tree_mask; }},

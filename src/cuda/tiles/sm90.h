@@ -86,6 +86,11 @@ inline constexpr Tile kForwardBiasOrMaskDropout[] = {
     {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane, which leaves none for a fourth warpgroup"},
 };
 
+// For latent heads, whose V is the first columns of K. Both consumers work on the same 64 rows.
+inline constexpr Tile kLatentForward[] = {
+    {576, 64, 64, 12, 2, 1, "Q and two blocks of keys take 221 KB of shared memory, and O all registers"},
+};
+
 // For backward. In the first two rows each of two consumers has a share of the keys. In the last row both work on the
 // same 64 keys (backward_wide_sm90.h).
 inline constexpr Tile kBackward[] = {

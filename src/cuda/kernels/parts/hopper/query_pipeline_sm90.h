@@ -4,13 +4,16 @@
 #pragma once
 
 #include "cuda/kernels/parts/common/dropout.h"
+#include "cuda/kernels/parts/hopper/latent_ring.h"
 #include "cuda/kernels/parts/hopper/ring.h"
 #include "cuda/kernels/parts/hopper/tile_copy.h"
 #include "cuda/kernels/parts/schedule/sequence_order.h"
 #include "cuda/kernels/parts/schedule/share_schedule.h"
 #include "cuda/kernels/parts/schedule/ticket_schedule.h"
 #include "cuda/kernels/parts/schedule/tile_schedule.h"
+#include "cuda/kernels/ptx/dependent_launch.h"
 #include "cuda/kernels/ptx/shared_memory.h"
+#include "cuda/kernels/ptx/warpgroup.h"
 
 namespace flashtile {
 
@@ -23,7 +26,7 @@ template <KernelConfig config>
 struct Optimism {
     // Once every row has a maximum, later blocks are not searched for a greater one: P in fp32 reaches far beyond 1
     // (Softmax::find_growth).
-    static constexpr bool kKeepsMaxima = config.lazy_rescale && !config.scale_first;
+    static constexpr bool kKeepsMaxima = config.lazy_rescale && !config.scale_first && !keys_hold_values(config);
     // V of keys that a mask or a bias hides is finite, so that P = 0 leaves it out.
     static constexpr bool kTrustsHiddenValues = config.has_bias_or_mask();
     // Whether there is an optimistic pass at all; else every pass is careful.
@@ -72,7 +75,8 @@ struct QueryPipeline {
     static constexpr int kQueryStages = query_stages(config);
     static constexpr int kSize = size_of(config.element);
     static constexpr int kBytesQ = config.Br * kColumns * kSize;
-    static constexpr int kBytesK = config.Bc * kColumns * kSize, kBytesV = config.Bc * kColumnsV * kSize;
+    static constexpr int kBytesK = config.Bc * kColumns * kSize,
+                         kBytesV = keys_hold_values(config) ? 0 : config.Bc * kColumnsV * kSize;
     static constexpr int kPartsO = output_parts(config), kBytesO = output_bytes(config);
     // The drawers are the warps that draw for dropout: a warpgroup of their own, or the three warps that stand idle
     // beside the producer.
@@ -101,6 +105,7 @@ struct QueryPipeline {
 
     const KernelParams& params;
     unsigned q, k, v, bias, out;  // shared addresses
+    unsigned handed;              // likewise, of what one consumer of latent heads hands to the other
     unsigned slots;               // likewise, one a stage of Q
     unsigned kept;                // likewise, of the kept bits' stages
     unsigned order;               // likewise, of sequences whose lengths lie in device memory
@@ -108,6 +113,7 @@ struct QueryPipeline {
     unsigned share;    // likewise, where this thread block's share begins
     Ring<kQueryStages> q_ring;
     Ring<config.stages> k_ring, v_ring;
+    LatentRing<config> latent_ring;  // in the place of both, where V is the first columns of K
     Ring<1> bias_ring;
     Ring<kDropoutStages> kept_ring;
     using Kept = KeptBits<NT>;
@@ -118,11 +124,16 @@ struct QueryPipeline {
           k(q + kQueryStages * kBytesQ),
           v(k + config.stages * kBytesK),
           bias(v + config.stages * kBytesV),
-          out(bias + bias_bytes(config)) {
-        unsigned barriers = out + kBytesO;
+          out(bias + bias_bytes(config)),
+          handed(out + kBytesO) {
+        unsigned barriers = handed + handed_to_second_bytes(config);
         barriers = q_ring.place(barriers);
-        barriers = k_ring.place(barriers);
-        barriers = v_ring.place(barriers);
+        if constexpr (keys_hold_values(config)) {
+            barriers = latent_ring.place(barriers);
+        } else {
+            barriers = k_ring.place(barriers);
+            barriers = v_ring.place(barriers);
+        }
         if constexpr (config.bias_mapped) barriers = bias_ring.place(barriers);
         slots = config.dropout ? kept_ring.place(barriers) : barriers;
         kept = slots + kQueryStages * kBytesSlot;
@@ -139,15 +150,21 @@ struct QueryPipeline {
     __device__ __forceinline__ void init_barriers() const {
         for (int n = 0; n < kQueryStages; ++n) Slot{}.write(slots + n * kBytesSlot);
         q_ring.init((kConsumers * 4 + kDrawers) * kArrivalsOfWarp);
-        k_ring.init(kConsumers);
-        v_ring.init(kConsumers);
+        if constexpr (keys_hold_values(config)) {
+            latent_ring.init();
+        } else {
+            k_ring.init(kConsumers);
+            v_ring.init(kConsumers);
+        }
         if constexpr (config.bias_mapped) bias_ring.init(kConsumers * 4 * kArrivalsOfWarp);
         if constexpr (config.dropout) kept_ring.init(kConsumers * 4 * kArrivalsOfWarp, kDrawers * kArrivalsOfWarp);
         ptx::fence_mbarrier_init();
     }
 
     __device__ __forceinline__ void prefetch_maps() const {
-        for (const TensorMap* map : {&params.k_map, &params.q_map, &params.v_map}) ptx::tma_prefetch_map(map);
+        ptx::tma_prefetch_map(&params.k_map);
+        ptx::tma_prefetch_map(&params.q_map);
+        if constexpr (!keys_hold_values(config)) ptx::tma_prefetch_map(&params.v_map);
         if constexpr (kPartsO > 0) ptx::tma_prefetch_map(&params.out_map);
         if constexpr (config.bias_mapped) ptx::tma_prefetch_map(&params.bias_map);
     }
@@ -247,17 +264,36 @@ struct QueryPipeline {
         }
     };
     __device__ __forceinline__ void load_k(const KeyRows& keys) {
-        if constexpr (config.paged)
+        if constexpr (keys_hold_values(config))
+            load_latent(keys);
+        else if constexpr (config.paged)
             load_pages(k_ring, k, kBytesK, params.k_map, kColumns, keys,
                        [&](unsigned none) { ptx::store_shared(unnamed + k_ring.stage * 4, none); });
         else
             load(k_ring, k, kBytesK, params.k_map, kColumns, keys);
     }
     __device__ __forceinline__ void load_v(const KeyRows& keys) {
+        if constexpr (keys_hold_values(config)) return;
         if constexpr (config.paged)
             load_pages(v_ring, v, kBytesV, params.v_map, kColumnsV, keys, [](unsigned) {});
         else
             load(v_ring, v, kBytesV, params.v_map, kColumnsV, keys);
+    }
+    // Loads a block of keys chunk by chunk, in the order in which the chunks before were released.
+    __device__ __forceinline__ void load_latent(const KeyRows& keys) {
+        const unsigned to = k + latent_ring.stage * kBytesK;
+        LatentShare last{};
+#pragma unroll
+        for (int n = 0; n < LatentRing<config>::kChunks; ++n) {
+            const int chunk = LatentRing<config>::chunk_at(n);
+            const LatentShare share = LatentRing<config>::share_of(chunk);
+            if (n == 0 || share != last) latent_ring.wait_empty(share);
+            last = share;
+            ptx::mbarrier_arrive_expect(latent_ring.full_barrier(chunk), LatentRing<config>::kBytesChunk);
+            copy_tile(to + chunk * LatentRing<config>::kBytesChunk, params.k_map, latent_ring.full_barrier(chunk),
+                      kChunk, config.Bc, keys.row, keys.head, keys.b, chunk * kChunk);
+        }
+        latent_ring.advance();
     }
     // Loads a block into the ring's next stage.
     __device__ static __forceinline__ void load(Ring<config.stages>& ring, unsigned stages, int bytes,
@@ -364,5 +400,35 @@ struct QueryPipeline {
         q_ring.advance();
     }
 };
+
+extern __shared__ __align__(1024) unsigned char shared_memory[];
+
+// A kernel of Hopper's forward pass: each warpgroup of a thread block takes its role.
+template <class Forward, KernelConfig config>
+__device__ __forceinline__ void run_forward_sm90(const KernelParams& params) {
+    const unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
+    Forward forward(params, memory);
+    if (threadIdx.x == 0) forward.init_barriers();
+    if (threadIdx.x == Forward::kConsumers * 128) forward.prefetch_maps();
+    if constexpr (config.shares) ptx::let_next_launch_begin();  // combine_shares.h, which waits for the end of this one
+    forward.find_work();
+    __syncthreads();  // barriers are initialised, and what find_work has found is there
+    // A warp's lanes have the same number; the shuffle tells the compiler so.
+    const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
+    // counted from the first warp after the consumers
+    const int warp = __shfl_sync(~0u, static_cast<int>(warp_id()), 0) - 4 * Forward::kConsumers;
+    if (Forward::kDrawersApart && warpgroup > Forward::kConsumers) {
+        ptx::registers_give_back<Forward::kDrawerRegisters>();
+        if constexpr (config.dropout) forward.draw(warp - 4);
+    } else if (warpgroup == Forward::kConsumers) {
+        ptx::registers_give_back<Forward::kProducerRegisters>();
+        if (threadIdx.x == Forward::kConsumers * 128) forward.produce();
+        if constexpr (config.dropout && !Forward::kDrawersApart)
+            if (warp > 0) forward.draw(warp - 1);
+    } else {
+        ptx::registers_take<Forward::kConsumerRegisters>();
+        forward.consume(warpgroup);
+    }
+}
 
 }  // namespace flashtile
