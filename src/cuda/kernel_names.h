@@ -16,6 +16,8 @@ constexpr const char* name_of(Kernel kernel) {
             return "split_forward_sm80";
         case Kernel::forward_sm90:
             return "forward_sm90";
+        case Kernel::latent_forward_sm90:
+            return "latent_forward_sm90";
         case Kernel::backward_prepare:
             return "backward_prepare";
         case Kernel::backward_sm80:
@@ -36,6 +38,8 @@ constexpr const char* name_of(Kernel kernel) {
             return "deal_splits";
         case Kernel::combine:
             return "combine";
+        case Kernel::combine_shares:
+            return "combine_shares";
         case Kernel::merge:
             return "merge";
         case Kernel::append_kv:

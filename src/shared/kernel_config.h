@@ -12,21 +12,23 @@ namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
 enum class Kernel : int {
-    forward_sm80,        // mma.sync, every GPU since Ampere
-    split_forward_sm80,  // the same with keys in a cache, and split over thread blocks
-    forward_sm90,        // wgmma and TMA, Hopper
-    backward_prepare,    // D, LSE in log2 units, dQ = 0
-    backward_sm80,       // dK, dV, and dQ in fp32: mma.sync, every GPU since Ampere
-    backward_sm90,       // the same: wgmma and TMA, Hopper
-    backward_wide_sm90,  // the same, where d or dv is over 128
-    backward_finish,     // converts dQ to q's type
-    backward_bias_sm80,  // dbias, in a pass of its own that adds in a fixed order
-    backward_sinks,      // dsinks, which needs D and LSE only
-    dropout_mask,        // writes which probabilities dropout keeps
-    deal_splits,         // how many splits each sequence has, for split_forward_sm80
-    combine,             // what the splits of the keys came to, to O and LSE
-    merge,               // partial results to the result of all keys
-    append_kv,           // new keys and values to a cache, rotated
+    forward_sm80,         // mma.sync, every GPU since Ampere
+    split_forward_sm80,   // the same with keys in a cache, and split over thread blocks
+    forward_sm90,         // wgmma and TMA, Hopper
+    latent_forward_sm90,  // the same for wide heads whose V is the first columns of K
+    backward_prepare,     // D, LSE in log2 units, dQ = 0
+    backward_sm80,        // dK, dV, and dQ in fp32: mma.sync, every GPU since Ampere
+    backward_sm90,        // the same: wgmma and TMA, Hopper
+    backward_wide_sm90,   // the same, where d or dv is over 128
+    backward_finish,      // converts dQ to q's type
+    backward_bias_sm80,   // dbias, in a pass of its own that adds in a fixed order
+    backward_sinks,       // dsinks, which needs D and LSE only
+    dropout_mask,         // writes which probabilities dropout keeps
+    deal_splits,          // how many splits each sequence has, for split_forward_sm80
+    combine,              // what the splits of the keys came to, to O and LSE
+    combine_shares,       // the same, of equal shares
+    merge,                // partial results to the result of all keys
+    append_kv,            // new keys and values to a cache, rotated
 };
 
 enum class Element : int { fp32, fp16, bf16 };
@@ -80,11 +82,15 @@ struct KernelConfig {
     bool dropout = false;
     bool deterministic = false;  // thread blocks add to dQ in a fixed order
     bool lazy_rescale = false;   // forward: m may lag behind the maximum; off with batch_invariant and exact_max
+    // Hopper's forward, and its combine: thread blocks get equal shares of the blocks of keys of all sequences.
+    bool shares = false;
     bool split = false;      // forward: the keys of a sequence with few queries are split (section 3.2 of the paper)
     bool exact_max = false;  // Hopper's backward computes dS from P in fp32, which is slower
 
     // True if the lengths of sequences lie in device memory, so that the plan does not know them.
     constexpr bool lengths_differ() const { return packed || seqused; }
+    // Likewise, of any length: a cache's row may be none, and its keys may be appended.
+    constexpr bool lengths_in_memory() const { return lengths_differ() || seqused_q || cache; }
     constexpr bool packed_keys() const { return packed && !cache; }
     constexpr bool has_bias_or_mask() const { return mask || bias != BiasElement::none; }
     bool operator==(const KernelConfig&) const = default;

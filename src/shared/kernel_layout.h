@@ -18,8 +18,8 @@ constexpr int round_up(int n, int multiple) {
 // Columns as the tensor cores see them; those that fill up are zero. In backward two warps may share a row of the
 // result, with at least 16 columns each.
 constexpr int padded(const KernelConfig& c, int columns) {
-    const bool forward =
-        c.kernel == Kernel::forward_sm80 || c.kernel == Kernel::split_forward_sm80 || c.kernel == Kernel::forward_sm90;
+    const bool forward = c.kernel == Kernel::forward_sm80 || c.kernel == Kernel::split_forward_sm80 ||
+                         c.kernel == Kernel::forward_sm90 || c.kernel == Kernel::latent_forward_sm90;
     return round_up(columns, forward ? 16 : 32);
 }
 
@@ -82,9 +82,19 @@ constexpr int query_stages(const KernelConfig& c) {
     return larger(c.head_dim, c.head_dim_v) <= 128 ? 2 : 1;
 }
 
-// Hopper's forward: how many warpgroups compute, with 64 queries each.
+// Hopper's forward for latent heads: V is the first columns of K, and is not loaded.
+constexpr bool keys_hold_values(const KernelConfig& c) {
+    return c.kernel == Kernel::latent_forward_sm90;
+}
+
+// Hopper's forward: how many warpgroups compute, with 64 queries each; two share 64 latent heads.
 constexpr int forward_consumers(const KernelConfig& c) {
-    return c.Br / 64;
+    return keys_hold_values(c) ? 2 : c.Br / 64;
+}
+
+// What one of these two hands to the other: P, and a factor of each row.
+constexpr int handed_to_second_bytes(const KernelConfig& c) {
+    return keys_hold_values(c) ? c.Br * c.Bc * size_of(c.element) + c.Br * 4 : 0;
 }
 
 // Hopper's forward with dropout: the draws of two blocks, with a bit for each probability. A word of a lane has 16
@@ -101,7 +111,13 @@ constexpr int dropout_bytes(const KernelConfig& c) {
 // end.
 constexpr int kMostOrdered = 64;
 constexpr int order_bytes(const KernelConfig& c) {
-    return c.lengths_differ() ? (kMostOrdered + 1) * 16 : 0;
+    return c.lengths_differ() && !c.shares ? (kMostOrdered + 1) * 16 : 0;
+}
+
+// Hopper's forward where keys lie in a cache or are shared out: what slots and stages tell more, and this thread
+// block's share.
+constexpr int serving_bytes(const KernelConfig& c) {
+    return c.cache || c.shares ? 256 : 0;
 }
 
 // Hopper's forward where TMA loads the bias: the bias of one block of keys. It is read at the start of a step, and the
@@ -112,9 +128,9 @@ constexpr int bias_bytes(const KernelConfig& c) {
 
 // The stages of Q, K and V, what lies beside them, and what aligning the start to 1024 bytes may take.
 constexpr int forward_sm90_staged_bytes(const KernelConfig& c) {
-    const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
+    const int d = chunk_columns(c.head_dim), dv = keys_hold_values(c) ? 0 : chunk_columns(c.head_dim_v);
     return size_of(c.element) * (query_stages(c) * c.Br * d + c.stages * c.Bc * (d + dv)) + bias_bytes(c) +
-           kMostBarriers + dropout_bytes(c) + order_bytes(c) + 1024;
+           handed_to_second_bytes(c) + kMostBarriers + dropout_bytes(c) + order_bytes(c) + serving_bytes(c) + 1024;
 }
 
 // What the system takes of a multiprocessor's shared memory for each thread block, beside what the block asks for.
@@ -124,9 +140,11 @@ constexpr int kReservedSharedMemory = 1024;
 // or, where there is no room, not at all (0). 64 columns are stored about as fast without it, and 7% faster where all
 // tiles are equal. Heads that share a tile need it.
 constexpr int output_parts(const KernelConfig& c) {
+    if (keys_hold_values(c)) return 0;
     const int of_block = 228 * 1024 / c.blocks_per_sm - kReservedSharedMemory;  // on sm_90
     const int left = of_block - forward_sm90_staged_bytes(c),
               whole = c.Br * chunk_columns(c.head_dim_v) * size_of(c.element);
+    if (c.shares) return 0;  // most of O goes to the workspace
     if (!c.band && c.head_dim_v <= kChunk && c.group_rows == 1) return 0;
     if (whole <= left) return 1;
     return chunk_columns(c.head_dim_v) % (2 * kChunk) == 0 && whole / 2 <= left ? 2 : 0;
@@ -171,6 +189,7 @@ constexpr int shared_bytes(const KernelConfig& c) {
         case Kernel::split_forward_sm80:
             return split_forward_shared_bytes(c);
         case Kernel::forward_sm90:
+        case Kernel::latent_forward_sm90:
             return forward_sm90_shared_bytes(c);
         case Kernel::backward_sm90:
         case Kernel::backward_wide_sm90:
@@ -180,6 +199,8 @@ constexpr int shared_bytes(const KernelConfig& c) {
             return backward_shared_bytes(c);
         case Kernel::backward_finish:
             return tile_bytes(c, c.Br, c.head_dim);
+        case Kernel::combine_shares:
+            return c.warps * c.head_dim_v * 4;  // a warp's sums
         case Kernel::deal_splits:
             return c.warps * 32 * 4;  // a thread's units
         case Kernel::backward_sinks:

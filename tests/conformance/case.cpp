@@ -48,6 +48,7 @@ std::string to_string(const Case& p) {
         text << " batch=" << p.batch << " seqlen=" << p.seqlen_q << 'x' << p.seqlen_k;
     }
     text << " heads=" << p.heads << '/' << p.kv_heads << " d=" << p.head_dim << '/' << p.head_dim_v;
+    if (p.latent) text << " latent";
     if (!p.used_k.empty()) text << " used_k=" << joined(p.used_k);
     if (!p.used_q.empty()) text << " used_q=" << joined(p.used_q);
     if (!p.first_k.empty()) text << " first_k=" << joined(p.first_k);

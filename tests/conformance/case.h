@@ -46,6 +46,7 @@ struct Case {
     std::int64_t seqlen_k = 1;
     std::int64_t head_dim = 16;
     std::int64_t head_dim_v = 16;
+    bool latent = false;  // v is the first columns of k, in the same memory
 
     // Not empty: a packed batch of these lengths; batch, seqlen_q and seqlen_k above are then unused.
     std::vector<std::int64_t> lengths_q;
@@ -96,8 +97,10 @@ struct Case {
     std::int64_t sequences() const { return packed() ? static_cast<std::int64_t>(lengths_q.size()) : batch; }
     std::int64_t longest_q() const;
     std::int64_t longest_k() const;
-    // Backward takes no cache, and no lists but cu_seqlens and seqused_k.
-    bool forward_only() const { return cache.present || tree || !used_q.empty() || !first_k.empty(); }
+    // Backward takes no cache, and no lists but cu_seqlens and seqused_k. dk and dv of one memory are no use.
+    bool forward_only() const { return cache.present || latent || tree || !used_q.empty() || !first_k.empty(); }
+    // What serving asks for beside the options of training.
+    bool serving() const { return forward_only() || sinks != Sinks::none || chunk != 0; }
 };
 
 std::string to_string(const Case& problem);

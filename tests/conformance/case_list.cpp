@@ -34,6 +34,7 @@ public:
         full_grids();
         jumping_scores();
         caches();
+        latents();
         serving_options();
         prefixes();
         return std::move(cases_);
@@ -567,6 +568,45 @@ private:
                 wide.causal = true;
                 wide.cache = {.present = true, .page_size = page};
             }
+    }
+
+    // Latent heads (MLA). All tensors start at multiples of 16 bytes, for TMA.
+    void latents() {
+        const auto latent = [this](const std::string& name, std::int64_t queries, std::int64_t keys, std::int64_t heads,
+                                   std::int64_t head_dim, std::int64_t head_dim_v) -> Case& {
+            Case& c = add("latent/" + name);
+            size(c, queries, keys, heads, head_dim);
+            c.kv_heads = 1;
+            c.head_dim_v = head_dim_v;
+            c.latent = true;
+            c.type = bf16;
+            c.guard = Guard::page_before;
+            return c;
+        };
+        for (const dtype type : kTypes) {
+            const std::string suffix = "_type" + std::to_string(static_cast<int>(type));
+            latent("one_query" + suffix, 1, 200, 16, 576, 512).type = type;
+            Case& c = latent("more_heads_than_rows" + suffix, 2, 150, 72, 576, 512);
+            c.type = type;
+            c.causal = true;
+        }
+        Case& used = latent("used", 3, 260, 20, 576, 512);
+        used.batch = 4;
+        used.used_k = {130, 0, 1, 259};
+        used.causal = true;
+        Case& growing = latent("growing_maximum", 2, 700, 16, 576, 512);
+        growing.magnitude_qk = 3.0;
+        Case& window = latent("window", 70, 300, 4, 512, 512);
+        window.window = {100, 10};
+        window.softcap = 5.0f;
+        Case& grouped = latent("two_key_heads", 5, 129, 6, 448, 384);
+        grouped.kv_heads = 2;
+        grouped.scale = -0.05f;
+        Case& heads = latent("a_head_each", 65, 64, 3, 320, 72);
+        heads.kv_heads = 3;
+        heads.type = fp16;
+        heads.exact_max = true;
+        latent("no_keys", 2, 0, 16, 576, 512);
     }
 
     // Sequences that share their first keys: groups of one and of many, prefixes longer than a sequence and of no keys,

@@ -108,9 +108,14 @@ void GuardedTensor::poison() {
 }
 
 tensor GuardedTensor::view() const {
-    if (!present()) return {};
+    return present() ? view_of_columns(shape_.back()) : tensor{};
+}
+
+tensor GuardedTensor::view_of_columns(std::int64_t count) const {
     const std::byte* base = twin_.size() != 0 ? static_cast<const std::byte*>(twin_.data()) : usable_.data();
-    return flashtile::view(base + (origin_ - usable_.data()), type_, shape_, strides_, where_);
+    std::vector<std::int64_t> shape = shape_;
+    shape.back() = count;
+    return flashtile::view(base + (origin_ - usable_.data()), type_, shape, strides_, where_);
 }
 
 void GuardedTensor::upload() {

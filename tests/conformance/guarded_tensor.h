@@ -37,7 +37,8 @@ public:
                   device where = cpu);
 
     bool present() const { return memory_ != nullptr; }
-    tensor view() const;  // absent where this is
+    tensor view() const;                               // absent where this is
+    tensor view_of_columns(std::int64_t count) const;  // of the first ones
 
     // Copies every byte to the GPU, or back once all work there is done. They do nothing for a tensor on the CPU.
     void upload();

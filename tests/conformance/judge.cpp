@@ -74,7 +74,7 @@ private:
     void forward() {
         flashtile::options options = data_.options(target_.which);
         GuardedTensor workspace = workspace_of(forward_workspace(options, data_.q.view(), data_.k.view(),
-                                                                 data_.v.view(), data_.out.view(), data_.lse.view()));
+                                                                 data_.values(), data_.out.view(), data_.lse.view()));
         bring(workspace, options);
         data_.forward(options);
         check_ran("forward");

@@ -100,7 +100,7 @@ void ProblemData::download() {
 
 void ProblemData::forward(const flashtile::options& o) {
     upload();
-    flashtile::forward(o, q.view(), k.view(), v.view(), out.view(), lse.view());
+    flashtile::forward(o, q.view(), k.view(), values(), out.view(), lse.view());
     download();
 }
 
@@ -309,6 +309,9 @@ void ProblemData::fill_tensors() {
             if (n / row % at(p.seqlen_k) == 5) k.set(n, k.get(n) * p.early_key);
     }
     fill_normal(v, random, p.magnitude_v);
+    if (p.latent)
+        for (std::size_t n = 0; n < v.size(); ++n)
+            v.set(n, k.get(n / at(p.head_dim_v) * at(p.head_dim) + n % at(p.head_dim_v)));
     fill_normal(dout, random, 1.0);
     if (dlse.present()) fill_normal(dlse, random, 1.0);
     if (bias.present()) fill_bias(bias, p.bias_in_fp32 ? fp32 : p.type, p.bias_values, random);

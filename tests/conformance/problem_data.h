@@ -22,6 +22,9 @@ struct ProblemData {
     flashtile::options options(isa which) const;
     backward_args gradients() const;
 
+    // What the library gets as v.
+    tensor values() const { return problem.latent ? k.view_of_columns(problem.head_dim_v) : v.view(); }
+
     // Calls the library on these tensors, where they lie, and waits for what it wrote.
     void forward(const flashtile::options& options);
     void backward(const flashtile::options& options);

@@ -23,15 +23,17 @@ TEST(PlanReport, NamesTheKernelAndWhy) {
     const auto& special = hopper["forward"]["kernels"][0];
     EXPECT_EQ(special["kernel"], "forward_sm90");
     const char* const many = "without a cache's options, and a sequence may have more than 64 queries";
-    EXPECT_EQ(hopper["forward"]["passed_over"],
-              (nlohmann::json{{"split_forward_sm80", many}, {"forward_sm80", "a more special one serves"}}));
+    EXPECT_EQ(hopper["forward"]["passed_over"], (nlohmann::json{{"latent_forward_sm90", "no head dimension over 256"},
+                                                                {"split_forward_sm80", many},
+                                                                {"forward_sm80", "a more special one serves"}}));
     EXPECT_EQ(hopper["target"], "sm_90a");
 
     const nlohmann::json ampere = report({}, "A100-80", 128);
     EXPECT_EQ(ampere["forward"]["kernels"][0]["kernel"], "forward_sm80");
-    EXPECT_EQ(
-        ampere["forward"]["passed_over"],
-        (nlohmann::json{{"split_forward_sm80", many}, {"forward_sm90", "the GPU is not of compute capability 9.0"}}));
+    EXPECT_EQ(ampere["forward"]["passed_over"],
+              (nlohmann::json{{"latent_forward_sm90", "the GPU is not of compute capability 9.0"},
+                              {"split_forward_sm80", many},
+                              {"forward_sm90", "the GPU is not of compute capability 9.0"}}));
     EXPECT_EQ(ampere["backward"]["passed_over"],
               (nlohmann::json{{"backward_sm90", "the GPU is not of compute capability 9.0"}}));
     EXPECT_EQ(ampere["backward"]["candidate"], "backward_sm80");

@@ -72,6 +72,14 @@ const std::vector<Change>& options() {
     return list;
 }
 
+// What is said of a candidate that does not run the problem.
+PassedOver passed_over(const Plan& plan, std::string_view name) {
+    for (const PassedOver& candidate : plan.passed_over)
+        if (candidate.name == name) return candidate;
+    ADD_FAILURE() << name << " is not passed over";
+    return {};
+}
+
 // Where a plan is refused, the reason has to say of which GPU and which dimensions it speaks.
 std::optional<Plan> planned(Plan make(const Problem&, const Access&, const DeviceFacts&, TunedTiles), const Problem& p,
                             const Access& access, const DeviceFacts& device) {
@@ -289,9 +297,9 @@ TEST(Plan, ACandidateWithoutATileThatFitsIsPassedOver) {
     small.shared_memory_per_block = 99 * 1024;
     const Plan plan = plan_forward(p, contiguous_access(p), small);
     EXPECT_STREQ(plan.name, "forward_sm80");
-    ASSERT_EQ(plan.passed_over.size(), 2u);
-    EXPECT_EQ(plan.passed_over[1].reason, "none of its tiles fits the GPU's shared memory");
-    EXPECT_TRUE(plan.passed_over[1].asked);
+    const PassedOver hoppers = passed_over(plan, "forward_sm90");
+    EXPECT_EQ(hoppers.reason, "none of its tiles fits the GPU's shared memory");
+    EXPECT_TRUE(hoppers.asked);
 }
 
 TEST(Plan, ConfigsOfTheForwardPassAloneHaveNoBackwardKernel) {
@@ -337,6 +345,36 @@ TEST(Plan, NothingOverflows) {
                 }
 }
 
+// Two tiles for each query of 128 heads, and one for 4 queries of 16.
+TEST(Plan, LatentHeadsShareTiles) {
+    Problem p = problem(DType::bf16, 512, 512);
+    p.heads = 128;
+    p.kv_heads = 1;
+    p.batch = 8;
+    p.seqlen_q = 4;
+    Access access = contiguous_access(p);
+    access.values_in_keys = true;
+    const Plan plan = plan_forward(p, access, known_device("H200"));
+    EXPECT_STREQ(plan.name, "latent_forward_sm90");
+    EXPECT_EQ(plan.main().config.group_rows, 128);
+    EXPECT_EQ(plan.main().blocks, 8 * 4 * 2);
+    p.heads = 15;
+    EXPECT_EQ(plan_forward(p, access, known_device("H200")).main().blocks, 8);
+    EXPECT_STREQ(plan_forward(p, access, known_device("A100-80")).name, "forward_sm80");
+    for (const Change& change :
+         std::vector<Change>{{"v of its own", [](Problem&, Access&a) { a.values_in_keys = false; }},
+                             {"narrow", [](Problem&q, Access&) { q.head_dim = q.head_dim_v = 256; }},
+                             {"packed", [](Problem&q, Access&) { q.packed = true, q.total_q = q.total_k = 100; }},
+                             {"alibi", [](Problem&q, Access&) { q.alibi = true; }},
+                             {"batch_invariant", [](Problem&q, Access&) { q.batch_invariant = true; }},
+                             {"unaligned", [](Problem&, Access&a) { a.tensor_maps = false; }}}) {
+        Problem other = p;
+        Access others = access;
+        change.make(other, others);
+        EXPECT_STRNE(plan_forward(other, others, known_device("H200")).name, "latent_forward_sm90") << change.name;
+    }
+}
+
 struct Fallback {
     Change change;
     const char* reason;
@@ -352,9 +390,7 @@ void expect_fallbacks(const std::vector<Fallback>& list, bool backward) {
         EXPECT_EQ(plan.main().config.kernel, backward ? Kernel::backward_sm80 : Kernel::forward_sm80)
             << each.change.name;
         EXPECT_STREQ(plan.name, backward ? "backward_sm80" : "forward_sm80") << each.change.name;
-        ASSERT_EQ(plan.passed_over.size(), backward ? 1u : 2u);
-        const PassedOver& hoppers = plan.passed_over[plan.passed_over.size() - 1];
-        EXPECT_STREQ(hoppers.name, backward ? "backward_sm90" : "forward_sm90");
+        const PassedOver hoppers = passed_over(plan, backward ? "backward_sm90" : "forward_sm90");
         EXPECT_NE(hoppers.reason.find(each.reason), std::string_view::npos)
             << each.change.name << ": " << hoppers.reason;
     }
@@ -452,8 +488,8 @@ TEST(Plan, HoppersKernelsAreForHopper) {
             EXPECT_EQ(backward.main().config.kernel, hopper ? Kernel::backward_sm90 : Kernel::backward_sm80)
                 << device.name;
             for (const Plan* plan : {&forward, &backward}) {
-                ASSERT_EQ(plan->passed_over.size(), plan == &forward ? 2u : 1u);
-                const PassedOver& other = plan->passed_over[plan->passed_over.size() - 1];
+                const std::string pass = plan == &forward ? "forward" : "backward";
+                const PassedOver other = passed_over(*plan, pass + (hopper ? "_sm80" : "_sm90"));
                 EXPECT_EQ(other.asked, !hopper);
                 EXPECT_EQ(other.reason,
                           hopper ? "a more special one serves" : "the GPU is not of compute capability 9.0");

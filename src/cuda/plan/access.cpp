@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "cuda/plan/append_kv.h"
+#include "cuda/plan/unseen_kernels.h"
 #include "cuda/tensor_map.h"
 
 namespace flashtile::gpu {
@@ -14,6 +15,13 @@ namespace {
 std::uint64_t row_bytes(const Problem& p) {
     const auto size = static_cast<std::uint64_t>(size_of(p.dtype));
     return static_cast<std::uint64_t>(p.head_dim) * size | static_cast<std::uint64_t>(p.head_dim_v) * size;
+}
+
+bool holds_values(const Problem& p, const Operands& x) {
+    const auto alike = [](std::int64_t count, std::int64_t k, std::int64_t v) { return count <= 1 || k == v; };
+    return x.k.data == x.v.data && p.head_dim_v <= p.head_dim && alike(p.rows_k(), x.k.stride_row, x.v.stride_row) &&
+           alike(p.kv_heads, x.k.stride_head, x.v.stride_head) &&
+           alike(p.cache ? p.pages : p.runs(), x.k.stride_batch, x.v.stride_batch);
 }
 
 }  // namespace
@@ -41,11 +49,13 @@ Access access_of(const Problem& p, const Operands& x) {
     access.vector_bytes = alignment_of(all);
     access.tensor_maps = can_map(p, x);
     access.bias_map = can_map_bias(p, x);
+    access.values_in_keys = holds_values(p, x);
     access.lse = static_cast<bool>(x.lse);
     access.seqused = static_cast<bool>(x.seqused_k);
     access.dbias = static_cast<bool>(x.dbias);
     access.dsinks = static_cast<bool>(x.dsinks);
     if (p.appends) access.append_bytes = append_vector_bytes(p.append, x.append);
+    access.unseen_kernels = unseen_kernels_asked_for();
     access.bias_batch = x.bias_batch;
     access.bias_heads = x.bias_heads;
     access.bias_rows = x.bias_rows;
@@ -57,6 +67,7 @@ Access contiguous_access(const Problem& p) {
     Access access;
     access.vector_bytes = alignment_of(row_bytes(p));
     access.tensor_maps = access.vector_bytes == 16;
+    access.unseen_kernels = unseen_kernels_asked_for();
     return access;
 }
 

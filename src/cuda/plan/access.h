@@ -9,13 +9,15 @@
 namespace flashtile::gpu {
 
 struct Access {
-    int vector_bytes = 16;    // of a load or store: all rows are aligned to it
-    int append_bytes = 16;    // the same, of what is appended first
-    bool tensor_maps = true;  // TMA can read q, k and v
-    bool bias_map = true;     // TMA can read the bias
-    bool lse = true;          // forward writes LSE
+    int vector_bytes = 16;        // of a load or store: all rows are aligned to it
+    int append_bytes = 16;        // the same, of what is appended first
+    bool tensor_maps = true;      // TMA can read q, k and v
+    bool bias_map = true;         // TMA can read the bias
+    bool values_in_keys = false;  // v is the first columns of k, in the same memory
+    bool lse = true;              // forward writes LSE
     bool seqused = false;
     bool dbias = false, dsinks = false;
+    bool unseen_kernels = false;  // the plan may have them (unseen_kernels.h)
     std::int64_t bias_batch = 1, bias_heads = 1, bias_rows = 1, bias_cols = 1;
 
     bool operator==(const Access&) const = default;

@@ -40,7 +40,7 @@ struct Candidate {
     std::span<const std::int64_t> seqlens_q, seqlens_k;
 };
 
-extern const Candidate split_forward_sm80, forward_sm90, forward_sm80;
+extern const Candidate latent_forward_sm90, split_forward_sm80, forward_sm90, forward_sm80;
 extern const Candidate backward_sm90, backward_sm80;
 
 Element element_of(DType dtype);
@@ -56,6 +56,9 @@ constexpr bool asks_for_serving(const KernelConfig& c) {
 // How many thread blocks of a persistent kernel run at a time. Where multiprocessors are limited there is one for each
 // of them, since nobody says which thread blocks share one.
 std::int64_t blocks_at_a_time(const Question& question, const KernelConfig& config);
+
+// Whether Hopper's forward takes the problem and keeps the machine busy with it.
+bool forward_sm90_fills(const Question& question);
 
 // The reason of the first condition that does not hold, or "" if all hold.
 std::string_view why_passed_over(const Candidate& candidate, const Question& question);

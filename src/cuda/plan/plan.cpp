@@ -12,7 +12,7 @@ namespace flashtile::gpu {
 namespace {
 
 // From the most special to the most general.
-constexpr const Candidate* kForward[] = {&split_forward_sm80, &forward_sm90, &forward_sm80};
+constexpr const Candidate* kForward[] = {&latent_forward_sm90, &split_forward_sm80, &forward_sm90, &forward_sm80};
 constexpr const Candidate* kBackward[] = {&backward_sm90, &backward_sm80};
 
 // What forward appends before it attends.

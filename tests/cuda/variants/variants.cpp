@@ -195,6 +195,7 @@ std::vector<Variant> all_variants() {
     add(alternatives());
     add(beside_attention());
     add(serving());
+    add(latent());
     return result;
 }
 

@@ -43,7 +43,10 @@ std::vector<Variant> beside_attention();
 // Those for a cache and for split keys.
 std::vector<Variant> serving();
 
-// The variants of all rows, the alternatives, those beside attention and those of serving, each once.
+// Those of Hopper's forward for latent heads.
+std::vector<Variant> latent();
+
+// The variants of all rows, and those above, each once.
 std::vector<Variant> all_variants();
 
 }  // namespace flashtile::variants

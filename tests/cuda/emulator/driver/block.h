@@ -23,11 +23,9 @@ struct Copy {
     unsigned group;
 };
 
-// A wgmma that has not happened, as one warp sees it.
+// A wgmma that has not happened. It reads and writes registers, which are variables here, only then.
 struct PendingProduct {
     WarpgroupProduct product;
-    unsigned a[4];
-    std::vector<float> d;
     unsigned group;
 };
 
@@ -54,8 +52,8 @@ struct Lane {
 
     std::vector<Copy> copies;
     unsigned copy_group = 0;
-    std::vector<PendingProduct> products;
-    unsigned product_group = 0;
+    std::deque<PendingProduct> products;
+    unsigned product_group = 0, products_done = 0;  // groups committed, and groups waited for
     std::vector<PendingStore> stores;
 };
 

@@ -129,7 +129,7 @@ void Grid::begin(Block& block, std::uint64_t number) {
         lane.copies.clear();
         lane.copy_group = 0;
         lane.products.clear();
-        lane.product_group = 0;
+        lane.product_group = lane.products_done = 0;
         lane.stores.clear();
         lane.stack = stacks_.start(block.slot * kMostThreads + n, &Grid::body, &lane);
         block.make_ready(lane);

@@ -1,6 +1,7 @@
 // warpgroup_product.cpp: see warpgroup_product.h. Tiles lie in shared memory with the 128-byte swizzle.
 #include "emulator/driver/warpgroup_product.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "emulator/driver/collective.h"
@@ -58,10 +59,33 @@ const Collective kProduct{
 }  // namespace
 
 void wgmma(const WarpgroupProduct& product) {
-    WarpgroupProduct own = product;
-    gather(kProduct, ~0u, &own);
+    Lane& lane = grid().lane();
+    grid().progress();
+    lane.products.push_back({product, lane.product_group});
+    grid().pause();
 }
-void wgmma_commit() {}
-void wgmma_wait(int) {}
+
+void wgmma_commit() {
+    grid().progress();
+    ++grid().lane().product_group;
+}
+
+void wgmma_wait(int pending) {
+    Lane& lane = grid().lane();
+    const unsigned end = lane.product_group - std::min(lane.product_group, static_cast<unsigned>(pending));
+    while (!lane.products.empty() && lane.products.front().group < end) {
+        WarpgroupProduct own = lane.products.front().product;
+        lane.products.pop_front();
+        gather(kProduct, ~0u, &own);
+    }
+    grid().progress();
+    lane.products_done = end;
+    // A product is that of four warps: one has not ended before the others have.
+    const Warp* first = &lane.block->warps[lane.warp->number / 4 * 4];
+    const auto done = [&](const Warp& warp) {
+        return std::all_of(warp.lanes, warp.lanes + 32, [&](const Lane& l) { return l.products_done >= end; });
+    };
+    while (!std::all_of(first, first + 4, done)) grid().rest();
+}
 
 }  // namespace emulator

@@ -16,7 +16,8 @@ __device__ __forceinline__ void copy_tile(unsigned to, const TensorMap& map, uns
         ptx::tma_load(to + c / kChunk * rows * kChunkRowBytes, &map, barrier, column + c, row, head, b);
 }
 
-// The same for Br rows of queries, of head `head` or of the group of heads that shares key head `head`.
+// The same for Br rows of queries, of head `head` or of the group of heads that shares key head `head`. A query of more
+// heads than Br takes several tiles.
 template <KernelConfig config>
 __device__ __forceinline__ void copy_queries(unsigned to, const TensorMap& map, unsigned barrier, int columns, int row,
                                              int head, int b) {
@@ -24,8 +25,8 @@ __device__ __forceinline__ void copy_queries(unsigned to, const TensorMap& map, 
         copy_tile(to, map, barrier, columns, config.Br, row, head, b);
     else
         for (int c = 0; c < columns; c += kChunk)
-            ptx::tma_load(to + c / kChunk * config.Br * kChunkRowBytes, &map, barrier, c, 0, query_of<config>(row),
-                          head, b);
+            ptx::tma_load(to + c / kChunk * config.Br * kChunkRowBytes, &map, barrier, c,
+                          config.group_rows > config.Br ? row % config.group_rows : 0, query_of<config>(row), head, b);
 }
 
 // One thread starts the copy back. `from` is where the rows of the map's box begin in a tile of Br rows; they go to

@@ -34,9 +34,9 @@ __device__ __forceinline__ void pin(Fragments<1, NT>& x) {
         for (int e = 0; e < 4; ++e) ptx::pin(x.c[0][n][e]);
 }
 
-// S = A B^T for this warpgroup's 64 rows of A; A is kRowsA high, B kRowsB; both have kColumns columns.
+// S = A B^T, or S += A B^T, for this warpgroup's 64 rows of A; A is kRowsA high, B kRowsB; both have kColumns columns.
 template <Element kElement, int kColumns, int kRowsA, int kRowsB, int NT>
-__device__ __forceinline__ void start_scores(Fragments<1, NT>& s, unsigned a, unsigned b) {
+__device__ __forceinline__ void start_scores(Fragments<1, NT>& s, unsigned a, unsigned b, bool add = false) {
     const unsigned long long from_a = tile_descriptor(a, 16), from_b = tile_descriptor(b, 16);
 #pragma unroll
     for (int k = 0; k < kColumns; k += 16) {
@@ -44,9 +44,9 @@ __device__ __forceinline__ void start_scores(Fragments<1, NT>& s, unsigned a, un
         const unsigned long long da = from_a + ((k / kChunk * kRowsA * kChunkRowBytes + step) >> 4);
         const unsigned long long db = from_b + ((k / kChunk * kRowsB * kChunkRowBytes + step) >> 4);
         if constexpr (kElement == Element::bf16)
-            ptx::wgmma_shared_bf16(flat(s), da, db, k != 0);
+            ptx::wgmma_shared_bf16(flat(s), da, db, add || k != 0);
         else
-            ptx::wgmma_shared_fp16(flat(s), da, db, k != 0);
+            ptx::wgmma_shared_fp16(flat(s), da, db, add || k != 0);
     }
 }
 
