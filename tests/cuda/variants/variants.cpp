@@ -196,6 +196,7 @@ std::vector<Variant> all_variants() {
     add(beside_attention());
     add(serving());
     add(latent());
+    add(shares());
     return result;
 }
 
