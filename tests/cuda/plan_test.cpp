@@ -353,14 +353,14 @@ TEST(Plan, LatentHeadsShareTiles) {
     p.batch = 8;
     p.seqlen_q = 4;
     Access access = contiguous_access(p);
-    access.values_in_keys = true;
+    access.values_in_keys = access.unseen_kernels = true;
     const Plan plan = plan_forward(p, access, known_device("H200"));
     EXPECT_STREQ(plan.name, "latent_forward_sm90");
     EXPECT_EQ(plan.main().config.group_rows, 128);
     EXPECT_EQ(plan.main().blocks, 8 * 4 * 2);
     p.heads = 15;
     EXPECT_EQ(plan_forward(p, access, known_device("H200")).main().blocks, 8);
-    EXPECT_STREQ(plan_forward(p, access, known_device("A100-80")).name, "forward_sm80");
+    EXPECT_STREQ(plan_forward(p, access, known_device("A100-80")).name, "split_forward_sm80");
     for (const Change& change :
          std::vector<Change>{{"v of its own", [](Problem&, Access&a) { a.values_in_keys = false; }},
                              {"narrow", [](Problem&q, Access&) { q.head_dim = q.head_dim_v = 256; }},
