@@ -160,7 +160,9 @@ struct QueryPipeline {
     }
 
     __device__ __forceinline__ void prefetch_maps() const {
-        for (const TensorMap* map : {&params.k_map, &params.q_map, &params.v_map}) ptx::tma_prefetch_map(map);
+        ptx::tma_prefetch_map(&params.k_map);
+        ptx::tma_prefetch_map(&params.q_map);
+        if constexpr (!keys_hold_values(config)) ptx::tma_prefetch_map(&params.v_map);
         if constexpr (kPartsO > 0) ptx::tma_prefetch_map(&params.out_map);
         if constexpr (config.bias_mapped) ptx::tma_prefetch_map(&params.bias_map);
     }
