@@ -293,6 +293,12 @@ struct ForwardSm90 : QueryPipeline<config> {
         softmax.template exponentiate_seen<kGroup>(s, log2_factor<config>(params), seen);
     }
 
+    __device__ __forceinline__ static void hide(const Tile& tile, const Place& place, Scores& s) {
+        if (!tile.seq.template sees_all<config>(place.i0, smaller(place.i0 + 16, tile.i1), place.j0,
+                                                place.j0 + config.Bc))
+            apply_band<config>(s, tile.seq, place);
+    }
+
     // Line 9 up to P = 2^(S - m): options, masks, and the maximum unless that of an earlier block is kept.
     template <bool kKept>
     __device__ __forceinline__ void ready(const Tile& tile, int consumer, int n, unsigned unnamed, Scores& s,
@@ -302,9 +308,11 @@ struct ForwardSm90 : QueryPipeline<config> {
         modify(tile, place, unnamed, bias_and_mask, s);
         // After a block in which every row saw a key, only the left side of a window hides keys, or first_k.
         constexpr bool kBandMayHide = !kKept || config.window || config.first_k;
-        if (kBandMayHide && !tile.seq.template sees_all<config>(place.i0, smaller(place.i0 + 16, tile.i1), place.j0,
-                                                                place.j0 + config.Bc))
-            apply_band<config>(s, tile.seq, place);
+        // What chunks and first_k take of the tile would otherwise stay in registers.
+        if constexpr (kBandMayHide && (config.chunk || config.first_k))
+            hide(tile_at_hand(), place, s);
+        else if constexpr (kBandMayHide)
+            hide(tile, place, s);
         if constexpr (!kKept) softmax.template find_maximum<config.lazy_rescale>(s, log2_factor<config>(params));
     }
 
