@@ -17,8 +17,10 @@ Work:
     memory             what a call allocates beside its results
     errors             rms and largest errors against fp64 as shares of standard attention's, with q 1, 3, 10 and 30
                        times as large
-    decode             one query on a KV cache, dense and in pages, of equal and of unequal lengths; only where --work
-                       names it
+    decode             attention on a KV cache; only where --work names it, and with --points=32/8-1x1k,pages only those
+                       of its points that have such a name or a name with such a part: one query on caches dense, in
+                       pages and of unequal lengths; append and rotation in the same call; chunked prefill; a stated
+                       prefix (cascade); the host's time of flash_attn_with_kvcache from Python
     host               host time of a call, and of the first call (needs --host-time, the program flashtile_host_time)
 Methods: flashtile, torch_flash and torch_cudnn (scaled_dot_product_attention on those backends), torch_standard
 (matmul, softmax, matmul), fa3 (FlashAttention-3, where --fa3 names a folder whose fa3.py loads it).

@@ -38,6 +38,8 @@ constexpr const char* name_of(Kernel kernel) {
             return "deal_splits";
         case Kernel::combine:
             return "combine";
+        case Kernel::combine_shares:
+            return "combine_shares";
         case Kernel::merge:
             return "merge";
         case Kernel::append_kv:

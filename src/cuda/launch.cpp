@@ -86,6 +86,9 @@ KernelParams params_of(const Plan& plan, const Problem& p, const Operands& x) {
     k.split_rule = plan.split_rule;
     k.most_splits = plan.most_splits;
     k.part_queries = plan.part_queries;
+    k.part_rows = plan.part_rows;
+    k.share_blocks = plan.share_blocks;
+    k.page_box = plan.page_box;
     k.positions = x.positions;
     k.positions_stride = x.positions_stride;
     k.prefix_groups = lengths_of(x.prefix_groups);
@@ -143,9 +146,19 @@ void launch(const Launch& launch, const void* params, const Device& device, CUst
     if (launch.blocks == 0) return;
     const LoadedKernel& loaded = kernel_for(launch.config, device, launch.shared_memory);
     void* arguments[] = {const_cast<void*>(params)};
-    const CUresult result = driver().cuLaunchKernel(
-        loaded.function, static_cast<unsigned>(launch.blocks), 1, 1, static_cast<unsigned>(launch.config.warps * 32), 1,
-        1, static_cast<unsigned>(launch.shared_memory), stream, arguments, nullptr);
+    const auto blocks = static_cast<unsigned>(launch.blocks), threads = static_cast<unsigned>(launch.config.warps * 32);
+    const auto shared_memory = static_cast<unsigned>(launch.shared_memory);
+    CUresult result = CUDA_SUCCESS;
+    if (launch.early) {
+        CUlaunchAttribute attribute{};
+        attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attribute.value.programmaticStreamSerializationAllowed = 1;
+        const CUlaunchConfig config = {blocks, 1, 1, threads, 1, 1, shared_memory, stream, &attribute, 1};
+        result = driver().cuLaunchKernelEx(&config, loaded.function, arguments, nullptr);
+    } else {
+        result = driver().cuLaunchKernel(loaded.function, blocks, 1, 1, threads, 1, 1, shared_memory, stream, arguments,
+                                         nullptr);
+    }
     if (result != CUDA_SUCCESS) driver().check(result, "launching the kernel of " + to_string(launch.config));
 }
 

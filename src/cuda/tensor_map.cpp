@@ -21,6 +21,11 @@ bool stride_fits(std::int64_t count, std::int64_t bytes) {
     return count <= 1 || (bytes > 0 && bytes % kAlignment == 0 && bytes < kStrideEnd);
 }
 
+// Batch entries of k and v: sequences, pages, or rows of a cache.
+std::int64_t runs_of_keys(const Problem& p) {
+    return p.cache ? p.pages : p.runs();
+}
+
 bool can_map(const Operand& x, std::int64_t rows, std::int64_t heads, std::int64_t batch, std::int64_t size) {
     return reinterpret_cast<std::uintptr_t>(x.data) % kAlignment == 0 && stride_fits(rows, x.stride_row * size) &&
            stride_fits(heads, x.stride_head * size) && stride_fits(batch, x.stride_batch * size);
@@ -111,9 +116,9 @@ TensorMap map_of_groups(const Operand& x, const Problem& p, const KernelConfig& 
                         int box_rows) {
     return map_of(x, p.dtype, 0, columns,
                   {{p.group(), x.stride_head, std::min(config.group_rows, box_rows)},
-                   {p.seqlen_q, x.stride_row, std::max(box_rows / config.group_rows, 1)},
+                   {p.rows_q(), x.stride_row, std::max(box_rows / config.group_rows, 1)},
                    {p.kv_heads, x.stride_head * p.group(), 1},
-                   {p.batch, x.stride_batch, 1}});
+                   {p.runs(), x.stride_batch, 1}});
 }
 
 // Of so many heads or sequences, those with a bias of their own: all, or all share one.
@@ -127,8 +132,8 @@ bool can_map(const Problem& p, const Operands& x) {
     const std::int64_t size = size_of(p.dtype);
     return p.head_dim * size % kAlignment == 0 && p.head_dim_v * size % kAlignment == 0 &&
            std::max(p.rows_q(), p.rows_k()) < kRowsEnd && can_map(x.q, p.rows_q(), p.heads, p.runs(), size) &&
-           can_map(x.k, p.rows_k(), p.kv_heads, p.runs(), size) &&
-           can_map(x.v, p.rows_k(), p.kv_heads, p.runs(), size) &&
+           can_map(x.k, p.rows_k(), p.kv_heads, runs_of_keys(p), size) &&
+           can_map(x.v, p.rows_k(), p.kv_heads, runs_of_keys(p), size) &&
            (!x.out || can_map(x.out, p.rows_q(), p.heads, p.runs(), size)) &&
            (!x.dout || can_map(x.dout, p.rows_q(), p.heads, p.runs(), size));
 }
@@ -165,8 +170,12 @@ struct MappedRows {
 class LaunchMaps {
 public:
     LaunchMaps(const KernelConfig& config, const Problem& p, const Operands& x)
-        : config_(config), p_(p), x_(x), all_{{0, p.rows_q()}, {0, p.rows_k()}}, seen_(all_) {
-        if (config.lengths_differ()) return;  // the kernel sees to it
+        : config_(config),
+          p_(p),
+          x_(x),
+          all_{{0, p.rows_q()}, {0, p.page_size != 0 ? p.page_size : p.rows_k()}},
+          seen_(all_) {
+        if (config.lengths_in_memory()) return;  // the kernel sees to it
         const Band band = Band::of(p, p.seqlen_q, p.seqlen_k);
         seen_ = {seen_queries(band, p), seen_keys(band, p)};
     }
@@ -204,7 +213,7 @@ private:
         return map_of_rows(x, p_.dtype, columns, rows.first, rows.end, p_.heads, p_.runs(), box_rows);
     }
     TensorMap of_keys(const Operand& x, std::int64_t columns, const Rows& rows, int box_rows) const {
-        return map_of_rows(x, p_.dtype, columns, rows.first, rows.end, p_.kv_heads, p_.runs(), box_rows);
+        return map_of_rows(x, p_.dtype, columns, rows.first, rows.end, p_.kv_heads, runs_of_keys(p_), box_rows);
     }
     TensorMap of_bias(int box_rows) const {
         const Operand& bias = x_.bias;

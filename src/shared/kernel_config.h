@@ -26,6 +26,7 @@ enum class Kernel : int {
     dropout_mask,         // writes which probabilities dropout keeps
     deal_splits,          // how many splits each sequence has, for split_forward_sm80
     combine,              // what the splits of the keys came to, to O and LSE
+    combine_shares,       // the same, of equal shares
     merge,                // partial results to the result of all keys
     append_kv,            // new keys and values to a cache, rotated
 };
@@ -81,11 +82,15 @@ struct KernelConfig {
     bool dropout = false;
     bool deterministic = false;  // thread blocks add to dQ in a fixed order
     bool lazy_rescale = false;   // forward: m may lag behind the maximum; off with batch_invariant and exact_max
+    // Hopper's forward, and its combine: thread blocks get equal shares of the blocks of keys of all sequences.
+    bool shares = false;
     bool split = false;      // forward: the keys of a sequence with few queries are split (section 3.2 of the paper)
     bool exact_max = false;  // Hopper's backward computes dS from P in fp32, which is slower
 
     // True if the lengths of sequences lie in device memory, so that the plan does not know them.
     constexpr bool lengths_differ() const { return packed || seqused; }
+    // Likewise, of any length: a cache's row may be none, and its keys may be appended.
+    constexpr bool lengths_in_memory() const { return lengths_differ() || seqused_q || cache; }
     constexpr bool packed_keys() const { return packed && !cache; }
     constexpr bool has_bias_or_mask() const { return mask || bias != BiasElement::none; }
     bool operator==(const KernelConfig&) const = default;

@@ -111,7 +111,13 @@ constexpr int dropout_bytes(const KernelConfig& c) {
 // end.
 constexpr int kMostOrdered = 64;
 constexpr int order_bytes(const KernelConfig& c) {
-    return c.lengths_differ() ? (kMostOrdered + 1) * 16 : 0;
+    return c.lengths_differ() && !c.shares ? (kMostOrdered + 1) * 16 : 0;
+}
+
+// Hopper's forward where keys lie in a cache or are shared out: what slots and stages tell more, and this thread
+// block's share.
+constexpr int serving_bytes(const KernelConfig& c) {
+    return c.cache || c.shares ? 256 : 0;
 }
 
 // Hopper's forward where TMA loads the bias: the bias of one block of keys. It is read at the start of a step, and the
@@ -124,7 +130,7 @@ constexpr int bias_bytes(const KernelConfig& c) {
 constexpr int forward_sm90_staged_bytes(const KernelConfig& c) {
     const int d = chunk_columns(c.head_dim), dv = keys_hold_values(c) ? 0 : chunk_columns(c.head_dim_v);
     return size_of(c.element) * (query_stages(c) * c.Br * d + c.stages * c.Bc * (d + dv)) + bias_bytes(c) +
-           handed_to_second_bytes(c) + kMostBarriers + dropout_bytes(c) + order_bytes(c) + 1024;
+           handed_to_second_bytes(c) + kMostBarriers + dropout_bytes(c) + order_bytes(c) + serving_bytes(c) + 1024;
 }
 
 // What the system takes of a multiprocessor's shared memory for each thread block, beside what the block asks for.
@@ -134,10 +140,10 @@ constexpr int kReservedSharedMemory = 1024;
 // or, where there is no room, not at all (0). 64 columns are stored about as fast without it, and 7% faster where all
 // tiles are equal. Heads that share a tile need it.
 constexpr int output_parts(const KernelConfig& c) {
-    if (keys_hold_values(c)) return 0;
     const int of_block = 228 * 1024 / c.blocks_per_sm - kReservedSharedMemory;  // on sm_90
     const int left = of_block - forward_sm90_staged_bytes(c),
               whole = c.Br * chunk_columns(c.head_dim_v) * size_of(c.element);
+    if (c.shares || keys_hold_values(c)) return 0;  // most of O goes to the workspace; there is no room
     if (!c.band && c.head_dim_v <= kChunk && c.group_rows == 1) return 0;
     if (whole <= left) return 1;
     return chunk_columns(c.head_dim_v) % (2 * kChunk) == 0 && whole / 2 <= left ? 2 : 0;
@@ -192,6 +198,8 @@ constexpr int shared_bytes(const KernelConfig& c) {
             return backward_shared_bytes(c);
         case Kernel::backward_finish:
             return tile_bytes(c, c.Br, c.head_dim);
+        case Kernel::combine_shares:
+            return c.warps * c.head_dim_v * 4;  // a warp's sums
         case Kernel::deal_splits:
             return c.warps * 32 * 4;  // a thread's units
         case Kernel::backward_sinks:

@@ -14,6 +14,17 @@ struct SplitRule {
     Index keys = 0;    // so many keys in each split, a multiple of KeySplits::kUnit
 };
 
+// Hopper's forward lays the blocks of keys of all sequences, heads and tiles end to end, and gives each of its thread
+// blocks an equal share of them, so that all of them end together, however unequal sequences are.
+struct KeyShares {
+    static constexpr unsigned kFewest = 2;  // blocks of keys that are worth a thread block
+
+    FLASHTILE_DEVICE static unsigned of(unsigned total, unsigned thread_blocks) {
+        const unsigned share = (total + thread_blocks - 1) / thread_blocks;
+        return share > kFewest ? share : kFewest;
+    }
+};
+
 struct KeySplits {
     Index keys;   // of a split, but for the last
     Index count;  // at least 1

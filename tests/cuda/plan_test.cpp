@@ -352,7 +352,7 @@ TEST(Plan, LatentHeadsShareTiles) {
     p.batch = 8;
     p.seqlen_q = 4;
     Access access = contiguous_access(p);
-    access.values_in_keys = true;
+    access.values_in_keys = access.unseen_kernels = true;
     const Plan plan = plan_forward(p, access, known_device("H200"));
     EXPECT_STREQ(plan.name, "latent_forward_sm90");
     EXPECT_EQ(plan.main().config.group_rows, 128);

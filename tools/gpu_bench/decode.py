@@ -1,153 +1,160 @@
-"""Decoding: one query a sequence on a KV cache, beside FlashAttention-3 on the same cache. Calls stand in a CUDA graph,
-so that the host's time does not count, and take turns at several caches, which together exceed the L2 cache."""
+"""Attention on a KV cache beside FlashAttention-3 and cuDNN: decoding, appending, chunked prefill, a shared prefix and
+the host's time. Every point is a contest, and the first of its sides is what its floor is set for."""
 
-import math
+import argparse
+from functools import partial
 
 import torch
 
-from gpu_bench.check import TOLERANCE, off_by
+from gpu_bench import cache_calls as calls
+from gpu_bench.cache import Cache, GrowingCache, rotary_tables
+from gpu_bench.contest import Contest, Side, of_other
 from gpu_bench.methods import FlashAttention3
-from gpu_bench.problem import DTYPES
-from gpu_bench.timing import REGIMES
 
-# Name, heads, key heads, d, dv, sequences, keys of each, and the microseconds that are the floor; MLA's floor is a
-# share of the rate of a matrix product, not a time.
-POINTS = [("32/8, 16 x 8k", 32, 8, 128, 128, 16, 8192, 121.0), ("16/1, 16 x 8k", 16, 1, 128, 128, 16, 8192, 21.0),
-          ("16/16, 16 x 8k", 16, 16, 128, 128, 16, 8192, 238.0), ("32/8, 1 x 128k", 32, 8, 128, 128, 1, 131072, 124.0),
-          ("16/1, 1 x 128k", 16, 1, 128, 128, 1, 131072, 23.0), ("d64 32/8, 16 x 8k", 32, 8, 64, 64, 16, 8192, 68.0),
-          ("32/8, 1 x 1k", 32, 8, 128, 128, 1, 1024, 7.0), ("MLA 128/1, 32 x 4k", 128, 1, 576, 512, 32, 4096, None)]
-PAGES = (16, 64, 256)  # of the first point
+
+def shape(heads, kv_heads, batch, keys, d=128, dv=None):
+    return {"heads": heads, "kv_heads": kv_heads, "d": d, "dv": dv or d, "lengths": [keys] * batch}
+
+
+# One query a sequence: the floor, and what the best peer took where the floor was set, in microseconds. MLA, which is
+# bound by products, has a share of the rate of a matrix product as its floor.
+TABLE = {"16/1-16x8k": (shape(16, 1, 16, 8192), 21.0, 23.8), "32/8-16x8k": (shape(32, 8, 16, 8192), 121.0, 121.0),
+         "16/16-16x8k": (shape(16, 16, 16, 8192), 238.0, 238.0),
+         "32/8-1x128k": (shape(32, 8, 1, 131072), 124.0, 125.0), "16/1-1x128k": (shape(16, 1, 1, 131072), 23.0, 28.7),
+         "d64-32/8-16x8k": (shape(32, 8, 16, 8192, 64), 68.0, 71.8), "32/8-1x1k": (shape(32, 8, 1, 1024), 7.0, 7.7),
+         "MLA-128/1-32x4k": (shape(128, 1, 32, 4096, 576, 512), None, None)}
 MLA_FLOOR = 0.75
-UNEQUAL = 256, 16384   # sequences, of lengths up to that
-CALLS = 20             # in a graph, or more where it takes more caches
-BEYOND_L2 = 1 << 28    # bytes
-FA3_WIDEST = 256       # head dimension
+FA3_WIDEST = 256          # head dimension
+PAGED = "32/8-16x8k"
+PAGES = {16: 1.04, 64: 1.02, 256: 1.02}  # how much longer than on a dense cache
+UNEQUAL = 256, 16384      # sequences, of lengths up to that
+OVER_EQUAL = 1.08
+APPENDING = "32/8-1x1k", "32/8-16x8k"
+APPEND_US = 1.5           # beyond decode alone
+PREFILL = 8, 512, 8192    # sequences, new queries and keys of each, keys before them
+OVER_PREFILL = 1 / 0.92   # of dense forward's time
+CASCADE = 64, 256, 16384  # sequences, own keys of each, shared keys
+OVER_CASCADE = 1 / 8      # of the time without the prefix stated
+PAGE = 64
+HOST_US, HOST_POINT = 20.0, "32/8-1x1k"
 
 
-class Cache:
-    """q, and K and V of all sequences: rows one after the other, or with `page` pages in a random order."""
-
-    def __init__(self, gpu, dtype, heads, kv_heads, d, dv, lengths, page=0, seed=0):
-        generator = torch.Generator(gpu.device).manual_seed(seed)
-
-        def normal(*shape):
-            return torch.randn(*shape, generator=generator, device=gpu.device, dtype=DTYPES[dtype])
-
-        batch, longest = len(lengths), max(lengths)
-        self.page, self.lengths, self.table = page, lengths, None
-        self.heads, self.group, self.dv = heads, heads // kv_heads, dv
-        self.q = normal(batch, 1, heads, d)
-        self.used = torch.tensor(lengths, dtype=torch.int32, device=gpu.device)
-        pages = [math.ceil(n / page) for n in lengths] if page else []
-        rows = (sum(pages), page) if page else (batch, longest)
-        self.k = normal(*rows, kv_heads, d)
-        self.v = self.k[..., :dv] if d != dv else normal(*rows, kv_heads, dv)  # MLA: a view
-        if page:
-            order = torch.randperm(sum(pages), generator=generator, device=gpu.device).int()
-            self.table = torch.zeros(batch, max(pages), dtype=torch.int32, device=gpu.device)
-            for b, own in enumerate(order.split(pages)):
-                self.table[b, :len(own)] = own
-
-    def bytes(self):
-        columns = self.k.shape[-1] if self.v.data_ptr() == self.k.data_ptr() else self.k.shape[-1] + self.dv
-        return sum(self.lengths) * self.k.shape[-2] * columns * self.k.element_size()
-
-    def rows(self, x, b, h):
-        """Keys or values of a sequence, as query head h sees them, in fp64."""
-        own = x[b] if self.table is None else x[self.table[b].long()].flatten(0, 1)
-        return own[:self.lengths[b], h // self.group].double()
-
-    def exact(self, b, h):
-        q = self.q[b, 0, h].double()
-        p = torch.softmax(self.rows(self.k, b, h) @ q * len(q) ** -0.5, 0)
-        return p @ self.rows(self.v, b, h)
+def sized(run, shape, **more):
+    return {**shape, "lengths": [run.gpu.size(n) for n in shape["lengths"]], **more}
 
 
-def flashtile_call(cache):
-    from flashtile import attention  # once the run has said which library it is to load
-    return lambda: attention(cache.q, cache.k, cache.v, causal=True, seqused_k=cache.used, block_table=cache.table)
+def maker(run, kind=Cache, *arguments, **shape):
+    """From a seed to a cache."""
+    return lambda seed: kind(run.gpu, run.arguments.dtype, *arguments, **shape, seed=seed)
 
 
-def fa3_call(cache):
-    import fa3
-    return lambda: fa3.with_cache(cache.q, cache.k, cache.v, cache.used, cache.table)
+def peers(run, make_cache, **make_call):
+    """Those that the run has. FlashAttention-3 is loaded here."""
+    if run.arguments.fa3:
+        FlashAttention3.load(run.arguments.fa3)
+    return {name: Side(make_cache, make) for name, make in make_call.items() if name in run.arguments.methods}
 
 
-def error_of(call, cache):
-    """Relative rms error of some heads."""
-    out = call()
-    last = len(cache.lengths) - 1, cache.heads - 1
-    return max(off_by(out[b, 0, h].double(), cache.exact(b, h)) for b, h in ((0, 0), last))
+def of_table(run, what):
+    of, floor, issue_peer = TABLE[what]
+    of = sized(run, of)
+    make = maker(run, **of)
+    others = {"torch_cudnn": calls.cudnn_decode}
+    if of["d"] <= FA3_WIDEST:
+        others["fa3"] = calls.fa3_decode
+    if of["d"] != of["dv"]:
+        rate = run.ceilings["gemm_bf16_tflops"]["sustained"] * 1e6
+        floor = make(0).flops() / (MLA_FLOOR * rate)
+    contest = Contest(run, what, {"flashtile": Side(make, calls.decode), **peers(run, make, **others)})
+    contest.time(lambda us: floor, issue_peer_us=issue_peer)
 
 
-def methods_of(run, cache):
-    a = run.arguments
-    makers = {"flashtile": flashtile_call}
-    if a.fa3 and "fa3" in a.methods and cache.q.shape[-1] <= FA3_WIDEST:
-        FlashAttention3.load(a.fa3)
-        makers["fa3"] = fa3_call
-    return makers
+def paged(run, what, page):
+    of = sized(run, TABLE[PAGED][0])
+    make = maker(run, **of, page=page)
+    Contest(run, what, {"flashtile": Side(make, calls.decode), "flashtile_dense": Side(maker(run, **of), calls.decode),
+                        **peers(run, make, fa3=calls.fa3_decode)}).time(of_other("flashtile_dense", PAGES[page]))
 
 
-def timed(run, what, rows, floor=None, **shape):
-    """Adds a row for each regime: microseconds and errors of each method. Returns flashtile's microseconds."""
-    first = Cache(run.gpu, run.arguments.dtype, **shape)
-    copies = max(1, math.ceil(BEYOND_L2 / max(1, first.bytes()))) if run.gpu.device.type == "cuda" else 1
-    caches = [first] + [Cache(run.gpu, run.arguments.dtype, **shape, seed=n) for n in range(1, copies)]
-    calls = max(CALLS, copies)
-    errors, graphs = {}, {}
-    for name, make in methods_of(run, first).items():
-        try:
-            errors[name] = error_of(make(first), first)
-        except Exception as error:  # the peer may not have this; flashtile must
-            if name == "flashtile":
-                raise
-            run.left_out.append({"work": f"decode {what}", "method": name, "reason": str(error).split("\n")[0][:200]})
-            continue
-        if not errors[name] <= TOLERANCE[run.arguments.dtype]:
-            run.wrong.append({"method": name, "work": f"decode {what}", "what": f"off by {errors[name]:.3g}"})
-            print(f"WRONG {name}: decode {what}: off by {errors[name]:.3g} (relative rms)", flush=True)
-            continue
-        ready = [make(cache) for cache in caches]
-        graphs[name] = run.gpu.graph([ready[n % copies] for n in range(calls)])
-    found = {regime: {name: 1e6 * seconds / calls for name, (seconds, _) in of.items()}
-             for regime, of in run.measure(graphs).items()} if graphs else {}
-    for regime, us in found.items():
-        rows.append({"point": what, "regime": regime, "us": us, "rms_error": errors, "floor_us": floor,
-                     "gbytes_per_s": {name: first.bytes() / t / 1e3 for name, t in us.items()}})
-    if found:
-        line = ", ".join(f"{name} {us:.1f} us (error {errors[name]:.5f})" for name, us in found[REGIMES[-1]].items())
-        print(f"decode {what}: {line}", flush=True)
-    return {regime: us.get("flashtile") for regime, us in found.items()}
+def unequal(run, what):
+    batch, longest = (n if run.gpu.device.type == "cuda" else run.gpu.size(n) for n in UNEQUAL)
+    lengths = torch.randint(1, longest + 1, (batch,), generator=torch.Generator().manual_seed(1)).tolist()
+    of = shape(32, 8, batch, sum(lengths) // batch)
+    equal, make = maker(run, **of), maker(run, **of | {"lengths": lengths})
+    Contest(run, what, {"flashtile": Side(make, calls.decode), "flashtile_equal": Side(equal, calls.decode),
+                        **peers(run, make, fa3=calls.fa3_decode)}).time(of_other("flashtile_equal", OVER_EQUAL))
+
+
+def growing(run, of):
+    of = sized(run, of)
+    return maker(run, GrowingCache, rotary_tables(run.gpu, run.arguments.dtype, max(of["lengths"]), of["d"]), **of)
+
+
+def append(run, what, point):
+    """Rotation of one new key and of q, and appending, within the call. Each side has caches of its own, since what the
+    one has written must not pass for the other's work."""
+    of = TABLE[point][0]
+    Contest(run, what, {
+        "flashtile": Side(growing(run, of), calls.append_and_decode),
+        "flashtile_alone": Side(maker(run, **sized(run, of)), calls.decode),
+        **peers(run, growing(run, of), fa3=calls.fa3_append_and_decode)}).time(
+            of_other("flashtile_alone", plus=APPEND_US))
+
+
+def chunked_prefill(run, what):
+    batch, new, before = PREFILL[0], *map(run.gpu.size, PREFILL[1:])
+    of = shape(32, 8, batch, before + new)
+    make = maker(run, **of, page=PAGE, queries=new)
+    Contest(run, what, {
+        "flashtile": Side(make, calls.packed), "flashtile_dense": Side(maker(run, **of, queries=new), calls.dense),
+        **peers(run, make, fa3=calls.fa3_decode)}).time(of_other("flashtile_dense", OVER_PREFILL))
+
+
+def cascade(run, what):
+    batch, own, shared = CASCADE[0], *map(run.gpu.size, CASCADE[1:])
+    make = maker(run, **shape(32, 8, batch, shared + own), page=PAGE, prefix=shared)
+    Contest(run, what, {
+        "flashtile": Side(make, calls.prefix_stated), "flashtile_unstated": Side(make, calls.decode),
+        **peers(run, make, fa3=calls.fa3_decode)}).time(of_other("flashtile_unstated", OVER_CASCADE))
+
+
+def host(run, what, page=0):
+    """Through flash_attn_with_kvcache from Python, on the smallest problem."""
+    make = maker(run, **sized(run, TABLE[HOST_POINT][0]), page=page)
+    sides = {"flashtile": Side(make, calls.with_kvcache), **peers(run, make, fa3=calls.fa3_decode)}
+    Contest(run, what, sides).time_host(lambda us: HOST_US)
+
+
+def host_append(run, what):
+    of = TABLE[HOST_POINT][0]
+    Contest(run, what, {
+        "flashtile": Side(growing(run, of), calls.with_kvcache_appending),
+        **peers(run, growing(run, of), fa3=calls.fa3_append_and_decode)}).time_host(lambda us: None)
+
+
+# In the order in which they run. Names have no comma and no space, so that --points can list them.
+POINTS = {**dict.fromkeys(TABLE, of_table),
+          **{f"{PAGED}-pages{page}": partial(paged, page=page) for page in PAGES},
+          "unequal": unequal,
+          **{f"append-{point}": partial(append, point=point) for point in APPENDING},
+          "chunked-prefill": chunked_prefill, "cascade": cascade,
+          "host-dense": host, f"host-pages{PAGE}": partial(host, page=PAGE), "host-append": host_append}
+
+
+def points_of(text):
+    """A name stands for that point, any other text for every point whose name contains it."""
+    chosen = []
+    for part in text.split(","):
+        found = [part] if part in POINTS else [name for name in POINTS if part in name]
+        if not found or not part:
+            allowed = f"allowed are names, or parts of them, of {', '.join(POINTS)}"
+            raise argparse.ArgumentTypeError(f"has {part!r}, {allowed}")
+        chosen += found
+    return chosen
 
 
 def decode(run):
-    rows = run.extra.setdefault("decode", [])
-    size = run.gpu.size
-
-    def point(run, what, heads, kv_heads, d, dv, batch, keys, floor):
-        of = {"heads": heads, "kv_heads": kv_heads, "d": d, "dv": dv, "lengths": [size(keys)] * batch}
-        if d != dv:  # bound by products
-            flops = 2.0 * batch * heads * size(keys) * (d + dv)
-            floor = flops / (MLA_FLOOR * run.ceilings["gemm_bf16_tflops"]["sustained"] * 1e6)
-        timed(run, what, rows, floor, **of)
-
-    def paged(run, page):
-        _, heads, kv_heads, d, dv, batch, keys, floor = POINTS[0]
-        timed(run, f"{POINTS[0][0]}, pages of {page}", rows, floor * (1.04 if page == 16 else 1.02), heads=heads,
-              kv_heads=kv_heads, d=d, dv=dv, lengths=[size(keys)] * batch, page=page)
-
-    def unequal(run):
-        batch, longest = (n if run.gpu.device.type == "cuda" else size(n) for n in UNEQUAL)
-        generator = torch.Generator().manual_seed(1)
-        lengths = torch.randint(1, longest + 1, (batch,), generator=generator).tolist()
-        of = {"heads": 32, "kv_heads": 8, "d": 128, "dv": 128}
-        equal = timed(run, "equal lengths, as many keys in all", rows, lengths=[sum(lengths) // batch] * batch, **of)
-        floor = 1.08 * equal["sustained"] if equal else None
-        timed(run, f"{batch} sequences of 1 to {longest}", rows, floor, lengths=lengths, **of)
-
-    for what, *rest in POINTS:
-        run.point(f"decode {what}", point, what, *rest)
-    for page in PAGES:
-        run.point(f"decode pages of {page}", paged, page)
-    run.point("decode unequal lengths", unequal)
+    run.extra.setdefault("decode", [])
+    for what, do in POINTS.items():
+        if what in run.arguments.points:
+            run.point(f"decode {what}", do, what)

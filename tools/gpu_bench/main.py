@@ -9,7 +9,7 @@ import torch
 
 from flashtile_torch import Library
 from gpu_bench import costs, slowdowns, speeds, summary
-from gpu_bench.decode import decode
+from gpu_bench.decode import POINTS, decode, points_of
 from gpu_bench.errors import errors
 from gpu_bench.machine import Gpu, Host
 from gpu_bench.methods import METHODS
@@ -49,6 +49,7 @@ def parse_arguments(description):
     parser.add_argument("--head-dim", type=whole_numbers, default=[128, 64, 256])
     parser.add_argument("--seqlen", type=whole_numbers, default=[512, 1024, 2048, 4096, 8192, 16384])
     parser.add_argument("--causal", choices=("0", "1", "both"), default="both")
+    parser.add_argument("--points", type=points_of, help="of the work decode: names or parts of names; default: all")
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--tokens", type=int, default=16384)
     parser.add_argument("--batch", type=int, help="default: tokens / seqlen")
@@ -63,6 +64,10 @@ def parse_arguments(description):
         arguments.methods = [m for m in METHODS if m != "fa3" or arguments.fa3]
     elif "fa3" in arguments.methods and not arguments.fa3:
         parser.error("--methods=fa3 needs --fa3=FOLDER")
+    if arguments.points is None:
+        arguments.points = list(POINTS)
+    elif "decode" not in arguments.work:
+        parser.error("--points needs --work=decode")
     arguments.causal = {"0": [False], "1": [True], "both": [False, True]}[arguments.causal]
     return arguments
 

@@ -154,6 +154,8 @@ def decode(table, extra):
         if "flashtile" not in us:
             continue
         said = ", ".join(f"{name} {t:.1f} us ({r['rms_error'][name]:.5f})" for name, t in us.items())
+        if peer := r.get("issue_peer_us"):
+            said += f", best peer before {peer:g} us"
         table.add(f"decode {r['point']}, {r['regime']}", said, f"at most {floor:.1f} us" if floor else "",
                   floor and us["flashtile"] <= floor)
 

@@ -56,6 +56,7 @@ constexpr void visit_members(Visit&& visit) {
     visit("dropout", &C::dropout, option);
     visit("deterministic", &C::deterministic, option);
     visit("lazy_rescale", &C::lazy_rescale, manner);
+    visit("shares", &C::shares, manner);
     visit("split", &C::split, manner);
     visit("exact_max", &C::exact_max, option);
 }

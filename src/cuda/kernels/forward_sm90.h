@@ -12,6 +12,7 @@
 #include "cuda/kernels/parts/hopper/sequence_edges.h"
 #include "cuda/kernels/parts/hopper/swizzled_tile.h"
 #include "cuda/kernels/parts/hopper/wgmma_product.h"
+#include "cuda/kernels/ptx/dependent_launch.h"
 
 namespace flashtile {
 
@@ -19,14 +20,15 @@ template <KernelConfig config>
 struct ForwardSm90 : QueryPipeline<config> {
     using Base = QueryPipeline<config>;
     using Base::Base, Base::kConsumers, Base::kColumns, Base::kColumnsV, Base::NT, Base::OT, Base::kBytesQ;
-    using Base::bias_ring, Base::slot, Base::tile_at_hand, Base::release_query, Base::drop;
+    using Base::bias_ring, Base::slot, Base::tile_at_hand, Base::release_query, Base::drop, Base::unnamed_keys;
     using Base::kBytesK, Base::kBytesV, Base::kPartsO;
     using Base::params, Base::q, Base::k, Base::v, Base::bias, Base::out, Base::q_ring, Base::k_ring, Base::v_ring;
-    using typename Base::M, typename Base::Scalar, typename Base::Tile;
+    using typename Base::M, typename Base::Scalar, typename Base::Tile, typename Base::Slot;
     using Optimistic = Optimism<config>;
     static constexpr bool kMayHide = config.has_bias_or_mask();
     using Accumulators = Fragments<1, OT>;
     using Scores = Fragments<1, NT>;
+    static constexpr bool kRowsDiffer = config.packed || config.seqused_q;  // in how many queries sequences have
     using LeftP = typename M::template Left<1, NT>;
     // Whether the registers hold P of two blocks beside S, O and about 40 values more. Options take more than that, and
     // wider heads wait for their products anyway.
@@ -39,8 +41,8 @@ struct ForwardSm90 : QueryPipeline<config> {
         if (kConsumers > 1 && consumer == kConsumers - 1) pass_turn(consumer);  // the first consumer has the first turn
         while (true) {
             q_ring.wait_full();
-            const TileSlot now = TileSlot::read(slot());
-            if (now.number.head == TileSlot::kEnd) break;
+            const Slot now = Slot::read(slot());
+            if (now.number.head == Slot::kEnd) break;
             if (Optimistic::kAny && now.is_tile() && !now.careful)
                 attend<Optimistic::kFirstPass>(consumer);
             else if (now.is_tile())
@@ -85,20 +87,21 @@ struct ForwardSm90 : QueryPipeline<config> {
 
         if (tile.keys.count > 0) {
             // S and P of the first block.
-            if constexpr (config.packed) clear_queries<config>(tile, consumer, own_q);
+            if constexpr (kRowsDiffer) clear_queries<config>(tile, consumer, own_q);
             if constexpr (kMayHide && kAhead) coming.load(params, tile.seq, place_of(tile, consumer, 0));
             bring(0);
             k_ring.wait_full();
+            unsigned unnamed = unnamed_keys();
             start(s, own_q);
             o.clear();  // while S is computed
             ptx::wgmma_wait<0>();
             pin(s);
             if (elected) k_ring.release();
             k_ring.advance();
-            if constexpr (config.band) {
-                exponentiate_first(tile, consumer, s, bias_and_mask, softmax);
+            if constexpr (config.band && !config.chunk && !config.first_k) {
+                exponentiate_first(tile, consumer, unnamed, s, bias_and_mask, softmax);
             } else {
-                ready<false>(tile, consumer, 0, s, bias_and_mask, softmax);
+                ready<false>(tile, consumer, 0, unnamed, s, bias_and_mask, softmax);
                 softmax.exponentiate(s, log2_factor<config>(params));
             }
             p = M::left_of(s);
@@ -110,10 +113,11 @@ struct ForwardSm90 : QueryPipeline<config> {
             const auto step = [&]<bool kKept, bool kApart>(int n, LeftP& before, LeftP& now) {
                 bring(n);
                 k_ring.wait_full();
+                unnamed = unnamed_keys();
                 if (turns) wait_turn(consumer);
                 start(s, own_q);
                 v_ring.wait_full();  // while S is computed
-                if constexpr (config.lengths_differ())
+                if constexpr (config.lengths_in_memory())
                     if (n == 1) clear_hidden_values<config>(tile_at_hand(), consumer, 0, v + v_ring.stage * kBytesV);
                 accumulate<pass>(o, before, consumer);
                 if (turns) pass_turn(consumer);
@@ -121,7 +125,7 @@ struct ForwardSm90 : QueryPipeline<config> {
                 pin(s);
                 if (elected) k_ring.release();
                 k_ring.advance();
-                ready<kKept>(tile, consumer, n, s, bias_and_mask, softmax);
+                ready<kKept>(tile, consumer, n, unnamed, s, bias_and_mask, softmax);
                 const auto sum = softmax.exponentiate(s, log2_factor<config>(params));
                 if constexpr (kApart) now = M::left_of(s);
                 if constexpr (kKept) {
@@ -159,14 +163,14 @@ struct ForwardSm90 : QueryPipeline<config> {
                 }
 #pragma unroll 1
                 for (; n < tile.keys.count; ++n) step.template operator()<true, false>(n, p, p);
-                if (!__all_sync(~0u, held)) TileSlot::fail(slot());
+                if (!__all_sync(~0u, held)) Slot::fail(slot());
             }
 
             // O += P V of the last block, and the result.
             const Tile done = end_of(tile);
             if constexpr (!kTrustsHiddenValues) release_query();
             v_ring.wait_full();
-            if constexpr (config.lengths_differ())
+            if constexpr (config.lengths_in_memory())
                 clear_hidden_values<config>(done, consumer, done.keys.count - 1, v + v_ring.stage * kBytesV);
             accumulate<pass>(o, p, consumer);
             finish_rows(done, consumer, softmax, factor);
@@ -175,21 +179,21 @@ struct ForwardSm90 : QueryPipeline<config> {
             if (elected) v_ring.release();
             v_ring.advance();
             if constexpr (kTrustsHiddenValues) {
-                if (!__all_sync(~0u, finite(o))) TileSlot::fail(slot());
+                if (!__all_sync(~0u, finite(o))) Slot::fail(slot());
                 release_query();
             }
-            store<pass>(done, consumer, factor, o);
+            store<pass>(done, consumer, softmax, factor, o);
         } else {  // no row sees a key
             release_query();
             o.clear();
             finish_rows(tile, consumer, softmax, factor);
-            store<pass>(tile, consumer, factor, o);
+            store<pass>(tile, consumer, softmax, factor, o);
         }
     }
 
     // The tile, read again where its lengths would otherwise stay in registers. It can be read until its Q is released.
     __device__ __forceinline__ Tile end_of(const Tile& tile) const {
-        if constexpr (config.lengths_differ() || kMayHide) return tile_at_hand();
+        if constexpr (config.lengths_in_memory() || kMayHide) return tile_at_hand();
         return tile;
     }
 
@@ -253,8 +257,8 @@ struct ForwardSm90 : QueryPipeline<config> {
         return {warp_row(tile, consumer), tile.key_of(n)};
     }
 
-    // Applies the options to all scores of a block.
-    __device__ __forceinline__ void modify(const Tile& tile, const Place& place,
+    // Applies the options to all scores of a block, and hides the keys that lie in no page.
+    __device__ __forceinline__ void modify(const Tile& tile, const Place& place, unsigned unnamed,
                                            BiasAndMask<config, 1, NT>& bias_and_mask, Scores& s) {
         if constexpr (config.bias_mapped) {
             bias_ring.wait_full();
@@ -263,6 +267,10 @@ struct ForwardSm90 : QueryPipeline<config> {
         }
         ScoreModifier<config>::make(params, tile.seq)
             .template apply<false>(s, params, tile.seq, place, bias_and_mask, s);
+        if (config.paged && unnamed != 0)
+            each_score<1, NT>([&](int m, int n, int e) {
+                if ((unnamed >> n & 1) != 0) s.c[m][n][e] = -infinity();
+            });
         if constexpr (config.bias_mapped) {
             bias_ring.release_by_warp();
             bias_ring.advance();
@@ -271,11 +279,11 @@ struct ForwardSm90 : QueryPipeline<config> {
 
     // The first block of a tile is the one that a causal mask's diagonal crosses. Its warps see different columns of
     // it, and each leaves out those that none of its rows sees.
-    __device__ __forceinline__ void exponentiate_first(const Tile& tile, int consumer, Scores& s,
+    __device__ __forceinline__ void exponentiate_first(const Tile& tile, int consumer, unsigned unnamed, Scores& s,
                                                        BiasAndMask<config, 1, NT>& bias_and_mask,
                                                        Softmax<1, own_units<config>()>& softmax) {
         const Place place = place_of(tile, consumer, 0);
-        modify(tile, place, bias_and_mask, s);
+        modify(tile, place, unnamed, bias_and_mask, s);
         const int all =
             config.window ? 0 : tile.seq.template end_key<config>(query_end<config>(place.i0 + 1)) - place.j0;
         const int any = tile.seq.template end_key<config>(query_end<config>(place.i0 + 16)) - place.j0;
@@ -288,13 +296,13 @@ struct ForwardSm90 : QueryPipeline<config> {
 
     // Line 9 up to P = 2^(S - m): options, masks, and the maximum unless that of an earlier block is kept.
     template <bool kKept>
-    __device__ __forceinline__ void ready(const Tile& tile, int consumer, int n, Scores& s,
+    __device__ __forceinline__ void ready(const Tile& tile, int consumer, int n, unsigned unnamed, Scores& s,
                                           BiasAndMask<config, 1, NT>& bias_and_mask,
                                           Softmax<1, own_units<config>()>& softmax) {
         const Place place = place_of(tile, consumer, n);
-        modify(tile, place, bias_and_mask, s);
-        // After a block in which every row saw a key, only the left side of a window hides keys.
-        constexpr bool kBandMayHide = !kKept || config.window;
+        modify(tile, place, unnamed, bias_and_mask, s);
+        // After a block in which every row saw a key, only the left side of a window hides keys, or first_k.
+        constexpr bool kBandMayHide = !kKept || config.window || config.first_k;
         if (kBandMayHide && !tile.seq.template sees_all<config>(place.i0, smaller(place.i0 + 16, tile.i1), place.j0,
                                                                 place.j0 + config.Bc))
             apply_band<config>(s, tile.seq, place);
@@ -312,31 +320,73 @@ struct ForwardSm90 : QueryPipeline<config> {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float l = softmax.l[0][half];
-            factor[half] = l == 0.0f ? 0.0f : kept * ptx::reciprocal(l);
             const int row = warp_i0 + Place::row(0, 2 * half), of_group = row % config.group_rows;
+            const bool real = row < tile.i1 && (config.group_rows == 1 || of_group < params.group);
+            if constexpr (config.sinks)
+                factor[half] = real ? row_factor<config>(params, seq.h + of_group, softmax.m[0][half], l) : 0.0f;
+            else
+                factor[half] = l == 0.0f ? 0.0f : kept * ptx::reciprocal(l);
             if constexpr (config.lse)
-                if (lane_id() % 4 == 0 && row < tile.i1 && (config.group_rows == 1 || of_group < params.group)) {
+                if (lane_id() % 4 == 0 && real && (!config.shares || tile.part == TileNumber::kWhole)) {
                     const DeviceTensor& lse = params.lse;
                     rows_of<float>(lse, seq.batch_row, seq.h + of_group,
                                    seq.first_q)[query_of<config>(row) * lse.stride_row] =
-                        softmax.lse(0, half, natural_unit<config>(params));
+                        config.sinks
+                            ? static_cast<float>(row_lse<config>(params, seq.h + of_group, softmax.m[0][half], l))
+                            : softmax.lse(0, half, natural_unit<config>(params));
                 }
         }
     }
 
     // Line 12: O = O / l.
     template <Pass pass>
-    __device__ __forceinline__ void store(const Tile& tile, int consumer, const float (&factor)[2],
-                                          const Accumulators& o) const {
+    __device__ __forceinline__ void store(const Tile& tile, int consumer,
+                                          [[maybe_unused]] const Softmax<1, own_units<config>()>& softmax,
+                                          const float (&factor)[2], const Accumulators& o) const {
+        if constexpr (config.shares) {
+            if (tile.part != TileNumber::kWhole) return store_part(tile, consumer, softmax, o);
+            const int i0 = warp_row(tile, consumer);
+            return store_rows<config.element, config.head_dim_v>(
+                o, factor, [&](int row) { return is_row(tile, i0 + row) ? row_of(tile, i0 + row) : nullptr; });
+        }
         // TMA knows where a tensor ends, but not where a sequence does.
         if constexpr (kPartsO > 0)
-            if (!config.packed || tile.i0 + consumer * 64 + 64 <= tile.i1)
+            if (!kRowsDiffer || tile.i0 + consumer * 64 + 64 <= tile.i1)
                 return store_by_tma<pass>(tile, consumer, factor, o);
         const int i0 = warp_row(tile, consumer);
         const DeviceTensor& to = params.out;
         store_rows<config.element, config.head_dim_v>(
             o, factor, rows_of<Scalar>(to, tile.seq.batch_row, tile.seq.h, tile.seq.first_q) + i0 * to.stride_row,
             to.stride_row, tile.i1 - i0);
+    }
+
+    // Whether a row of the tile is one of out, and where it lies there.
+    __device__ __forceinline__ bool is_row(const Tile& tile, int row) const {
+        return row < tile.i1 && (config.group_rows == 1 || row % config.group_rows < params.group);
+    }
+    __device__ __forceinline__ Scalar* row_of(const Tile& tile, int row) const {
+        return rows_of<Scalar>(params.out, tile.seq.batch_row, tile.seq.h + row % config.group_rows,
+                               tile.seq.first_q + query_of<config>(row));
+    }
+
+    // What a piece of the tile's keys comes to, for combine_shares.h: m, l, and O as it stands.
+    __device__ __forceinline__ void store_part(const Tile& tile, int consumer,
+                                               const Softmax<1, own_units<config>()>& softmax,
+                                               const Accumulators& o) const {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = warp_row(tile, consumer) + Place::row(0, 2 * half);
+            if (!is_row(tile, row)) continue;
+            const Index part = Index{tile.part} * params.part_rows + (row - tile.i0);
+            if (lane_id() % 4 == 0)
+                *reinterpret_cast<float2*>(params.ws_part_ml + 2 * part) =
+                    make_float2(softmax.m[0][half], softmax.l[0][half]);
+            float* const to = params.ws_part_o + part * config.head_dim_v;
+#pragma unroll
+            for (int n = 0; n < OT; ++n)
+                if (const int column = Place::column(n, 0); column < config.head_dim_v)
+                    *reinterpret_cast<float2*>(to + column) = make_float2(o.c[0][n][2 * half], o.c[0][n][2 * half + 1]);
+        }
     }
 
     // The same by way of shared memory, so that it leaves under the next tile. TMA's writes have no order: a careful
@@ -359,7 +409,7 @@ struct ForwardSm90 : QueryPipeline<config> {
             ptx::named_barrier(barrier, barriers::kWarpgroup);  // all four warps have written
             if (elected)
                 store_queries<config>(own, params.out_map, part * kColumnsOfPart, kColumnsOfPart,
-                                      static_cast<int>(tile.seq.first_q) + tile.i0 + consumer * 64,
+                                      static_cast<int>(tile.seq.first_q) * config.group_rows + tile.i0 + consumer * 64,
                                       tile.map_head(params), static_cast<int>(tile.seq.batch_row));
         }
     }

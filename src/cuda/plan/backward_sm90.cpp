@@ -17,6 +17,7 @@ constexpr int kWidestApart = 128;  // columns of heads of which each consumer ho
 
 constexpr Condition kConditions[] = {
     kAtMost256,
+    {"attention_chunk", [](const Question& q) { return !q.config.chunk; }},
     {"a boolean mask", [](const Question& q) { return !q.config.mask; }},
     {"a bias", [](const Question& q) { return q.config.bias == BiasElement::none; }},
     {"softcap", [](const Question& q) { return !q.config.softcap; }},

@@ -58,6 +58,9 @@ constexpr bool asks_for_serving(const KernelConfig& c) {
 // of them, since nobody says which thread blocks share one.
 std::int64_t blocks_at_a_time(const Question& question, const KernelConfig& config);
 
+// Whether Hopper's forward takes the problem and keeps the machine busy with it.
+bool forward_sm90_fills(const Question& question);
+
 // The reason of the first condition that does not hold, or "" if all hold.
 std::string_view why_passed_over(const Candidate& candidate, const Question& question);
 

@@ -12,8 +12,6 @@ inline constexpr Condition kConditionsSm90[] = {
     {"wgmma would round fp32 to TF32", [](const Question& q) { return q.config.element != Element::fp32; }},
     {"TMA wants addresses and strides in multiples of 16 bytes, and no broadcast",
      [](const Question& q) { return q.access.tensor_maps && q.config.vector_bytes == 16; }},
-    {"a cache, attention_chunk, tree_mask, sinks, first_k or seqused_q, which the general kernels have so far",
-     [](const Question& q) { return !asks_for_serving(q.config); }},
     {"batch_invariant: a row's bits may not depend on where tensors lie",
      [](const Question& q) { return !q.problem.batch_invariant; }},
 };

@@ -39,6 +39,7 @@ struct Launch {
     std::int64_t blocks = 0;  // thread blocks; 0: nothing to do
     const char* why = "";     // the tile table's reason, or the tuned tile's
     bool measured = false;    // the tile is a tuned one
+    bool early = false;       // may begin while the launch before it still runs, and waits by itself for its end
     FixedList<PlannedMap, 6> maps{};
 };
 
@@ -88,6 +89,9 @@ struct Plan {
     SplitRule split_rule{};
     std::int64_t most_splits = 1;
     int part_queries = 0;
+    int part_rows = 0;
+    unsigned share_blocks = 0;
+    int page_box = 0;
 
     const Launch& main() const { return launches[main_launch]; }
     // The launch of this kernel; null where there is none.

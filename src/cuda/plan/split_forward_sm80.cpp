@@ -165,16 +165,10 @@ void complete(const Question& q, const Launch& main, Plan& plan) {
     plan.workspace.add(Region::part_ml, rows * 2 * sizeof(float));
 }
 
-// Hopper's kernel has no splits; it comes first where its tiles keep at least a quarter of the multiprocessors busy.
-bool hopper_is_busy(const Question& q) {
-    constexpr std::int64_t kShare = 4;
-    const bool busy = q.problem.batch * q.problem.kv_heads * kShare > q.device.multiprocessors;
-    return busy && why_passed_over(forward_sm90, q).empty();
-}
-
 // What no other kernel computes on this GPU.
 bool alone_serves(const Question& q) {
-    return asks_for_serving(q.config) || (q.problem.sm_limit != 0 && !why_passed_over(forward_sm90, q).empty());
+    const bool hopper = why_passed_over(forward_sm90, q).empty();
+    return (asks_for_serving(q.config) || q.problem.sm_limit != 0) && !hopper;
 }
 
 constexpr Condition kConditions[] = {
@@ -185,7 +179,7 @@ constexpr Condition kConditions[] = {
          const std::optional<Launch> launch = tile_for(q);
          return alone_serves(q) || (launch && splits(q, launch->config));
      }},
-    {"Hopper's kernel keeps the machine busy", [](const Question& q) { return !hopper_is_busy(q); }},
+    {"Hopper's kernel keeps the machine busy", [](const Question& q) { return !forward_sm90_fills(q); }},
 };
 
 }  // namespace

@@ -13,13 +13,13 @@ constinit std::atomic<Setting> setting{unread};  // no lock, which another threa
 
 }  // namespace
 
-Kernels kernels_asked_for() {
+bool unseen_kernels_asked_for() {
     Setting now = setting.load(std::memory_order_relaxed);
     if (now == unread) {
         now = environment("FLASHTILE_UNSEEN_KERNELS") == "1" ? on : off;
         setting.store(now, std::memory_order_relaxed);
     }
-    return now == on ? Kernels::all : Kernels::seen;
+    return now == on;
 }
 
 }  // namespace flashtile::gpu

@@ -1,13 +1,12 @@
 // unseen_kernels.h: kernels that no GPU has run yet are in every build but in no plan: so far only the emulated device
 // (HACKING.md) has shown what they compute. The developer setting FLASHTILE_UNSEEN_KERNELS=1 lets plans have them, so
-// that a GPU tests the very binary that users will get.
+// that a GPU tests the very binary that users will get. Now these are Hopper's forward where it serves
+// (share_schedule.h, and what it does with caches).
 #pragma once
 
 namespace flashtile::gpu {
 
-enum class Kernels { seen, all };
-
 // What the setting asks for. The environment is read once.
-Kernels kernels_asked_for();
+bool unseen_kernels_asked_for();
 
 }  // namespace flashtile::gpu

@@ -31,6 +31,20 @@ inline constexpr Tile kForwardShort[] = {
     {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane, and leaves by halves; 225 KB of shared memory"},
 };
 
+// For few queries, which are bound by the memory that K and V are read from: up to 64 rows of a tile, and more.
+inline constexpr Tile kForwardFew[] = {
+    {64, 64, 128, 8, 2, 2, "one consumer, two blocks share a multiprocessor: 128 KB of K and V on their way"},
+    {128, 64, 64, 8, 2, 2, "one consumer, two blocks share a multiprocessor: 128 KB of K and V on their way"},
+    {192, 128, 80, 12, 2, 1, "O takes 96 registers a lane"},
+    {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane"},
+};
+inline constexpr Tile kForwardSome[] = {
+    {64, 128, 128, 12, 3, 1, "two consumers"},
+    {128, 128, 128, 12, 2, 1, "two consumers"},
+    {192, 128, 80, 12, 2, 1, "O takes 96 registers a lane"},
+    {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane"},
+};
+
 // For dropout. A fourth warpgroup draws the random numbers. It leaves 208 registers a lane for each of two consumers.
 inline constexpr Tile kForwardDropout[] = {
     {64, 128, 128, 16, 4, 1, "two consumers"},

@@ -8,8 +8,10 @@
 #include "cuda/kernels/parts/hopper/ring.h"
 #include "cuda/kernels/parts/hopper/tile_copy.h"
 #include "cuda/kernels/parts/schedule/sequence_order.h"
+#include "cuda/kernels/parts/schedule/share_schedule.h"
 #include "cuda/kernels/parts/schedule/ticket_schedule.h"
 #include "cuda/kernels/parts/schedule/tile_schedule.h"
+#include "cuda/kernels/ptx/dependent_launch.h"
 #include "cuda/kernels/ptx/shared_memory.h"
 #include "cuda/kernels/ptx/warpgroup.h"
 
@@ -33,8 +35,9 @@ struct Optimism {
 };
 
 // What the producer and the consumers tell each other of a stage of Q.
+template <KernelConfig config>
 struct TileSlot {
-    static constexpr int kBytes = 16;
+    static constexpr int kBytes = config.shares ? 32 : 16;
     // In place of a head: the stage holds no tile; the stage holds no tile and none will follow.
     static constexpr unsigned kNone = ~1u, kEnd = ~0u;
 
@@ -45,10 +48,17 @@ struct TileSlot {
     __device__ __forceinline__ bool is_tile() const { return number.head < kNone; }
     __device__ static __forceinline__ TileSlot read(unsigned address) {
         const uint4 words = ptx::load_shared(address);
-        return {{words.x, words.y}, words.z != 0, words.w != 0};
+        TileSlot slot{{words.x, words.y}, words.z != 0, words.w != 0};
+        if constexpr (config.shares) {
+            const uint4 share = ptx::load_shared(address + 16);
+            slot.number.first = share.x, slot.number.count = share.y, slot.number.part = share.z;
+        }
+        return slot;
     }
     __device__ __forceinline__ void write(unsigned address) const {
         ptx::store_shared(address, make_uint4(number.head, number.block, careful, failed));
+        if constexpr (config.shares)
+            ptx::store_shared(address + 16, make_uint4(number.first, number.count, number.part, 0));
     }
     __device__ static __forceinline__ void fail(unsigned address) { ptx::store_shared(address + 12, 1); }
 };
@@ -58,14 +68,15 @@ struct QueryPipeline {
     using M = Math<config.element>;
     using Scalar = typename M::Scalar;
     using Tile = QueryTile<config>;
+    using Slot = TileSlot<config>;
     static constexpr int kConsumers = forward_consumers(config);
     static constexpr int kColumns = chunk_columns(config.head_dim), kColumnsV = chunk_columns(config.head_dim_v);
     static constexpr int NT = config.Bc / 8, OT = kColumnsV / 8;
     static constexpr int kQueryStages = query_stages(config);
     static constexpr int kSize = size_of(config.element);
     static constexpr int kBytesQ = config.Br * kColumns * kSize;
-    static constexpr int kBytesK = config.Bc * kColumns * kSize,
-                         kBytesV = keys_hold_values(config) ? 0 : config.Bc * kColumnsV * kSize;
+    static constexpr int kBytesK = config.Bc * kColumns * kSize;
+    static constexpr int kBytesV = keys_hold_values(config) ? 0 : config.Bc * kColumnsV * kSize;
     static constexpr int kPartsO = output_parts(config), kBytesO = output_bytes(config);
     // The drawers are the warps that draw for dropout: a warpgroup of their own, or the three warps that stand idle
     // beside the producer.
@@ -78,18 +89,19 @@ struct QueryPipeline {
         65536 / (config.warps * 32 * config.blocks_per_sm) / 8 * 8 * (config.warps / 4);
     static constexpr int kDrawerRegisters = 56;
     static constexpr bool kBusyProducer =
-        config.dropout ? !kDrawersApart : config.lengths_differ() || config.group_rows > 1 || config.bias_mapped;
-    static constexpr int kProducerRegisters = kConsumers > 2
-                                                  ? (NT * 6 + OT * 4 > 124 ? 32 : 56)
+        config.dropout ? !kDrawersApart : config.lengths_in_memory() || config.group_rows > 1 || config.bias_mapped;
+    static constexpr int kProducerRegisters = kConsumers > 2 ? (NT * 6 + OT * 4 > 124 ? 32 : 56)
+                                              : config.paged
+                                                  ? 72
                                                   : (kBusyProducer ? (config.blocks_per_sm > 2 ? 48 : 56) : 40);
     static constexpr int kConsumerRegisters =
         (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers / 8 * 8;
     static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
 
     // A stage of Q has a TileSlot, and behind it the tile as the producer found it.
-    static constexpr int kBytesSlot = TileSlot::kBytes + Tile::kBytes;
+    static constexpr int kBytesSlot = Slot::kBytes + Tile::kBytes;
     __device__ __forceinline__ unsigned slot() const { return slots + q_ring.stage * kBytesSlot; }
-    __device__ __forceinline__ Tile tile_at_hand() const { return Tile::read(params, slot() + TileSlot::kBytes); }
+    __device__ __forceinline__ Tile tile_at_hand() const { return Tile::read(params, slot() + Slot::kBytes); }
 
     const KernelParams& params;
     unsigned q, k, v, bias, out;  // shared addresses
@@ -97,6 +109,8 @@ struct QueryPipeline {
     unsigned slots;               // likewise, one a stage of Q
     unsigned kept;                // likewise, of the kept bits' stages
     unsigned order;               // likewise, of sequences whose lengths lie in device memory
+    unsigned unnamed;  // likewise, a word for each stage of K: which keys lie in no page, a bit for each eight
+    unsigned share;    // likewise, where this thread block's share begins
     Ring<kQueryStages> q_ring;
     Ring<config.stages> k_ring, v_ring;
     LatentRing<config> latent_ring;  // in the place of both, where V is the first columns of K
@@ -124,11 +138,17 @@ struct QueryPipeline {
         slots = config.dropout ? kept_ring.place(barriers) : barriers;
         kept = slots + kQueryStages * kBytesSlot;
         order = kept + dropout_bytes(config);
+        unnamed = order + order_bytes(config);
+        share = unnamed + config.stages * 4 + (16 - config.stages * 4 % 16) % 16;
+        static_assert(
+            !config.shares ||
+                config.stages * 4 + 12 + ShareSchedule<config>::kBytes + 2 * kQueryStages * 32 <= serving_bytes(config),
+            "");
     }
 
     // A stage of Q is released by every warp that reads it, a stage of K or V by one thread of each consumer.
     __device__ __forceinline__ void init_barriers() const {
-        for (int n = 0; n < kQueryStages; ++n) TileSlot{}.write(slots + n * kBytesSlot);
+        for (int n = 0; n < kQueryStages; ++n) Slot{}.write(slots + n * kBytesSlot);
         q_ring.init((kConsumers * 4 + kDrawers) * kArrivalsOfWarp);
         if constexpr (keys_hold_values(config)) {
             latent_ring.init();
@@ -150,13 +170,23 @@ struct QueryPipeline {
     }
 
     __device__ __forceinline__ SequenceOrder<config> sequence_order() const { return {order, params.batch}; }
+    __device__ __forceinline__ ShareSchedule<config> shares() const { return {params, share}; }
+    // All threads call this before they begin; a barrier must follow.
+    __device__ __forceinline__ void find_work() const {
+        if constexpr (config.shares)
+            shares().find();
+        else if constexpr (config.lengths_differ())
+            if (sequence_order().fits()) sequence_order().find(params);
+    }
 
     // One thread brings the tiles of the schedule, and those whose optimistic pass failed a second time. The order
     // within a tile is that in which consumers need things: K0, Q, K1, V0, K2, V1 and so on. The next tile is found
     // before there is a place for the last V, so that nothing waits for that. The bias of a block comes last, because
     // its place becomes free when the scores of the block before are there.
     __device__ __forceinline__ void produce() {
-        if constexpr (config.lengths_differ())
+        if constexpr (config.shares)
+            produce(typename ShareSchedule<config>::Walk(shares()));
+        else if constexpr (config.lengths_differ())
             produce(TicketSchedule<config>(params, sequence_order()));
         else
             produce(TileSchedule<config>(params));
@@ -166,13 +196,13 @@ struct QueryPipeline {
         // The producer learns that a pass has failed when it fills that tile's stage again. So it fills every stage
         // once more, with no tile, after the last tile.
         int empty_stages = Optimism<config>::kAny ? kQueryStages : 0;
-        const auto follow = [&](const TileSlot& before) -> TileSlot {
+        const auto follow = [&](const Slot& before) -> Slot {
             if (before.failed) return {before.number, true, false};
             TileNumber number;
-            if (!schedule.next(number)) number.head = empty_stages-- > 0 ? TileSlot::kNone : TileSlot::kEnd;
+            if (!schedule.next(number)) number.head = empty_stages-- > 0 ? Slot::kNone : Slot::kEnd;
             return {number, false, false};
         };
-        TileSlot now = follow(TileSlot{});
+        Slot now = follow(Slot{});
         KeyRows pending{};  // the last V of a tile, which is loaded after the next tile has been found
         while (true) {
             const Tile tile(params, now.is_tile() ? now.number : TileNumber{0, 0});
@@ -180,8 +210,8 @@ struct QueryPipeline {
             KeyRows keys(params, tile);
             if (pending.head >= 0) load_v(pending);
             if (blocks > 0) load_k(keys);
-            const TileSlot before = hand_on(now, tile);
-            if (now.number.head == TileSlot::kEnd) return;
+            const Slot before = hand_on(now, tile);
+            if (now.number.head == Slot::kEnd) return;
             if (blocks > 0) load_bias(tile, 0);
             for (int n = 1; n < blocks; ++n) {
                 const KeyRows last = keys;
@@ -197,16 +227,17 @@ struct QueryPipeline {
     }
 
     // Loads Q of a tile and fills its slot in. Returns what the slot held before.
-    __device__ __forceinline__ TileSlot hand_on(const TileSlot& now, const Tile& tile) {
+    __device__ __forceinline__ Slot hand_on(const Slot& now, const Tile& tile) {
         q_ring.wait_empty();
-        const TileSlot before = TileSlot::read(slot());
+        const Slot before = Slot::read(slot());
         now.write(slot());
         if (now.is_tile()) {
-            tile.write(slot() + TileSlot::kBytes);
+            tile.write(slot() + Slot::kBytes);
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ);
-            copy_queries<config>(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns,
-                                 static_cast<int>(tile.seq.first_q) - params.first_query + tile.i0,
-                                 tile.map_head(params), static_cast<int>(tile.seq.batch_row));
+            copy_queries<config>(
+                q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns,
+                (static_cast<int>(tile.seq.first_q) - params.first_query) * config.group_rows + tile.i0,
+                tile.map_head(params), static_cast<int>(tile.seq.batch_row));
         } else {
             ptx::mbarrier_arrive(q_ring.full_barrier());
         }
@@ -214,38 +245,63 @@ struct QueryPipeline {
         return before;
     }
 
-    // Where a block of keys lies in the tensor maps' coordinates. It begins as the first block of a tile.
+    // Where a block of keys lies in the tensor maps' coordinates; in a paged cache, in the sequence. It begins as the
+    // first block of a tile.
     struct KeyRows {
         int row = 0, head = -1, b = 0;
+        int first = 0, end = 0;  // pages: the keys that some query of the sequence sees
 
         __device__ __forceinline__ KeyRows() {}
         __device__ __forceinline__ KeyRows(const KernelParams& p, const Tile& tile)
             : row(static_cast<int>(tile.seq.first_k) - p.first_key + tile.key_of(0)),
               head(static_cast<int>(tile.seq.kv_head(p))),
-              b(static_cast<int>(tile.seq.batch_row)) {}
+              b(static_cast<int>(config.cache && !config.paged ? tile.seq.key_row : tile.seq.batch_row)) {
+            if constexpr (config.paged) {
+                b = static_cast<int>(tile.seq.b);
+                first = tile.seq.template first_key<config>(0);
+                end = tile.seq.template end_key<config>(tile.seq.seqlen_q);
+            }
+        }
     };
     __device__ __forceinline__ void load_k(const KeyRows& keys) {
+        const auto tell = [&](int stage, unsigned none) { ptx::store_shared(unnamed + stage * 4, none); };
         if constexpr (keys_hold_values(config))
-            load_latent(keys);
+            load_latent(keys, tell);
+        else if constexpr (config.paged)
+            load_pages(k_ring, k, kBytesK, params.k_map, kColumns, keys,
+                       [&](unsigned none) { tell(k_ring.stage, none); });
         else
             load(k_ring, k, kBytesK, params.k_map, kColumns, keys);
     }
     __device__ __forceinline__ void load_v(const KeyRows& keys) {
-        if constexpr (!keys_hold_values(config)) load(v_ring, v, kBytesV, params.v_map, kColumnsV, keys);
+        if constexpr (keys_hold_values(config)) return;
+        if constexpr (config.paged)
+            load_pages(v_ring, v, kBytesV, params.v_map, kColumnsV, keys, [](unsigned) {});
+        else
+            load(v_ring, v, kBytesV, params.v_map, kColumnsV, keys);
     }
-    // Loads a block of keys chunk by chunk, in the order in which the chunks before were released.
-    __device__ __forceinline__ void load_latent(const KeyRows& keys) {
+    // Loads a block of latent keys chunk by chunk, in the order in which the chunks before were released.
+    template <class Tell>
+    __device__ __forceinline__ void load_latent(const KeyRows& keys, Tell tell) {
+        using Latent = LatentRing<config>;
         const unsigned to = k + latent_ring.stage * kBytesK;
+        Pages pages;
+        if constexpr (config.paged) pages.ask(params, keys);
         LatentShare last{};
 #pragma unroll
-        for (int n = 0; n < LatentRing<config>::kChunks; ++n) {
-            const int chunk = LatentRing<config>::chunk_at(n);
-            const LatentShare share = LatentRing<config>::share_of(chunk);
+        for (int n = 0; n < Latent::kChunks; ++n) {
+            const int chunk = Latent::chunk_at(n);
+            const LatentShare share = Latent::share_of(chunk);
             if (n == 0 || share != last) latent_ring.wait_empty(share);
             last = share;
-            ptx::mbarrier_arrive_expect(latent_ring.full_barrier(chunk), LatentRing<config>::kBytesChunk);
-            copy_tile(to + chunk * LatentRing<config>::kBytesChunk, params.k_map, latent_ring.full_barrier(chunk),
-                      kChunk, config.Bc, keys.row, keys.head, keys.b, chunk * kChunk);
+            const unsigned full = latent_ring.full_barrier(chunk), place = to + chunk * Latent::kBytesChunk;
+            if constexpr (config.paged)
+                if (n == 0) tell(latent_ring.stage, pages.name(params));
+            ptx::mbarrier_arrive_expect(full, Latent::kBytesChunk);
+            if constexpr (config.paged)
+                pages.copy(params, place, params.k_map, full, kChunk, keys, chunk * kChunk);
+            else
+                copy_tile(place, params.k_map, full, kChunk, config.Bc, keys.row, keys.head, keys.b, chunk * kChunk);
         }
         latent_ring.advance();
     }
@@ -257,6 +313,69 @@ struct QueryPipeline {
         copy_tile(stages + ring.stage * bytes, map, ring.full_barrier(), columns, config.Bc, keys.row, keys.head,
                   keys.b);
         ring.advance();
+    }
+
+    // The same from pages, which are batch entries of the map. A box has some rows of one page, or all. Nobody waits
+    // for the block table: its words are asked for before the ring has a free stage. A box of keys that no query of the
+    // sequence sees is not looked up. What lies in no page is loaded from behind the last one, where TMA finds zeros;
+    // tell() hears, before the stage can be full, which keys are in no page although queries see them.
+    template <class Tell>
+    __device__ __forceinline__ void load_pages(Ring<config.stages>& ring, unsigned stages, int bytes,
+                                               const TensorMap& map, int columns, const KeyRows& keys,
+                                               Tell tell) const {
+        Pages pages;
+        pages.ask(params, keys);
+        ring.wait_empty();
+        tell(pages.name(params));
+        ptx::mbarrier_arrive_expect(ring.full_barrier(), bytes);
+        pages.copy(params, stages + ring.stage * bytes, map, ring.full_barrier(), columns, keys);
+        ring.advance();
+    }
+    struct Pages {
+        static constexpr int kLeastBox = 16, kMostBoxes = config.Bc / kLeastBox, kUnasked = -1 - 0x7fffffff;
+        int page[kMostBoxes];
+
+        __device__ __forceinline__ void ask(const KernelParams& p, const KeyRows& keys) {
+            const int* const table = p.block_table + keys.b * p.block_table_stride;
+            const int box = p.page_box;
+#pragma unroll
+            for (int n = 0; n < kMostBoxes; ++n) {
+                const int j = keys.row + n * box;
+                const bool asked = n * box < config.Bc && j < keys.end && j + box > keys.first;
+                page[n] = asked ? table[static_cast<unsigned>(j) / static_cast<unsigned>(p.page_size)] : kUnasked;
+            }
+        }
+        // Returns a bit for each eight keys that lie in no page.
+        __device__ __forceinline__ unsigned name(const KernelParams& p) {
+            const int box = p.page_box;
+            const unsigned box_bits = (1u << box / 8) - 1;
+            unsigned none = 0;
+#pragma unroll
+            for (int n = 0; n < kMostBoxes; ++n)
+                if (page[n] < 0 || page[n] >= p.cache_rows) {
+                    if (page[n] != kUnasked) none |= box_bits << n * box / 8;
+                    page[n] = static_cast<int>(p.cache_rows);
+                }
+            return none;
+        }
+        __device__ __forceinline__ void copy(const KernelParams& p, unsigned to, const TensorMap& map, unsigned barrier,
+                                             int columns, const KeyRows& keys, int column = 0) const {
+            const int box = p.page_box;
+#pragma unroll
+            for (int n = 0; n < kMostBoxes; ++n)
+                if (n * box < config.Bc) {
+                    const int row = static_cast<int>(static_cast<unsigned>(keys.row + n * box) %
+                                                     static_cast<unsigned>(p.page_size));
+                    for (int c = 0; c < columns; c += kChunk)
+                        ptx::tma_load(to + (c / kChunk * config.Bc + n * box) * kChunkRowBytes, &map, barrier,
+                                      column + c, row, keys.head, page[n]);
+                }
+        }
+    };
+    // Which keys of the block whose K has come lie in no page.
+    __device__ __forceinline__ unsigned unnamed_keys() const {
+        if constexpr (config.paged) return ptx::load_shared_word(unnamed + k_ring.stage * 4);
+        return 0;
     }
     __device__ __forceinline__ void load_bias(const Tile& tile, int n) {
         if constexpr (!config.bias_mapped) return;
@@ -273,8 +392,8 @@ struct QueryPipeline {
     __device__ __forceinline__ void draw(int drawer) {
         while (true) {
             q_ring.wait_full();
-            const TileSlot now = TileSlot::read(slot());
-            if (now.number.head == TileSlot::kEnd) return;
+            const Slot now = Slot::read(slot());
+            if (now.number.head == Slot::kEnd) return;
             if (now.is_tile()) {
                 const Tile tile = tile_at_hand();
                 const Dropout dropout = dropout_of(params, tile.seq);
@@ -318,9 +437,9 @@ __device__ __forceinline__ void run_forward_sm90(const KernelParams& params) {
     Forward forward(params, memory);
     if (threadIdx.x == 0) forward.init_barriers();
     if (threadIdx.x == Forward::kConsumers * 128) forward.prefetch_maps();
-    if constexpr (config.lengths_differ())
-        if (forward.sequence_order().fits()) forward.sequence_order().find(params);
-    __syncthreads();  // barriers and the order of sequences are initialised
+    ptx::let_next_launch_begin();  // combine_shares.h, which waits for the end of this one
+    forward.find_work();
+    __syncthreads();  // barriers are initialised, and what find_work has found is there
     // A warp's lanes have the same number; the shuffle tells the compiler so.
     const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
     // counted from the first warp after the consumers

@@ -5,11 +5,16 @@
 
 #include "cuda/kernels/parts/common/sequence.h"
 #include "cuda/kernels/ptx/shared_memory.h"
+#include "shared/kernel_layout.h"
 
 namespace flashtile {
 
 struct TileNumber {
+    static constexpr unsigned kWhole = ~0u;
+
     unsigned head, block;
+    // With shares: which of the blocks of keys, and where the workspace has what they come to, unless they are all.
+    unsigned first = 0, count = 0, part = kWhole;
 };
 
 // How many heads, or groups of heads, have tiles of their own.
@@ -21,6 +26,13 @@ __device__ __forceinline__ int tile_heads(const KernelParams& p) {
 template <KernelConfig config>
 __device__ __forceinline__ Index query_blocks(Index seqlen_q) {
     return (seqlen_q * config.group_rows + config.Br - 1) / config.Br;
+}
+
+// The blocks of keys that any query of a sequence sees.
+template <KernelConfig config>
+__device__ __forceinline__ VisitedBlocks<int> seen_blocks(const Sequence& seq) {
+    return VisitedBlocks<int>::holding(seq.first_key<config>(0), seq.end_key<config>(seq.seqlen_q), config.Bc,
+                                       seq.seqlen_q > 0);
 }
 
 // Tile n of the heads from first_head on, which have `tiles` tiles each. They go head by head, each from its last tile
@@ -36,9 +48,19 @@ struct QueryTile {
     Sequence seq;  // of the group's first head
     int i0, i1;    // rows
     VisitedBlocks<int> keys;
+    unsigned part = TileNumber::kWhole;  // as TileNumber has it
 
     __device__ __forceinline__ QueryTile(const KernelParams& p, TileNumber number)
-        : QueryTile(p, number.head, static_cast<int>(number.block)) {}
+        : QueryTile(p, number.head, static_cast<int>(number.block)) {
+        if constexpr (config.shares) {
+            const int begin = seen_blocks<config>(seq).first_block + static_cast<int>(number.first);
+            const int first = larger(begin, keys.first_block);
+            const int end = smaller(begin + static_cast<int>(number.count), keys.first_block + keys.count);
+            keys.first_block = first;
+            keys.count = larger(end - first, 0);
+            part = number.part;
+        }
+    }
     __device__ __forceinline__ QueryTile(const KernelParams& p, unsigned head, int block)
         : seq(Sequence::make<config>(
               p, batch_first(p) ? head % p.batch : head / tile_heads<config>(p),
@@ -48,23 +70,25 @@ struct QueryTile {
         const int first = seq.first_key<config>(query_of<config>(i0));
         const int end = seq.end_key<config>(query_end<config>(i1));
         // past the end of a sequence that is shorter than others there is nothing to do
-        keys = VisitedBlocks<int>::holding(first, end, config.Bc, !config.packed || i0 < i1);
+        keys = VisitedBlocks<int>::holding(first, end, config.Bc, !(config.packed || config.seqused_q) || i0 < i1);
     }
 
     // The producer writes it to shared memory for the others, since reading it takes less time than dividing and
     // looking lengths up.
-    static constexpr int kBytes = config.packed ? 48 : 32;
+    static constexpr int kBytes = 32 + (config.packed ? 16 : 0) + (config.shares || config.first_k ? 16 : 0);
     __device__ __forceinline__ void write(unsigned address) const {
         ptx::store_shared(address, make_uint4(i0, keys.first_block, keys.count, seq.rows_k));
         ptx::store_shared(address + 16, make_uint4(low(seq.b), low(seq.h), seq.seqlen_q, seq.seqlen_k));
         if constexpr (config.packed)
             ptx::store_shared(address + 32,
                               make_uint4(low(seq.first_q), high(seq.first_q), low(seq.first_k), high(seq.first_k)));
+        if constexpr (config.shares || config.first_k)
+            ptx::store_shared(address + kBytes - 16, make_uint4(part, static_cast<unsigned>(seq.hidden_k), 0, 0));
     }
     __device__ static __forceinline__ QueryTile read(const KernelParams& p, unsigned address) {
         const uint4 place = ptx::load_shared(address), sequence = ptx::load_shared(address + 16);
         int seqlen_q = static_cast<int>(p.seqlen_q), seqlen_k = static_cast<int>(p.seqlen_k), rows_k = seqlen_k;
-        if constexpr (config.lengths_differ()) {
+        if constexpr (config.lengths_in_memory()) {
             seqlen_q = static_cast<int>(sequence.z);
             seqlen_k = static_cast<int>(sequence.w);
             rows_k = static_cast<int>(place.w);
@@ -75,10 +99,16 @@ struct QueryTile {
             first_q = both(first.x, first.y);
             first_k = both(first.z, first.w);
         }
-        return {Sequence::of_lengths<config>(p, static_cast<Index>(sequence.x), static_cast<Index>(sequence.y), first_q,
-                                             first_k, seqlen_q, seqlen_k, rows_k),
-                static_cast<int>(place.x),
-                {config.Bc, static_cast<int>(place.y), static_cast<int>(place.z)}};
+        QueryTile tile(Sequence::of_lengths<config>(p, static_cast<Index>(sequence.x), static_cast<Index>(sequence.y),
+                                                    first_q, first_k, seqlen_q, seqlen_k, rows_k),
+                       static_cast<int>(place.x), {config.Bc, static_cast<int>(place.y), static_cast<int>(place.z)});
+        if constexpr (config.chunk) tile.seq.chunk = p.attention_chunk;
+        if constexpr (config.shares || config.first_k) {
+            const uint4 more = ptx::load_shared(address + kBytes - 16);
+            tile.part = more.x;
+            tile.seq.hidden_k = static_cast<int>(more.y);
+        }
+        return tile;
     }
 
     __device__ __forceinline__ int key_of(int n) const { return keys.backwards(n); }
