@@ -29,8 +29,11 @@ void print_can_run(const nlohmann::ordered_json& answers) {
 }
 
 void print_cuda_kernel(const nlohmann::ordered_json& kernel) {
-    fmt::print("    tile            {} queries x {} keys: {}\n", number(kernel, "Br"), number(kernel, "Bc"),
-               text(kernel, "why"));
+    if (number(kernel, "Bc") > 0)
+        fmt::print("    tile            {} queries x {} keys: {}\n", number(kernel, "Br"), number(kernel, "Bc"),
+                   text(kernel, "why"));
+    else
+        fmt::print("    why             {}\n", text(kernel, "why"));
     fmt::print("    thread blocks   {}, of {} warps\n", number(kernel, "blocks"), number(kernel, "warps"));
     if (number(kernel, "value_slices") > 1)
         fmt::print("    columns of O    in {} slices\n", number(kernel, "value_slices"));
@@ -38,7 +41,8 @@ void print_cuda_kernel(const nlohmann::ordered_json& kernel) {
         fmt::print("    shared memory   {} a block, {} {}\n",
                    format_bytes(static_cast<std::uint64_t>(number(kernel, "shared_memory"))), number(kernel, "stages"),
                    number(kernel, "stages") == 1 ? "stage" : "stages");
-    fmt::print("    loads           {} bytes each\n", number(kernel, "vector_bytes"));
+    if (number(kernel, "vector_bytes") > 0)
+        fmt::print("    loads           {} bytes each\n", number(kernel, "vector_bytes"));
     if (kernel.contains("registers"))
         fmt::print("    registers       {} a thread, {} bytes spilled\n", number(kernel, "registers"),
                    number(kernel, "spilled_bytes"));

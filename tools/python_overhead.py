@@ -69,12 +69,13 @@ def library_alone(which, q, k, v, dout):
     inputs = (q, k, v, *(None,) * (len(INPUT_NAMES) - 3))
     forward = Call("forward", inputs, results, CallOptions())
     backward = Call("backward", (*inputs, *results, dout, None), gradients, CallOptions())
-    workspace = torch.empty(backward.workspace(), dtype=torch.uint8, device=q.device) if q.is_cuda else None
+    workspaces = [call.bring_workspace() for call in (forward, backward) if call.needs_workspace]
+    forward.needs_workspace = backward.needs_workspace = False  # another one for each call
 
-    def submit(kept=(q, k, v, dout, results, gradients)):  # kept alive, since the structs hold addresses only
+    def submit(kept=(q, k, v, dout, results, gradients, workspaces)):  # alive, since the structs hold addresses only
         forward.submit()
         if which == "forward and backward":
-            backward.submit(None, workspace)
+            backward.submit()
 
     return submit
 

@@ -146,17 +146,14 @@ def attention(
             k and v (total_k, kv_heads, ..), and sequence b is the rows from cu_seqlens[b] to cu_seqlens[b + 1].
         max_seqlen_q, max_seqlen_k: the longest lengths of packed sequences.
         seqused_k: int32 (batch): how many keys of each sequence are used.
-
         num_splits: of a sequence's keys, with few queries; 0 is the library's choice.
-        sm_limit: on CUDA, at most so many multiprocessors, which leaves the others to other work; 0 is all.
-
-        These so far run on the CPU only:
-
+        sm_limit: on CUDA, at most so many multiprocessors, which leaves the others to other work; 0 is all. No gradient
+            there.
         sinks: (heads), fp32 or q's dtype: a score more in each softmax's denominator, which lse counts. Its gradient
             has its dtype.
         attention_chunk: c, from 1: a query sees keys of its own chunk of c positions only (Llama 4); 0 is off.
 
-        These, too, and they have no gradient:
+        These have no gradient:
 
         block_table: int32 (batch, max_pages): k and v are pages (num_pages, page_size, kv_heads, ..) of a cache, and
             key j of sequence b is row j % page_size of page block_table[b, j // page_size]; seqused_k says lengths. q

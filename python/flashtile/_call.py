@@ -37,7 +37,9 @@ from ._structs import (
 
 DTYPES = {getattr(torch, name): code for name, code in DTYPE_CODES.items()}
 DEVICES = {"cpu": CPU, "cuda": CUDA}
-SERVING_DEVICES = ("cpu",)  # on which forward takes a cache and sinks; the others refuse them by name
+ALLOCATING = {CUDA}  # where PyTorch allocates a call's workspace; on the CPU the library allocates its own
+
+_ALIGNMENT = 16  # bytes: what kernel runs, and what it needs, never depends on more
 
 Tensors = Sequence[Any]  # None where one is absent
 
@@ -95,6 +97,13 @@ def seed_and_offset(rng: Tensor, device: torch.device) -> tuple[int, int]:
     return address, address + 8
 
 
+def hollow(tensor: Any) -> Any:
+    """The tensor without its memory. empty_like of it is PyTorch's fastest way to allocate a tensor."""
+    if tensor is not None:
+        tensor.untyped_storage().resize_(0)
+    return tensor
+
+
 def stream_of(kind: int, index: int) -> int:
     """PyTorch's current stream of a device: flashtile_options.stream."""
     return torch._C._cuda_getCurrentRawStream(index) if kind == CUDA else 0
@@ -107,8 +116,11 @@ class FilledCall:
     def __init__(self, function: str, parts: Sequence[Part], tensors: Tensors, names: Sequence[str],
                  options: CallOptions, **more_options: Any):
         self.function = getattr(library, "flashtile_" + function)
+        self.workspace_function = getattr(library, f"flashtile_{function}_workspace", None)
         self.device = tensors[0].device
         self.kind, self.index = place = device_of(tensors[0], names[0])
+        self.needs_workspace = self.kind in ALLOCATING and self.workspace_function is not None
+        self.example_workspace: Optional[Tensor] = None  # for aligned addresses
         self.dropout = options.dropout
         filled: list[Optional[tuple]] = []
         for tensor, name in zip(tensors, names, strict=True):
@@ -132,8 +144,39 @@ class FilledCall:
         self.arguments = structs.addresses[:len(self.function.argtypes)]
         self.words, self.numbers = memoryview(structs.memory).cast("Q"), memoryview(structs.memory).cast("i")
         self.data = [at // _WORD for at in structs.places]  # of each tensor, the offset of its address in words
+        self.rows = [word for tensor, word in zip(tensors, self.data)
+                     if tensor is not None and tensor.is_floating_point()]
 
-    def submit(self, rng: Optional[Tensor] = None, workspace: Optional[Tensor] = None) -> None:
+    def workspace(self) -> int:
+        """The bytes of workspace that the call needs."""
+        assert self.workspace_function is not None
+        size = ctypes.c_size_t()
+        status = self.workspace_function(*self.arguments, ctypes.addressof(size))
+        if status:
+            fail(status)
+        return size.value
+
+    def bring_workspace(self) -> Optional[Tensor]:
+        """Sets the workspace, for calls on these addresses, and returns it: it has to live until the call."""
+        words, addresses = self.words, 0
+        for word in self.rows:
+            addresses |= words[word]
+        aligned = addresses % _ALIGNMENT == 0
+        example = self.example_workspace if aligned else None
+        if example is None:
+            size = self.workspace()
+            if size == 0:
+                words[_WORKSPACE] = words[_WORKSPACE_SIZE] = 0
+                self.needs_workspace = not aligned  # and where other addresses do need one, the library has its own
+                return None
+            example = hollow(torch.empty(size, dtype=torch.uint8, device=self.device))
+            if aligned:
+                self.example_workspace = example
+        workspace = torch.empty_like(example)
+        words[_WORKSPACE], words[_WORKSPACE_SIZE] = workspace.data_ptr(), workspace.numel()
+        return workspace
+
+    def submit(self, rng: Optional[Tensor] = None) -> None:
         """Calls the library. rng holds dropout's seed and offset."""
         words = self.words
         if rng is not None and self.dropout:
@@ -142,8 +185,7 @@ class FilledCall:
             words[_STREAM] = stream_of(self.kind, self.index)
         elif not _own_threads:
             self.numbers[_THREADS] = _get_num_threads()
-        if workspace is not None:
-            words[_WORKSPACE], words[_WORKSPACE_SIZE] = workspace.data_ptr(), workspace.numel()
+        workspace = self.bring_workspace() if self.needs_workspace else None  # noqa: F841
         status = self.function(*self.arguments)
         if status:
             fail(status)
@@ -156,17 +198,8 @@ class Call(FilledCall):
     """
 
     def __init__(self, name: str, given: Tensors, made: Tensors, options: CallOptions):
-        self.workspace_function = getattr(library, f"flashtile_{name}_workspace")
         parts = (inputs_part(INPUT_NAMES, options), Part(RESULTS[name], RESULT_NAMES[name]))
         super().__init__(name, parts, (*given, *made), (*INPUT_NAMES, *RESULT_NAMES[name]), options)
-
-    def workspace(self) -> int:
-        """The bytes of workspace that the call needs."""
-        size = ctypes.c_size_t()
-        status = self.workspace_function(*self.arguments, ctypes.addressof(size))
-        if status:
-            fail(status)
-        return size.value
 
 
 def dropout_mask(dropout: float, rng: Tensor, keep: Tensor) -> None:

@@ -67,6 +67,8 @@ def call(function: Function, tensors: Tensors, recipe: Recipe = (CallOptions,), 
            *[None if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in tensors])
     calls = _calls.get(key)
     if calls is None:
+        if tensors[0].is_meta:  # without memory: nothing can be run
+            return
         options = options_of(recipe)
         calls = _Calls(function, tensors, options, numbers, more_options)
         if NUMBERS.issuperset(map(type, (*options, *numbers))):

@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 from torch.autograd import profiler as _profiler
 
-from ._call import CUDA, INPUT_NAMES, RESULT_NAMES, Call, Tensors, explain
+from ._call import INPUT_NAMES, RESULT_NAMES, Call, Tensors, explain, hollow
 from ._options import CallOptions, Recipe, options_of
 from ._sdpa_layout import sdpa_gradients, sdpa_results
 
 _NAMES = (*INPUT_NAMES, *RESULT_NAMES["backward"][:4])  # what forward reads, and what backward reads
-_ALIGNMENT = 16  # bytes: whether a kernel can run never depends on more
 ABSENT = (None,) * (len(INPUT_NAMES) - 3)  # the inputs after q, k and v
 NUMBERS = {int, float, bool, type(None)}
 _MOST = 1024  # how many are kept; each takes some kB
@@ -179,36 +178,14 @@ class _Repeated(Call):
         if len(given) < len(inputs):
             del self.data[3:len(INPUT_NAMES)]
         self.new = torch.empty_like if inputs[6] is None else torch.zeros_like
-        self.examples = [_hollow(tensor) for tensor in made]
-        # On CUDA backward's workspace is allocated by PyTorch. (The few bytes that forward of a packed batch needs come
-        # from the library's pool; on the CPU the library allocates its own.) Its size may depend on the alignment of
-        # the addresses, as the kernel does. This is the size for aligned addresses.
-        self.example_workspace: Optional[Tensor] = None
-        self.needs_workspace = name == "backward" and self.kind == CUDA
+        self.examples = [hollow(tensor) for tensor in made]
 
     def run(self, given: Tensors, rng: Optional[Tensor]) -> list[Any]:
         new = self.new
         made = [None if example is None else new(example) for example in self.examples]
-        words, addresses = self.words, 0
+        words = self.words
         for tensor, word in zip([*given, *made], self.data):
             if tensor is not None:
-                words[word] = address = tensor.data_ptr()
-                addresses |= address
-        workspace = self.make_workspace(addresses % _ALIGNMENT == 0) if self.needs_workspace else None
-        self.submit(rng, workspace)
+                words[word] = tensor.data_ptr()
+        self.submit(rng)
         return made
-
-    def make_workspace(self, aligned: bool) -> Tensor:
-        example = self.example_workspace
-        if example is None or not aligned:
-            example = _hollow(torch.empty(self.workspace(), dtype=torch.uint8, device=self.device))
-            if aligned:
-                self.example_workspace = example
-        return torch.empty_like(example)
-
-
-def _hollow(tensor: Any) -> Any:
-    """The tensor without its memory. empty_like of it is PyTorch's fastest way to allocate a tensor."""
-    if tensor is not None:
-        tensor.untyped_storage().resize_(0)
-    return tensor

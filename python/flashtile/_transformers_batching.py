@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from ._append import Append
-from ._call import SERVING_DEVICES
 
 _ASKING = ("cache", "continuous_api", "initialization")
 
@@ -43,14 +42,14 @@ def _packs(is_flash: Callable, name: str) -> Callable:
 def pages(cache: Any, layer: int, key: Tensor, value: Tensor, cu_seqlens_q: Tensor,
           kwargs: dict[str, Any]) -> Optional[tuple[Tensor, Tensor, dict[str, Any]]]:
     """A layer's keys and values where they lie in the cache, and the arguments by which attention appends the new ones
-    and reads them all; None where cache.update must copy them. It must on CUDA so far, and for windows, whose rows the
-    cache writes over in turn. Where no sequence has old keys nothing is copied anyway.
+    and reads them all; None where cache.update must copy them: for windows, whose rows the cache writes over in turn.
+    Where no sequence has old keys nothing is copied anyway.
 
     The cache says by an index where each row of each sequence lies. Its blocks have a page for keys and one for values
     of each layer, one after the other; `stride` is from a layer's page to that of the next block, in rows.
     """
     allocator = getattr(cache, "layer_to_allocator", {}).get(layer)
-    if key.device.type not in SERVING_DEVICES or allocator is None or not allocator.supports_block_table:
+    if allocator is None or not allocator.supports_block_table:
         return None
     read, write = kwargs["read_index"][allocator.index], kwargs["write_index"][allocator.index]
     if read.numel() == 0:
@@ -59,7 +58,8 @@ def pages(cache: Any, layer: int, key: Tensor, value: Tensor, cu_seqlens_q: Tens
     k_pages, v_pages = allocator.get_cache_for_block_table(layer)
     size, stride, lengths = k_pages.shape[1], allocator.block_physical_stride, starts.diff()
     k_pages, v_pages = k_pages[::stride // size], v_pages[::stride // size]
-    first_rows = torch.arange(0, int(lengths.max()), size, device=read.device)
+    # A length that the host knows: on CUDA the model may be captured in a graph, which may not wait.
+    first_rows = torch.arange(0, kwargs["max_length_k"][allocator.layer_type], size, device=read.device)
     # Past a sequence's end the table is not read, so any row of the index will do there.
     table = read[(starts[:-1, None] + first_rows).clamp(max=read.numel() - 1)] // stride
     slots = write // stride * size + write % stride

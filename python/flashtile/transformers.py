@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from ._attention import attention
-from ._call import SERVING_DEVICES
 from ._transformers_batching import pages
 from ._transformers_names import GIVEN, NAME, accept
 
@@ -116,15 +115,13 @@ def _refuse(module: torch.nn.Module, kwargs: dict[str, Any]) -> None:
 def _with_sinks(q: Tensor, k: Tensor, v: Tensor, s_aux: Optional[Tensor], sinks: Optional[Tensor],
                 options: dict[str, Any]) -> Tensor:
     """Attention with a sink: one more score in each row's softmax, which has no value. s_aux has one for each head,
-    sinks (batch, heads, seqlen, 1) one for each query. The library has the former on the CPU; otherwise
+    sinks (batch, heads, seqlen, 1) one for each query. The library has the former; with the latter
     out * l / (l + exp(sink)) = out * sigmoid(lse - sink)."""
-    if s_aux is None and sinks is None:
-        return attention(q, k, v, **options)
-    if sinks is None and q.device.type in SERVING_DEVICES:
-        assert s_aux is not None
+    if s_aux is not None:
         same = s_aux.dtype in (q.dtype, torch.float32)
-        return attention(q, k, v, sinks=(s_aux if same else s_aux.float()).reshape(-1), **options)
+        options["sinks"] = (s_aux if same else s_aux.float()).reshape(-1)
+    if sinks is None:
+        return attention(q, k, v, **options)
     out, lse = attention(q, k, v, return_lse=True, **options)
-    sink = s_aux.reshape(-1, 1) if s_aux is not None else sinks.squeeze(-1)
-    share = torch.sigmoid(lse - sink.float()).transpose(-1, -2).unsqueeze(-1)
+    share = torch.sigmoid(lse - sinks.squeeze(-1).float()).transpose(-1, -2).unsqueeze(-1)
     return (out * share).to(out.dtype)

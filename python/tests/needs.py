@@ -1,14 +1,8 @@
 """Skips tests whose packages are missing or do not take this PyTorch, and tests of what an older PyTorch does not
 have."""
 
-import os
-
 import pytest
 import torch
-
-# What forward takes where flashtile._call.SERVING_DEVICES has the tests' device.
-CPU_ONLY = pytest.mark.skipif(os.environ.get("FLASHTILE_TEST_DEVICE", "cpu") != "cpu",
-                              reason="CUDA refuses these arguments by name so far")
 
 
 def transformers():

@@ -1,6 +1,5 @@
 """The operators under torch.compile, torch.export, opcheck, gradcheck, checkpointing and vmap."""
 
-import needs
 import pytest
 import torch
 import torch._dynamo.testing
@@ -103,7 +102,7 @@ def operands(bias=None, rng=None, cu=None, longest=-1, dropout=0.0, sinks=None):
     return (None, bias, None, cu, cu, None, sinks, *options, rng)
 
 
-@pytest.mark.parametrize("case", ["plain", "bias", "dropout", "packed", pytest.param("sinks", marks=needs.CPU_ONLY)])
+@pytest.mark.parametrize("case", ["plain", "bias", "dropout", "packed", "sinks"])
 def test_opcheck(case):
     q, k, v = tensors()
     rest = operands()
@@ -147,7 +146,6 @@ def test_gradcheck(traced):
         assert torch.autograd.gradcheck(function, (q, k, v, bias), eps=1e-2, atol=2e-3, rtol=1e-2)
 
 
-@needs.CPU_ONLY
 @pytest.mark.parametrize("traced", [False, True])
 def test_gradcheck_of_sinks(traced):
     q, k, v = tensors(seqlen=5, heads=2, d=4)

@@ -2,7 +2,6 @@
 
 import inspect
 
-import needs
 import pytest
 import torch
 
@@ -93,7 +92,6 @@ def test_what_is_missing_is_named(name):
         ours.flash_attn_with_kvcache(q, q, q, **{name: q})
 
 
-@needs.CPU_ONLY
 def test_chunks_and_used_queries():
     q, k, v = (torch.randn(2, 20, heads, 16) for heads in (4, 2, 2))
     at = torch.arange(20)
@@ -111,7 +109,6 @@ def test_chunks_and_used_queries():
     assert not out[1, 7:].any()
 
 
-@needs.CPU_ONLY
 def test_packed_queries_and_new_keys_on_a_cache():
     """Different numbers of queries and of new keys, chunks, and rotation from other positions than the rows'."""
     q, new = torch.randn(7, 4, 16), torch.randn(5, 2, 16)

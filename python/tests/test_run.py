@@ -4,8 +4,7 @@ import pytest
 import torch
 
 import flashtile
-from flashtile import _run
-from flashtile._call import Call
+from flashtile import _call, _one_call, _run
 from oracle import dense
 
 
@@ -83,16 +82,22 @@ def test_inference_mode_leaves_no_trace():
     assert not leaves[0].grad.is_inference()
 
 
-def test_backward_takes_its_workspace_from_pytorch(monkeypatch, device):
-    """On CUDA it always does. The library is asked again for addresses that are not aligned."""
-    monkeypatch.setattr(_run, "CUDA", {"cpu": 1, "cuda": 2}[device.type])
+def watch_workspaces(monkeypatch):
+    """As on CUDA, PyTorch allocates them here. Returns the sizes that the library will be asked for."""
     asked = []
-    workspace = Call.workspace
-    monkeypatch.setattr(Call, "workspace", lambda call: (asked.append(workspace(call)), asked[-1])[1])
+    workspace = _call.FilledCall.workspace
+    monkeypatch.setattr(_call, "ALLOCATING", {_call.CPU, _call.CUDA})
+    monkeypatch.setattr(_call.FilledCall, "workspace", lambda call: (asked.append(workspace(call)), asked[-1])[1])
+    return asked
+
+
+def test_backward_takes_its_workspace_from_pytorch(monkeypatch):
+    """On CUDA it always does. The library is asked again for addresses that are not aligned."""
+    asked = watch_workspaces(monkeypatch)
     _run._calls.clear()
     wide = [t.double().requires_grad_() for t in three(1, 9, 2, 16)]
     expected = torch.autograd.grad(dense(*wide)[0].square().sum(), wide)
-    for offset, times in ((0, 1), (0, 1), (1, 2), (1, 3), (0, 3)):
+    for offset, times in ((0, 2), (0, 2), (1, 4), (1, 6), (0, 6)):  # forward is asked too
         places = [torch.empty(t.numel() + 1)[offset:][:t.numel()].view(t.shape) for t in wide]
         leaves = [place.copy_(t.detach()).requires_grad_() for place, t in zip(places, wide)]
         for got, wanted in zip(torch.autograd.grad(flashtile.attention(*leaves).square().sum(), leaves), expected):
@@ -101,8 +106,32 @@ def test_backward_takes_its_workspace_from_pytorch(monkeypatch, device):
     (forward,) = _run._calls.values()
     (backward,) = forward.of_gradients.values()
     example = backward.idle[0].example_workspace
-    assert example.numel() == asked[0] and example.untyped_storage().size() == 0
+    assert example.numel() == asked[1] and example.untyped_storage().size() == 0
     _run._calls.clear()
+
+
+def test_forward_on_a_cache_takes_its_workspace_from_pytorch(monkeypatch):
+    """Where it needs one, as for splits of keys; a call that needs none has none of an older one's."""
+    asked = watch_workspaces(monkeypatch)
+    _one_call._calls.clear()
+    q, table = torch.randn(1, 1, 2, 16), torch.arange(40, dtype=torch.int32)[None]
+    for _ in range(2):
+        pages = torch.randn(40, 64, 2, 16)
+        out = flashtile.attention(q, pages, pages, block_table=table, num_splits=8)
+        expected, _ = dense(*(t.double() for t in (q, pages.view(1, -1, 2, 16), pages.view(1, -1, 2, 16))))
+        torch.testing.assert_close(out.double(), expected, atol=2e-5, rtol=1e-4)
+    assert len(asked) == 1
+    (calls,) = _one_call._calls.values()
+    (filled,) = calls.idle
+    assert filled.needs_workspace == (asked[0] > 0)
+    monkeypatch.setattr(_call.FilledCall, "workspace", lambda call: 24)
+    filled.example_workspace = None
+    workspace = filled.bring_workspace()
+    assert workspace.numel() == 24 and filled.words[_call._WORKSPACE] == workspace.data_ptr()
+    monkeypatch.setattr(_call.FilledCall, "workspace", lambda call: 0)
+    filled.example_workspace = None
+    assert filled.bring_workspace() is None and filled.words[_call._WORKSPACE] == 0 and not filled.needs_workspace
+    _one_call._calls.clear()
 
 
 def test_threads_with_the_same_layout():

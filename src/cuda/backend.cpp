@@ -118,7 +118,7 @@ std::string run(const Plan& plan, const Problem& p, const Operands& given, const
 template <class PlanPass>
 Plan planned(PlanPass plan_pass, const Problem& p, const Operands& x, const Execution& execution) {
     const Device& gpu = device(execution.device_id);
-    return plan_pass(p, access_of(p, x), gpu.facts(), tuned_tiles_for(gpu), kernels_asked_for());
+    return plan_pass(p, access_of(p, x), gpu.facts(), tuned_tiles_for(gpu));
 }
 
 // For questions, which name no outputs: with lse, and with dbias where there is a bias.
@@ -152,7 +152,7 @@ public:
         const Device& gpu = device(execution.device_id);
         const Access access = access_of_all_outputs(p, x);
         const auto plan_pass = pass == Pass::forward ? plan_forward : plan_backward;
-        const Plan plan = plan_pass(p, access, gpu.facts(), tuned_tiles_for(gpu), kernels_asked_for());
+        const Plan plan = plan_pass(p, access, gpu.facts(), tuned_tiles_for(gpu));
         require_images(plan, gpu);
         return name_of(plan);
     }

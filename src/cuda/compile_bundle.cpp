@@ -140,7 +140,7 @@ void add_jobs(const flashtile_bundle_item& item, std::vector<Job>& jobs) {
     for (const DeviceFacts& device : devices_of(item.architecture)) {
         for (const bool lse : {false, true}) {
             access.lse = lse;
-            add(configs_for(problem, access, device, passes, kernels_asked_for()));
+            add(configs_for(problem, access, device, passes));
         }
         add(merge_configs_for(problem, device));
         add(append_configs_for(problem, device));

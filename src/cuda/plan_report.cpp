@@ -66,8 +66,8 @@ std::string plan_report(const Problem& problem, const Access& access, const Devi
     const std::string no_compiler = compile ? why_no_nvrtc() : "";
     const auto report = [&](auto plan_pass) {
         return or_why_not([&] {
-            const Plan plan = plan_pass(problem, access, device, TunedTiles(tuned), kernels_asked_for());
-            const Plan from_tables = plan_pass(problem, access, device, TunedTiles(), kernels_asked_for());
+            const Plan plan = plan_pass(problem, access, device, TunedTiles(tuned));
+            const Plan from_tables = plan_pass(problem, access, device, TunedTiles());
             Members kernels;
             for (const Launch& launch : plan.launches)
                 kernels.raw(kernel_report(launch, device.architecture, compile && no_compiler.empty()).in("{}"));

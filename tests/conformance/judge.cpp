@@ -30,8 +30,7 @@ public:
     }
 
 private:
-    // Runs a pass. A GPU need not have the shared memory for wide heads, and has no kernels for what serving asks yet;
-    // it may then refuse, before it writes anything.
+    // Runs a pass. A GPU need not have the shared memory for wide heads; it may then refuse, before it writes anything.
     template <class Pass>
     bool ran(Pass pass) {
         try {
@@ -39,7 +38,7 @@ private:
             return true;
         } catch (const flashtile::error& e) {
             const bool wide = std::max(case_.head_dim, case_.head_dim_v) > kWidestEverywhere;
-            if (!target_.on_gpu() || !(wide || case_.serving()) || e.code() != status::unsupported) throw;
+            if (!target_.on_gpu() || !wide || e.code() != status::unsupported) throw;
             verdict_.refused = e.what();
             data_.download();
             const bool forward_ran = !verdict_.comparisons.empty();

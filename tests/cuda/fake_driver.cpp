@@ -182,6 +182,9 @@ FAKE CUresult cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned, 
     ++launches;
     return function != nullptr && current != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
+FAKE CUresult cuLaunchKernelEx(const CUlaunchConfig*, CUfunction function, void**, void**) {
+    return cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
+}
 
 FAKE CUresult cuGraphInstantiateWithFlags(CUgraphExec* graph, CUgraph, unsigned long long) {
     *graph = reinterpret_cast<CUgraphExec>(++graphs);

@@ -207,19 +207,6 @@ TEST_F(Jit, WhetherAProblemCanRunIsAnsweredWithoutACompile) {
     EXPECT_TRUE(run("can").starts_with("device_id is 1, allowed is an ordinal of one of the 1 CUDA devices"));
 }
 
-// The setting, in a process of its own for each of its values.
-TEST_F(Jit, UnseenKernelsAreCompiledWhereTheyAreAskedFor) {
-    const std::string bundle = "bundle " + (folder / "kernels.ftb").string() + " 80 1048576 0";  // FLASHTILE_WITH_SINKS
-    for (const char* off : {"", "0"}) {
-        environment["FLASHTILE_UNSEEN_KERNELS"] = off;
-        EXPECT_EQ(run(bundle), "error 2 sinks is given, which only the CPU computes so far\n");
-    }
-    EXPECT_EQ(compiles(), 0);
-    environment["FLASHTILE_UNSEEN_KERNELS"] = "1";
-    EXPECT_TRUE(run(bundle).ends_with(" kernels\n"));
-    EXPECT_GT(compiles(), 0);
-}
-
 TEST_F(Jit, ALongCompileIsMentionedOnATerminalOnly) {
     environment["FAKE_NVRTC_MILLISECONDS"] = "1100";
     EXPECT_EQ(run(1), "loads 1 contexts 1 shared 50000 mode 0 functions 1\n");
@@ -282,11 +269,11 @@ TEST_F(Jit, LengthsOnTheDeviceAreCheckedWhereThatIsAskedFor) {
 
 TEST_F(Jit, ABundleServesTheCallsItWasMadeFor) {
     const std::string path = folder / "kernels.ftb";
-    // Forward with and without LSE; backward has three kernels; merge has one for each type of its parts; append_kv
-    // one.
-    EXPECT_EQ(run("bundle " + path + " 80 " + std::to_string(FLASHTILE_WITH_CAUSAL) + " 1"), "8 of 8 kernels\n");
+    // Forward with and without LSE: one for many queries, two whose keys are split, for one query and for some, and
+    // what combines these; backward has three kernels; merge has one for each type of its parts; append_kv one.
+    EXPECT_EQ(run("bundle " + path + " 80 " + std::to_string(FLASHTILE_WITH_CAUSAL) + " 1"), "14 of 14 kernels\n");
     const auto made = compiles();
-    EXPECT_EQ(made, 8);
+    EXPECT_EQ(made, 14);
     EXPECT_EQ(run("load " + path), "loads 1 contexts 1 launches 2\n");
     environment["FLASHTILE_BUNDLE"] = path;
     environment["FLASHTILE_NVRTC"] = folder / "none";
@@ -297,9 +284,9 @@ TEST_F(Jit, ABundleServesTheCallsItWasMadeFor) {
 
 TEST_F(Jit, ABundleOfOtherOptionsServesThemOnly) {
     const std::string path = folder / "kernels.ftb";
-    EXPECT_EQ(run("bundle " + path + " 80 0 0"), "5 of 5 kernels\n");
+    EXPECT_EQ(run("bundle " + path + " 80 0 0"), "11 of 11 kernels\n");
     environment["FLASHTILE_NVRTC"] = folder / "none";
-    EXPECT_NE(run("load " + path).find("has 5 kernels, not this one"), std::string::npos);
+    EXPECT_NE(run("load " + path).find("has 11 kernels, not this one"), std::string::npos);
 }
 
 TEST_F(Jit, ABundleHasWindowsWhereTheyAreAskedFor) {
@@ -330,6 +317,16 @@ TEST_F(Jit, ABundleOfTheForwardPassHoldsHoppersToo) {
     const std::string text(std::istreambuf_iterator<char>(file), {});
     EXPECT_NE(text.find(".kernel = flashtile::Kernel::forward_sm90"), std::string::npos);
     EXPECT_EQ(text.find(".kernel = flashtile::Kernel::backward"), std::string::npos);
+}
+
+TEST_F(Jit, ABundleForCachesHoldsTheirKernels) {
+    const std::string path = folder / "kernels.ftb";
+    run("bundle " + path + " 90 " + std::to_string(FLASHTILE_WITH_PAGES | FLASHTILE_WITH_SEQUSED) + " 1");
+    std::ifstream file(path, std::ios::binary);
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    for (const char* kernel : {"split_forward_sm80", "deal_splits", "combine", "append_kv"})
+        EXPECT_NE(text.find(std::string(".kernel = flashtile::Kernel::") + kernel), std::string::npos) << kernel;
+    EXPECT_EQ(text.find(".kernel = flashtile::Kernel::backward"), std::string::npos) << "a cache has no gradient";
 }
 
 TEST_F(Jit, ABundleIsRefusedBeforeAnythingIsCompiled) {

@@ -22,7 +22,9 @@ TEST(PlanReport, NamesTheKernelAndWhy) {
     const nlohmann::json hopper = report({.causal = true}, "H200", 128);
     const auto& special = hopper["forward"]["kernels"][0];
     EXPECT_EQ(special["kernel"], "forward_sm90");
+    const char* const many = "without a cache's options, and a sequence may have more than 64 queries";
     EXPECT_EQ(hopper["forward"]["passed_over"], (nlohmann::json{{"latent_forward_sm90", "no head dimension over 256"},
+                                                                {"split_forward_sm80", many},
                                                                 {"forward_sm80", "a more special one serves"}}));
     EXPECT_EQ(hopper["target"], "sm_90a");
 
@@ -30,6 +32,7 @@ TEST(PlanReport, NamesTheKernelAndWhy) {
     EXPECT_EQ(ampere["forward"]["kernels"][0]["kernel"], "forward_sm80");
     EXPECT_EQ(ampere["forward"]["passed_over"],
               (nlohmann::json{{"latent_forward_sm90", "the GPU is not of compute capability 9.0"},
+                              {"split_forward_sm80", many},
                               {"forward_sm90", "the GPU is not of compute capability 9.0"}}));
     EXPECT_EQ(ampere["backward"]["passed_over"],
               (nlohmann::json{{"backward_sm90", "the GPU is not of compute capability 9.0"}}));
@@ -55,6 +58,21 @@ TEST(PlanReport, WhatHasNoKernelSaysSo) {
     const nlohmann::json wide = report({}, "H200", 512);
     EXPECT_TRUE(wide["forward"].contains("kernels"));
     EXPECT_NE(wide["backward"]["why_not"].get<std::string>().find("head_dim is 512"), std::string::npos);
+}
+
+// The kernels of a cache, and that backward has none, not what else it would not take.
+TEST(PlanReport, ACacheHasAForwardPass) {
+    const tensor q = at(256, {64, 1, 8, 512}), pages = at(256, {4096, 64, 2, 512});
+    options o;
+    o.block_table = view(std::bit_cast<void*>(std::uintptr_t{256}), dtype::int32, {64, 512}, cuda());
+    o.seqused_k = view(std::bit_cast<void*>(std::uintptr_t{256}), dtype::int32, {64}, cuda());
+    const auto plan = nlohmann::json::parse(plan_report(o, q, pages, pages, "H200"));
+    const auto& kernels = plan["forward"]["kernels"];
+    ASSERT_EQ(kernels.size(), 3u) << plan;
+    EXPECT_EQ(kernels[0]["kernel"], "deal_splits");
+    EXPECT_EQ(kernels[1]["kernel"], "split_forward_sm80");
+    EXPECT_EQ(kernels[2]["kernel"], "combine");
+    EXPECT_EQ(plan["backward"], (nlohmann::json{{"why_not", "block_table is given, which only forward takes"}}));
 }
 
 TEST(PlanReport, WithoutACandidateItSaysWhatSpeaksAgainstEach) {

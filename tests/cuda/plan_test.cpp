@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "cuda/kernel_names.h"
 #include "cuda/plan/describe.h"
 
 namespace flashtile::gpu {
@@ -80,10 +81,10 @@ PassedOver passed_over(const Plan& plan, std::string_view name) {
 }
 
 // Where a plan is refused, the reason has to say of which GPU and which dimensions it speaks.
-std::optional<Plan> planned(Plan make(const Problem&, const Access&, const DeviceFacts&, TunedTiles, Kernels),
-                            const Problem& p, const Access& access, const DeviceFacts& device) {
+std::optional<Plan> planned(Plan make(const Problem&, const Access&, const DeviceFacts&, TunedTiles), const Problem& p,
+                            const Access& access, const DeviceFacts& device) {
     try {
-        return make(p, access, device, {}, Kernels::seen);
+        return make(p, access, device, {});
     } catch (const Error& error) {
         EXPECT_EQ(error.status(), FLASHTILE_UNSUPPORTED);
         const std::string text = error.what();
@@ -309,7 +310,7 @@ TEST(Plan, ConfigsOfTheForwardPassAloneHaveNoBackwardKernel) {
         const std::vector<KernelConfig> both = configs_for(p, contiguous_access(p), known_device(name));
         EXPECT_EQ(both.size(), forward.size() + 3) << name;
         for (const KernelConfig& config : forward)
-            EXPECT_TRUE(config.kernel == Kernel::forward_sm80 || config.kernel == Kernel::forward_sm90) << name;
+            EXPECT_EQ(std::string(name_of(config.kernel)).find("backward"), std::string::npos) << name;
     }
 }
 
@@ -344,22 +345,29 @@ TEST(Plan, NothingOverflows) {
                 }
 }
 
-// Two tiles for each query of 128 heads, and one for 4 queries of 16.
+// Two tiles for each query of 128 heads, and one for 4 queries of 16. Where queries are few, keys are shared out.
 TEST(Plan, LatentHeadsShareTiles) {
     Problem p = problem(DType::bf16, 512, 512);
     p.heads = 128;
     p.kv_heads = 1;
     p.batch = 8;
-    p.seqlen_q = 4;
+    p.seqlen_q = 100;
     Access access = contiguous_access(p);
     access.values_in_keys = access.unseen_kernels = true;
     const Plan plan = plan_forward(p, access, known_device("H200"));
     EXPECT_STREQ(plan.name, "latent_forward_sm90");
     EXPECT_EQ(plan.main().config.group_rows, 128);
-    EXPECT_EQ(plan.main().blocks, 8 * 4 * 2);
+    EXPECT_EQ(plan.main().blocks, 132);
+    EXPECT_EQ(plan.launches.size(), 1u);
     p.heads = 15;
-    EXPECT_EQ(plan_forward(p, access, known_device("H200")).main().blocks, 8);
+    EXPECT_EQ(plan_forward(p, access, known_device("H200")).main().config.group_rows, 16);
     EXPECT_STREQ(plan_forward(p, access, known_device("A100-80")).name, "forward_sm80");
+    Problem few = p;
+    few.seqlen_q = 1;
+    const Plan shared = plan_forward(few, access, known_device("H200"));
+    EXPECT_STREQ(shared.name, "latent_forward_sm90");
+    EXPECT_TRUE(shared.main().config.shares);
+    EXPECT_NE(shared.find(Kernel::combine_shares), nullptr);
     for (const Change& change :
          std::vector<Change>{{"v of its own", [](Problem&, Access&a) { a.values_in_keys = false; }},
                              {"narrow", [](Problem&q, Access&) { q.head_dim = q.head_dim_v = 256; }},
@@ -437,6 +445,7 @@ TEST(Plan, HeadsOfAGroupShareATileWhereQueriesAreFew) {
     const auto plan_of = [](const auto& change) {
         Problem p = problem(DType::bf16, 128, 128);
         p.seqlen_q = 16;
+        p.seqlen_k = 100;  // too few to be split
         Access access = contiguous_access(p);
         change(p, access);
         return plan_forward(p, access, known_device("H200"));
@@ -501,7 +510,7 @@ TEST(Plan, BatchInvariantFixesTheOrderOfSums) {
     const std::vector<Change> surroundings = {
         {"alone", [](Problem& p, Access&) { p.batch = 1, p.heads = p.kv_heads = 1; }},
         {"long", [](Problem& p, Access&) { p.seqlen_q = p.seqlen_k = 100000; }},
-        {"one query", [](Problem& p, Access&) { p.seqlen_q = 1; }},
+        {"the fewest queries of this class", [](Problem& p, Access&) { p.seqlen_q = 65; }},
         {"unaligned", [](Problem&, Access& a) { a.vector_bytes = 2, a.tensor_maps = false; }},
         {"seqused", options()[3].make},
         {"packed", options()[2].make},
@@ -559,23 +568,42 @@ TEST(Plan, ExactMaximaKeepKernelsAndTiles) {
         }
 }
 
-// What `flashtile compile` makes ahead of time serves every length.
+// What `flashtile compile` makes ahead of time serves every batch and every length.
 TEST(Plan, ConfigsForAreAllThatCallsGet) {
+    const std::vector<Change> changes = {
+        options()[0],
+        options()[1],
+        options()[3],
+        {"rows of a cache", [](Problem& p, Access& a) { p.cache = a.seqused = true; }},
+        {"pages", [](Problem& p, Access& a) { p.cache = a.seqused = true, p.page_size = 16, p.window_right = 0; }},
+        {"packed queries on pages",
+         [](Problem& p, Access& a) { p.cache = p.packed = a.seqused = true, p.page_size = 16; }},
+        {"sinks", [](Problem& p, Access&) { p.sinks = DType::fp32; }},
+    };
     for (const DeviceFacts& device : known_devices())
         for (const int d : {64, 128, 192, 256})
-            for (const int window_right : {-1, 0}) {
+            for (const Change& change : changes) {
                 Problem p = problem(DType::bf16, d, d);
-                p.window_right = window_right;
-                const Access access = contiguous_access(p);
-                const std::vector<KernelConfig> all = configs_for(p, access, device);
-                for (p.seqlen_q = 1; p.seqlen_q < 100000; p.seqlen_q = p.seqlen_q * 3 / 2 + 1)
-                    for (p.seqlen_k = 1; p.seqlen_k < 100000; p.seqlen_k = p.seqlen_k * 3 / 2 + 1) {
-                        const Plan backward = plan_backward(p, access, device);
-                        for (const KernelConfig& config :
-                             {plan_forward(p, access, device).main().config, backward.launches[0].config,
-                              backward.main().config, backward.launches[2].config})
-                            ASSERT_NE(std::ranges::find(all, config), all.end()) << to_string(p) << device.name;
-                    }
+                Access access = contiguous_access(p);
+                change.make(p, access);
+                Problem bundled = p;  // as compile_bundle.cpp has it
+                bundled.batch = bundled.kv_heads = 1;
+                bundled.heads = p.group();
+                const std::vector<KernelConfig> all = configs_for(bundled, access, device);
+                const auto expect_among = [&](const Plan& plan) {
+                    for (const Launch& launch : plan.launches)
+                        ASSERT_NE(std::ranges::find(all, launch.config), all.end())
+                            << to_string(p) << device.name << " " << change.name << "\n"
+                            << describe(launch);
+                };
+                for (p.batch = 1; p.batch < 1000; p.batch *= 7)
+                    for (p.seqlen_q = 1; p.seqlen_q < 100000; p.seqlen_q = p.seqlen_q * 3 / 2 + 1)
+                        for (p.seqlen_k = 1; p.seqlen_k < 100000; p.seqlen_k = p.seqlen_k * 3 / 2 + 1) {
+                            p.total_q = p.batch * p.seqlen_q, p.total_k = p.batch * p.seqlen_k;
+                            expect_among(plan_forward(p, access, device));
+                            if (!p.cache && p.batch == 1) expect_among(plan_backward(p, access, device));
+                            if (testing::Test::HasFatalFailure()) return;
+                        }
             }
 }
 
@@ -587,7 +615,7 @@ TEST(Plan, GradientsOfSinksComeLast) {
         const Plan without = plan_backward(p, access, known_device(name));
         p.sinks = DType::fp32;
         access.dsinks = true;
-        const Plan plan = plan_backward(p, access, known_device(name), {}, Kernels::all);
+        const Plan plan = plan_backward(p, access, known_device(name));
         ASSERT_EQ(plan.launches.size(), without.launches.size() + 1);
         for (std::size_t n = 0; n < without.launches.size(); ++n)
             EXPECT_TRUE(plan.launches[n].config == without.launches[n].config) << name;
@@ -596,7 +624,7 @@ TEST(Plan, GradientsOfSinksComeLast) {
         EXPECT_EQ(sinks.config.Br, plan.main().config.Br) << "the rows of a unit, in which D and LSE lie";
         EXPECT_EQ(sinks.blocks, p.heads);
         access.dsinks = false;
-        EXPECT_EQ(plan_backward(p, access, known_device(name), {}, Kernels::all).find(Kernel::backward_sinks), nullptr);
+        EXPECT_EQ(plan_backward(p, access, known_device(name)).find(Kernel::backward_sinks), nullptr);
     }
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "core/error.h"
 #include "cuda/plan/candidate.h"
@@ -106,42 +105,63 @@ TEST(SplitPlan, HeadsWithScoresOfTheirOwnLieApart) {
     EXPECT_EQ(planned(p).main().config.group_rows, 1);
 }
 
-// What forward says of a problem: who serves it, or the refusal.
-std::string who_serves(const Problem& p, Kernels kernels, const char* device = "H200") {
+std::string who_serves(const Problem& p, const char* device = "H200") {
+    return plan_forward(p, contiguous_access(p), known_device(device)).name;
+}
+
+// What backward says of a problem that it does not take.
+std::string refusal_of_backward(const Problem& p) {
     try {
-        return plan_forward(p, contiguous_access(p), known_device(device), {}, kernels).name;
+        plan_backward(p, contiguous_access(p), known_device("H200"));
     } catch (const Error& error) {
         EXPECT_EQ(error.status(), FLASHTILE_UNSUPPORTED);
         return error.what();
     }
+    return "";
 }
 
-// Kernels that no GPU has run are in no plan, and what only they compute is refused by name, unless they are asked for.
-TEST(UnseenKernels, ServeWhereTheyAreAskedFor) {
-    const std::pair<const char*, void (*)(Problem&)> options[] = {
-        {"block_table", [](Problem& p) { p.cache = true, p.pages = 64, p.page_size = 16; }},
-        {"a cache", [](Problem& p) { p.cache = true, p.pages = 1; }},
-        {"first_k", [](Problem& p) { p.first_k = true; }},
-        {"seqused_q", [](Problem& p) { p.used_q = true; }},
-        {"tree_mask", [](Problem& p) { p.tree_mask = true; }},
-        {"tree_mask", [](Problem& p) { p.tree_mask = p.positions = true; }},
-        {"sinks", [](Problem& p) { p.sinks = DType::fp32; }},
-        {"attention_chunk", [](Problem& p) { p.attention_chunk = 64; }},
-        {"head_dim is 576", [](Problem& p) { p.head_dim = 576, p.head_dim_v = 512; }},
-    };
-    for (const auto& [name, ask] : options) {
-        Problem p = one_query(1, 32, 8, 4096);
-        ask(p);
-        EXPECT_TRUE(who_serves(p, Kernels::seen).starts_with(name)) << who_serves(p, Kernels::seen);
-        EXPECT_EQ(who_serves(p, Kernels::all), "split_forward_sm80") << name;
+struct Option {
+    const char* refused;  // by backward; "": it is not
+    void (*ask)(Problem&);
+};
+
+constexpr Option kOptions[] = {
+    {"block_table is given", [](Problem& p) { p.cache = true, p.pages = 64, p.page_size = 16; }},
+    {"a cache is given", [](Problem& p) { p.cache = true, p.pages = 1; }},
+    {"first_k is given", [](Problem& p) { p.first_k = true; }},
+    {"seqused_q is given", [](Problem& p) { p.used_q = true; }},
+    {"tree_mask is given", [](Problem& p) { p.tree_mask = true; }},
+    {"tree_mask is given", [](Problem& p) { p.tree_mask = p.positions = true; }},
+    {"", [](Problem& p) { p.sinks = DType::fp32; }},
+    {"", [](Problem& p) { p.attention_chunk = 64; }},
+    {"sm_limit is 20", [](Problem& p) { p.sm_limit = 20; }},
+    {"head_dim is 576 and head_dim_v 512", [](Problem& p) { p.head_dim = 576, p.head_dim_v = 512; }},
+};
+
+TEST(SplitPlan, ServesWhatServingAsksFor) {
+    for (const char* device : {"H200", "A100-80"}) {
+        for (const Option& option : kOptions) {
+            Problem p = one_query(1, 32, 8, 4096);
+            option.ask(p);
+            EXPECT_EQ(who_serves(p, device), "split_forward_sm80") << option.refused;
+        }
+        EXPECT_EQ(who_serves(one_query(1, 32, 8, 131072), device), "split_forward_sm80");
     }
-    EXPECT_EQ(who_serves(one_query(1, 32, 8, 131072), Kernels::seen), "forward_sm90");
-    EXPECT_EQ(who_serves(one_query(1, 32, 8, 131072), Kernels::all), "split_forward_sm80");
     Problem many = one_query(1, 32, 8, 4096);
     many.seqlen_q = 4096;
-    for (const Kernels kernels : {Kernels::seen, Kernels::all}) {
-        EXPECT_EQ(who_serves(many, kernels), "forward_sm90");
-        EXPECT_EQ(who_serves(many, kernels, "A100-80"), "forward_sm80");
+    EXPECT_EQ(who_serves(many), "forward_sm90");
+    EXPECT_EQ(who_serves(many, "A100-80"), "forward_sm80");
+    EXPECT_EQ(who_serves(one_query(64, 32, 8, 131072)), "forward_sm90") << "it keeps the machine busy";
+    EXPECT_EQ(who_serves(one_query(512, 32, 8, 4096), "A100-80"), "forward_sm80") << "there are tiles enough";
+}
+
+TEST(SplitPlan, BackwardNamesWhatForwardAloneTakes) {
+    for (const Option& option : kOptions) {
+        Problem p = one_query(1, 32, 8, 4096);
+        option.ask(p);
+        const std::string refusal = refusal_of_backward(p);
+        EXPECT_TRUE(refusal.starts_with(option.refused)) << refusal;
+        EXPECT_EQ(refusal.empty(), std::string(option.refused).empty()) << refusal;
     }
 }
 
@@ -165,9 +185,7 @@ TEST(SplitPlan, FewMultiprocessorsGetAsManyThreadBlocks) {
         for (const std::int64_t queries : {1, 4096}) {
             Problem p = one_query(4, 32, 8, 8192);
             p.seqlen_q = queries;
-            const auto planned = [&] {
-                return plan_forward(p, contiguous_access(p), known_device(device), {}, Kernels::all);
-            };
+            const auto planned = [&] { return plan_forward(p, contiguous_access(p), known_device(device)); };
             const std::int64_t of_all = planned().launches[0].blocks;
             for (const std::int32_t limit : {1, 20, 1000}) {
                 p.sm_limit = limit;
@@ -184,7 +202,7 @@ TEST(SplitPlan, FewMultiprocessorsGetAsManyThreadBlocks) {
     Problem nothing = one_query(4, 32, 8, 8192);
     nothing.sm_limit = 3;
     nothing.seqlen_q = 0;
-    const Plan plan = plan_forward(nothing, contiguous_access(nothing), known_device("A100-80"), {}, Kernels::all);
+    const Plan plan = plan_forward(nothing, contiguous_access(nothing), known_device("A100-80"));
     EXPECT_EQ(plan.main().blocks, 0);
 }
 
@@ -203,7 +221,7 @@ TEST(SplitPlan, AppendsBeforeItAttends) {
                 .rows_q = 2,
                 .seqlen_q = 1,
                 .heads = 32};
-    const Plan plan = plan_forward(p, {.seqused = true}, known_device("H200"), {}, Kernels::all);
+    const Plan plan = plan_forward(p, {.seqused = true}, known_device("H200"));
     ASSERT_EQ(plan.launches.size(), 3u);
     EXPECT_EQ(plan.launches[0].config.kernel, Kernel::append_kv);
     EXPECT_EQ(plan.launches[0].blocks, 2 * (32 + 8) / 4) << "a head of a row a warp";

@@ -1,6 +1,5 @@
 // serving_test.cpp: attention on a cache on a GPU, beyond what the conformance list has of it: what is appended first,
-// graphs that are replayed with other lengths and pages, few multiprocessors, and lists of prefixes that lie. Skipped
-// where the GPU's plans have no such kernels (FLASHTILE_UNSEEN_KERNELS, HACKING.md).
+// graphs that are replayed with other lengths and pages, few multiprocessors, and lists of prefixes that lie.
 #include <algorithm>
 #include <flashtile/flashtile.hpp>
 #include <string>
@@ -77,16 +76,7 @@ public:
     GuardedTensor q, out, rotated, k_new, v_new, k, v, lse, cos, sin, lengths, table;
 };
 
-class Serving : public OnGpu {
-protected:
-    void SetUp() override {
-        OnGpu::SetUp();
-        if (IsSkipped()) return;
-        const Cache cache(1);
-        const runnable answer = can_run_forward(cache.called(), cache.q.view(), cache.k.view(), cache.v.view());
-        if (!answer) GTEST_SKIP() << answer.why_not;
-    }
-};
+class Serving : public OnGpu {};
 
 TEST_F(Serving, AppendingWithinForwardHasTheBitsOfTheTwoCalls) {
     for (const std::int64_t queries : {1, 5})

@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .._attention import BOTTOM_RIGHT, attention, draw
-from .._call import SERVING_DEVICES
 from .._ops import backward_op, deterministic as always_deterministic, forward_op
 from .._options import CallOptions
 from .._run import complete, innermost, usable
@@ -100,12 +99,12 @@ def packed_arguments(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
                      max_seqlen_k: int, block_table: Optional[Tensor] = None, seqused_k: Optional[Tensor] = None,
                      dropout_p: float = 0.0) -> tuple[Tensor, Tensor, dict]:
     """k, v and `attention`'s arguments for a packed batch. With a block_table k and v are pages. They are copied into
-    rows where attention cannot read them: on CUDA so far, and with dropout or a gradient."""
+    rows where attention cannot read them: with dropout or a gradient."""
     if block_table is not None:
         if seqused_k is None:
             seqused_k = (cu_seqlens_k[1:] - cu_seqlens_k[:-1]).to(torch.int32)
         recorded = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-        if q.device.type in SERVING_DEVICES and dropout_p == 0.0 and not recorded:
+        if dropout_p == 0.0 and not recorded:
             return k, v, {"cu_seqlens_q": cu_seqlens_q, "max_seqlen_q": max_seqlen_q, "seqused_k": seqused_k,
                           "block_table": block_table}
         k, v = rows_of_pages(k, block_table), rows_of_pages(v, block_table)

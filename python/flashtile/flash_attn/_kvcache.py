@@ -1,8 +1,6 @@
 """flash_attn_with_kvcache: attention of new queries on a cache of keys and values, which it may first append to.
 
-It is one call of `attention`, which appends, rotates and reads the cache where it lies. CUDA does not have that call
-yet: there it consists of `append_kv` and `attention` on a copy of the pages (block_table) or chosen rows
-(cache_batch_idx), and cache_leftpad becomes a mask.
+It is one call of `attention`, which appends, rotates and reads the cache where it lies.
 """
 
 from __future__ import annotations
@@ -13,10 +11,7 @@ import torch
 from torch import Tensor
 
 from .._append import Append
-from .._append_kv import append_kv
 from .._attention import attention
-from .._call import SERVING_DEVICES
-from ._paged import rows_of_pages
 
 Window = tuple[int, int]
 
@@ -42,7 +37,7 @@ def flash_attn_with_kvcache(
         cache_batch_idx: (batch): the row of the caches that each sequence has.
         cache_leftpad: (batch): the first row of the caches that counts.
         block_table: int32 (batch, pages): the pages that each sequence has.
-        num_splits: how many parts a sequence's keys are split in; 0 is the library's choice. CUDA does not need it.
+        num_splits: how many parts a sequence's keys are split in; 0 is the library's choice.
 
     Returns:
         out (batch, seqlen_q, nheads, d); with return_softmax_lse (out, lse), fp32 (batch, nheads, seqlen_q).
@@ -54,23 +49,12 @@ def flash_attn_with_kvcache(
                 block_table, softmax_scale, causal, window_size, softcap, rotary_interleaved, alibi_slopes, num_splits,
                 return_softmax_lse)
     lengths = check(q, k, v, rotary_cos, cache_seqlens, cache_batch_idx, block_table, q.shape[0])
-    given = {"causal": causal, "window": window_size, "scale": softmax_scale, "softcap": softcap,
-             "alibi_slopes": alibi_slopes, "return_lse": return_softmax_lse}
-    if q.device.type in SERVING_DEVICES:
-        append = None if k is None else Append(k, v, rotary_cos=rotary_cos, rotary_sin=rotary_sin,
-                                               rotary_interleaved=rotary_interleaved)
-        return attention(q, k_cache, v_cache, append=append, seqused_k=lengths, block_table=block_table,
-                         cache_batch_idx=cache_batch_idx, first_k=in_32_bits(cache_leftpad), num_splits=num_splits,
-                         **given)
-    if k is not None:
-        rotates = rotary_cos is not None or rotary_sin is not None
-        rotated = append_kv(
-            k_cache, v_cache, k, v, cache_seqlens=lengths, block_table=block_table, cache_batch_idx=cache_batch_idx,
-            rotary_cos=rotary_cos, rotary_sin=rotary_sin, rotary_interleaved=rotary_interleaved,
-            q=q if rotates else None, causal=causal, window=window_size)
-        q = q if rotated is None else rotated
-        lengths = lengths + k.shape[1]
-    return _on_a_copy(q, k_cache, v_cache, lengths, block_table, cache_batch_idx, cache_leftpad, given)
+    append = None if k is None else Append(k, v, rotary_cos=rotary_cos, rotary_sin=rotary_sin,
+                                           rotary_interleaved=rotary_interleaved)
+    return attention(q, k_cache, v_cache, append=append, seqused_k=lengths, block_table=block_table,
+                     cache_batch_idx=cache_batch_idx, first_k=in_32_bits(cache_leftpad), causal=causal,
+                     window=window_size, scale=softmax_scale, softcap=softcap, alibi_slopes=alibi_slopes,
+                     num_splits=num_splits, return_lse=return_softmax_lse)
 
 
 def check(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], rotary_cos: Optional[Tensor],
@@ -93,16 +77,3 @@ def check(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], rotary_cos: Optio
 
 def in_32_bits(lengths: Optional[Tensor]) -> Optional[Tensor]:
     return lengths if lengths is None or lengths.dtype is torch.int32 else lengths.to(torch.int32)
-
-
-def _on_a_copy(q: Tensor, keys: Tensor, values: Tensor, lengths: Optional[Tensor], block_table: Optional[Tensor],
-               cache_batch_idx: Optional[Tensor], cache_leftpad: Optional[Tensor], given: dict[str, Any]) -> Any:
-    if block_table is not None:
-        keys, values = rows_of_pages(keys, block_table), rows_of_pages(values, block_table)
-    elif cache_batch_idx is not None:
-        rows = cache_batch_idx.long()
-        keys, values = keys[rows], values[rows]
-    mask = None
-    if cache_leftpad is not None:
-        mask = (torch.arange(keys.shape[1], device=q.device) >= cache_leftpad[:, None])[:, None, None]
-    return attention(q, keys, values, mask=mask, seqused_k=lengths, **given)

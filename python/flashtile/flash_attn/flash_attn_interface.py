@@ -105,8 +105,8 @@ def flash_attn_varlen_func(
     deterministic: bool = False, return_attn_probs: bool = False, block_table: Optional[Tensor] = None,
 ) -> Result:
     """As flash_attn_func, of sequences that lie one after the other: q (total_q, nheads, d). With a block_table (batch,
-    pages) k and v are pages (num_pages, page_size, nheads_k, d), which are read through a copy on CUDA, and with
-    dropout or gradients."""
+    pages) k and v are pages (num_pages, page_size, nheads_k, d), which are read through a copy with dropout or
+    gradients."""
     k, v, packed = packed_arguments(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table,
                                     dropout_p=dropout_p)
     return _attend(q, k, v, packed, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,

@@ -5,7 +5,6 @@
 
 pack_gqa, sm_margin, scheduler_metadata and, without a cache, num_splits are ignored, since they tune FlashAttention-3's
 kernels. Arguments for what flashtile does not have (fp8 with scales, qv) raise a NotImplementedError that names them.
-On CUDA so do chunks, seqused_q, and packed queries on a cache.
 """
 
 from ._functions import flash_attn_combine, flash_attn_func, flash_attn_qkvpacked_func, flash_attn_varlen_func

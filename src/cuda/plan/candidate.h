@@ -38,7 +38,6 @@ struct Candidate {
     void (*complete)(const Question&, const Launch& main, Plan& plan);
     // The main kernel's config depends on the lengths. Here is one length of each range that has another config.
     std::span<const std::int64_t> seqlens_q, seqlens_k;
-    bool unseen = false;  // no GPU has run it yet
 };
 
 extern const Candidate latent_forward_sm90, split_forward_sm80, forward_sm90, forward_sm80;

@@ -11,12 +11,19 @@ namespace {
 
 constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostRows = std::numeric_limits<std::int32_t>::max() - 1024;
-constexpr std::int64_t kWidestForward = 512, kWidestUnseen = 576;
 constexpr std::int64_t kWidestBackward = 256;
 constexpr int kOldest = 80;  // compute capability 8.0: mma.sync as the kernels want it, cp.async
 
 std::string head_dims(const Problem& p) {
     return "head_dim is " + std::to_string(p.head_dim) + " and head_dim_v " + std::to_string(p.head_dim_v);
+}
+
+// There is no gradient of what serves text that is there already. Null where nothing of it is given.
+const char* what_forward_alone_takes(const Problem& p) {
+    if (p.cache) return p.page_size != 0 ? "block_table" : "a cache";
+    if (p.first_k) return "first_k";
+    if (p.used_q) return "seqused_q";
+    return p.tree_mask ? "tree_mask" : nullptr;
 }
 
 }  // namespace
@@ -46,31 +53,13 @@ void check_limits(const Problem& p, const DeviceFacts& device) {
                     "), supported on CUDA are multiples of 16");
 }
 
-void check_options(const Problem& p, Kernels kernels) {
-    const bool all = kernels == Kernels::all;
-    const std::pair<const char*, bool> missing[] = {{p.page_size != 0 ? "block_table" : "a cache", p.cache},
-                                                    {"first_k", p.first_k},
-                                                    {"seqused_q", p.used_q},
-                                                    {"tree_mask", p.tree_mask},
-                                                    {"positions", p.positions},
-                                                    {"prefix_groups", p.prefix_groups != 0},
-                                                    {"append", p.appends},
-                                                    {"sm_limit", p.sm_limit != 0},
-                                                    {"sinks", p.sinks != DType::unset},
-                                                    {"attention_chunk", p.attention_chunk != 0}};
-    for (const auto& [name, asked] : missing)
-        if (asked && !all) unsupported(std::string(name) + " is given, which only the CPU computes so far");
-    if (const std::int64_t widest = all ? kWidestUnseen : kWidestForward; p.head_dim > widest)
-        unsupported(head_dims(p) + ", supported on CUDA is at most " + std::to_string(widest));
-}
-
 bool backward_takes(const Problem& p) {
-    // there is no gradient of what serves text that is there already
-    if (p.cache || p.first_k || p.used_q || p.tree_mask) return false;
-    return p.head_dim <= kWidestBackward && p.head_dim_v <= kWidestBackward;
+    return what_forward_alone_takes(p) == nullptr && p.head_dim <= kWidestBackward && p.head_dim_v <= kWidestBackward;
 }
 
 void check_backward_limits(const Problem& p) {
+    if (const char* const given = what_forward_alone_takes(p))
+        unsupported(std::string(given) + " is given, which only forward takes");
     if (p.sm_limit != 0)
         unsupported("sm_limit is " + std::to_string(p.sm_limit) + ", which only forward takes on CUDA");
     if (!backward_takes(p))

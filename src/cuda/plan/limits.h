@@ -6,7 +6,6 @@
 
 #include "core/problem.h"
 #include "cuda/device_facts.h"
-#include "cuda/plan/unseen_kernels.h"
 
 namespace flashtile::gpu {
 
@@ -18,10 +17,7 @@ void check_architecture(const DeviceFacts& device);
 // As check_architecture, and for sizes and origins that kernels do not count in.
 void check_limits(const Problem& problem, const DeviceFacts& device);
 
-// Throws UNSUPPORTED for what none of these kernels computes yet.
-void check_options(const Problem& problem, Kernels kernels);
-
-// True where a backward kernel takes heads of these widths; check_backward_limits() throws where none does.
+// True where a backward kernel takes such problems; check_backward_limits() throws where none does.
 bool backward_takes(const Problem& problem);
 void check_backward_limits(const Problem& problem);
 

@@ -23,12 +23,11 @@ void add_append(const Problem& p, const Access& access, const DeviceFacts& devic
                            static_cast<std::size_t>(p.append.rows_q * p.heads * p.head_dim * size_of(p.dtype)));
 }
 
-Plan plan_of(std::span<const Candidate* const> candidates, const char* pass, const Question& question, TunedTiles tuned,
-             Kernels kernels) {
+Plan plan_of(std::span<const Candidate* const> candidates, const char* pass, const Question& question,
+             TunedTiles tuned) {
     Plan plan;
     const Candidate* serving = nullptr;
     for (const Candidate* candidate : candidates) {
-        if (candidate->unseen && kernels == Kernels::seen) continue;
         if (serving != nullptr) {
             plan.passed_over.push_back({candidate->name, "a more special one serves"});
             continue;
@@ -72,21 +71,17 @@ const Launch* Plan::find(Kernel kernel) const {
     return found != launches.end() ? found : nullptr;
 }
 
-Plan plan_forward(const Problem& p, const Access& access, const DeviceFacts& device, TunedTiles tuned,
-                  Kernels kernels) {
+Plan plan_forward(const Problem& p, const Access& access, const DeviceFacts& device, TunedTiles tuned) {
     check_limits(p, device);
-    check_options(p, kernels);
-    return plan_of(kForward, "forward", question_of(p, access, device), tuned, kernels);
+    return plan_of(kForward, "forward", question_of(p, access, device), tuned);
 }
 
-Plan plan_backward(const Problem& p, const Access& access, const DeviceFacts& device, TunedTiles tuned,
-                   Kernels kernels) {
+Plan plan_backward(const Problem& p, const Access& access, const DeviceFacts& device, TunedTiles tuned) {
     check_limits(p, device);
-    check_options(p, kernels);
     check_backward_limits(p);
     Question question = question_of(p, access, device);
     question.config.sinks = false;  // LSE counts them, and so no gradient but their own knows of them
-    return plan_of(kBackward, "backward", question, tuned, kernels);
+    return plan_of(kBackward, "backward", question, tuned);
 }
 
 Plan plan_dropout_mask(const Problem& p, const DeviceFacts& device) {
@@ -101,8 +96,7 @@ Plan plan_dropout_mask(const Problem& p, const DeviceFacts& device) {
     return plan;
 }
 
-std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device, Passes passes,
-                                      Kernels kernels) {
+std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device, Passes passes) {
     std::vector<KernelConfig> configs;
     const auto add = [&](const Plan& plan) {
         for (const Launch& launch : plan.launches)
@@ -118,14 +112,18 @@ std::vector<KernelConfig> configs_for(Problem problem, const Access& access, con
     };
     Access unmapped = access;  // as a bias's rows may be aligned or not
     unmapped.bias_map = false;
+    // Of some sequences there are more splits than thread blocks; more sequences may keep Hopper's own kernel busy.
+    constexpr std::int64_t kSome = 16;
     const auto add_pass = [&](std::span<const Candidate* const> candidates, auto plan_pass) {
         for (const std::int64_t seqlen_q : lengths(candidates, &Candidate::seqlens_q))
             for (const std::int64_t seqlen_k : lengths(candidates, &Candidate::seqlens_k))
-                for (const Access& each : {access, unmapped}) {
-                    problem.seqlen_q = seqlen_q;
-                    problem.seqlen_k = seqlen_k;
-                    add(plan_pass(problem, each, device, TunedTiles(), kernels));
-                }
+                for (const std::int64_t batch : {std::int64_t{1}, kSome})
+                    for (const Access& each : {access, unmapped}) {
+                        problem.seqlen_q = seqlen_q;
+                        problem.seqlen_k = seqlen_k;
+                        problem.batch = batch;
+                        add(plan_pass(problem, each, device, TunedTiles()));
+                    }
     };
     add_pass(kForward, plan_forward);
     if (passes == Passes::forward_and_backward && backward_takes(problem)) add_pass(kBackward, plan_backward);

@@ -15,7 +15,6 @@
 #include "core/problem.h"
 #include "cuda/device_facts.h"
 #include "cuda/plan/access.h"
-#include "cuda/plan/unseen_kernels.h"
 #include "shared/kernel_config.h"
 #include "shared/key_splits.h"
 #include "shared/tile_rounds.h"
@@ -113,17 +112,15 @@ private:
 };
 
 // Throws UNSUPPORTED where no candidate serves the problem on this GPU, naming what would.
-Plan plan_forward(const Problem& problem, const Access& access, const DeviceFacts& device, TunedTiles tuned = {},
-                  Kernels kernels = Kernels::seen);
-Plan plan_backward(const Problem& problem, const Access& access, const DeviceFacts& device, TunedTiles tuned = {},
-                   Kernels kernels = Kernels::seen);
+Plan plan_forward(const Problem& problem, const Access& access, const DeviceFacts& device, TunedTiles tuned = {});
+Plan plan_backward(const Problem& problem, const Access& access, const DeviceFacts& device, TunedTiles tuned = {});
 Plan plan_dropout_mask(const Problem& problem, const DeviceFacts& device);
 
 enum class Passes { forward, forward_and_backward };
 
-// All the configs that a problem needs at whatever lengths, as `flashtile compile` makes them; of the forward pass
-// alone where no backward kernel takes the head dimensions.
+// All the configs that a problem needs at whatever batch and lengths, as `flashtile compile` makes them; of the forward
+// pass alone where no backward kernel takes the head dimensions.
 std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device,
-                                      Passes passes = Passes::forward_and_backward, Kernels kernels = Kernels::seen);
+                                      Passes passes = Passes::forward_and_backward);
 
 }  // namespace flashtile::gpu

@@ -184,7 +184,7 @@ constexpr Condition kConditions[] = {
 
 }  // namespace
 
-constinit const Candidate split_forward_sm80 = {"split_forward_sm80", {kConditions},  main_launch, complete,
-                                                kSplitLengthsQ,       kSplitLengthsK, true};
+constinit const Candidate split_forward_sm80 = {"split_forward_sm80", {kConditions}, main_launch, complete,
+                                                kSplitLengthsQ,       kSplitLengthsK};
 
 }  // namespace flashtile::gpu

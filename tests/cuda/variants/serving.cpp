@@ -60,7 +60,7 @@ void add_backward(const gpu::DeviceFacts& device, DType dtype, std::vector<Varia
             p.packed = packed;
             gpu::Access access = gpu::contiguous_access(p);
             access.dsinks = true;
-            add_launches(gpu::plan_backward(p, access, device, {}, gpu::Kernels::all), device.architecture, result);
+            add_launches(gpu::plan_backward(p, access, device), device.architecture, result);
         }
 }
 

@@ -155,6 +155,13 @@ EMULATED cuLaunchKernel(CUfunction function, unsigned blocks_x, unsigned blocks_
     });
 }
 
+// A launch that may begin early begins in its turn.
+EMULATED cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra) {
+    return cuLaunchKernel(function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
+                          config->blockDimY, config->blockDimZ, config->sharedMemBytes, config->hStream, parameters,
+                          extra);
+}
+
 EMULATED cuStreamCreate(CUstream* stream, unsigned) {
     *stream = reinterpret_cast<CUstream>(new char);
     return CUDA_SUCCESS;
