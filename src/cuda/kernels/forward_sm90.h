@@ -12,7 +12,6 @@
 #include "cuda/kernels/parts/hopper/sequence_edges.h"
 #include "cuda/kernels/parts/hopper/swizzled_tile.h"
 #include "cuda/kernels/parts/hopper/wgmma_product.h"
-#include "cuda/kernels/ptx/dependent_launch.h"
 
 namespace flashtile {
 
@@ -26,6 +25,7 @@ struct ForwardSm90 : QueryPipeline<config> {
     using typename Base::M, typename Base::Scalar, typename Base::Tile, typename Base::Slot;
     using Optimistic = Optimism<config>;
     static constexpr bool kMayHide = config.has_bias_or_mask();
+    static constexpr float kAllowedGrowth = kMayHide ? 16.0f : NT / 2;  // Softmax::find_growth
     using Accumulators = Fragments<1, OT>;
     using Scores = Fragments<1, NT>;
     static constexpr bool kRowsDiffer = config.packed || config.seqused_q;  // in how many queries sequences have
@@ -130,7 +130,7 @@ struct ForwardSm90 : QueryPipeline<config> {
                 if constexpr (kApart) now = M::left_of(s);
                 if constexpr (kKept) {
                     // A row may have seen only one key before its second block, and so its sum may grow more there.
-                    softmax.find_growth(sum, kMayHide ? 16.0f : (n == first_of_kept_max ? 256.0f : NT / 2));
+                    softmax.find_growth(sum, !kMayHide && n == first_of_kept_max ? 256.0f : kAllowedGrowth);
                     if (softmax.grows) {
                         held = softmax.lower(s, sum) && held;
                         if constexpr (kApart) now = M::left_of(s);
@@ -346,8 +346,9 @@ struct ForwardSm90 : QueryPipeline<config> {
         if constexpr (config.shares) {
             if (tile.part != TileNumber::kWhole) return store_part(tile, consumer, softmax, o);
             const int i0 = warp_row(tile, consumer);
-            return store_rows<config.element, config.head_dim_v>(
-                o, factor, [&](int row) { return is_row(tile, i0 + row) ? row_of(tile, i0 + row) : nullptr; });
+            return store_rows_at<config.element>(o, factor, config.head_dim_v, [&](int row) {
+                return is_row(tile, i0 + row) ? row_of(tile, i0 + row) : nullptr;
+            });
         }
         // TMA knows where a tensor ends, but not where a sequence does.
         if constexpr (kPartsO > 0)

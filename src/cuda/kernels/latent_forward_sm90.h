@@ -248,7 +248,7 @@ struct LatentForwardSm90 : QueryPipeline<config> {
     template <int kColumn, int OT>
     __device__ __forceinline__ void store(const Tile& tile, const float (&factor)[2], const Fragments<1, OT>& o) const {
         if (is_part(tile)) return store_part<kColumn>(tile, o);
-        store_rows<config.element, config.head_dim_v - kColumn>(o, factor, [&](int n) -> Scalar* {
+        store_rows_at<config.element>(o, factor, config.head_dim_v - kColumn, [&](int n) -> Scalar* {
             const int row = tile.i0 + own_row() + n;
             if (!is_row(tile, row)) return nullptr;
             return rows_of<Scalar>(params.out, tile.seq.batch_row, tile.seq.h + row % config.group_rows,

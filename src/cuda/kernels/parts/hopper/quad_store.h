@@ -9,15 +9,16 @@
 
 namespace flashtile {
 
-// Stores the first kColumns columns of this warp's 16 rows, times `factor` of each. place_of(row) is where a row goes,
-// or null if it goes nowhere.
-template <Element kElement, int kColumns, int OT, class PlaceOf>
-__device__ __forceinline__ void store_rows(const Fragments<1, OT>& x, const float (&factor)[2], PlaceOf place_of) {
-    static_assert(OT % 4 == 0 && kColumns % 8 == 0, "");
+// Stores the first `columns` columns, a multiple of 8, of this warp's 16 rows, times `factor` of each. place(row) is
+// where a row begins; null: the row is not stored.
+template <Element kElement, int OT, class RowPlace>
+__device__ __forceinline__ void store_rows_at(const Fragments<1, OT>& x, const float (&factor)[2], int columns,
+                                              RowPlace place) {
+    static_assert(OT % 4 == 0, "");
     const int column = static_cast<int>(lane_id() % 4) * 8;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        auto* const place = place_of(Place::row(0, 2 * half));
+        typename Math<kElement>::Scalar* const to = place(Place::row(0, 2 * half));
 #pragma unroll
         for (int n = 0; n < OT; n += 4) {
             unsigned words[4];
@@ -26,17 +27,18 @@ __device__ __forceinline__ void store_rows(const Fragments<1, OT>& x, const floa
                 words[t] = Math<kElement>::pack(x.c[0][n + t][2 * half] * factor[half],
                                                 x.c[0][n + t][2 * half + 1] * factor[half]);
             transpose_in_quad(words);
-            if (place != nullptr && n * 8 + column < kColumns)
-                *reinterpret_cast<uint4*>(place + column + n * 8) = make_uint4(words[0], words[1], words[2], words[3]);
+            if (to != nullptr && n * 8 + column < columns)
+                *reinterpret_cast<uint4*>(to + n * 8 + column) = make_uint4(words[0], words[1], words[2], words[3]);
         }
     }
 }
 
-// The same, as the first `count` rows of `to`.
+// The same of rows that lie `stride` apart: the first `count` of `to`.
 template <Element kElement, int kColumns, int OT>
 __device__ __forceinline__ void store_rows(const Fragments<1, OT>& x, const float (&factor)[2],
                                            typename Math<kElement>::Scalar* to, Index stride, int count) {
-    store_rows<kElement, kColumns>(x, factor, [&](int row) { return row < count ? to + row * stride : nullptr; });
+    static_assert(kColumns % 8 == 0, "");
+    store_rows_at<kElement>(x, factor, kColumns, [&](int row) { return row < count ? to + row * stride : nullptr; });
 }
 
 }  // namespace flashtile

@@ -264,12 +264,11 @@ struct QueryPipeline {
         }
     };
     __device__ __forceinline__ void load_k(const KeyRows& keys) {
-        const auto tell = [&](int stage, unsigned none) { ptx::store_shared(unnamed + stage * 4, none); };
         if constexpr (keys_hold_values(config))
-            load_latent(keys, tell);
+            load_latent(keys);
         else if constexpr (config.paged)
             load_pages(k_ring, k, kBytesK, params.k_map, kColumns, keys,
-                       [&](unsigned none) { tell(k_ring.stage, none); });
+                       [&](unsigned none) { ptx::store_shared(unnamed + k_ring.stage * 4, none); });
         else
             load(k_ring, k, kBytesK, params.k_map, kColumns, keys);
     }
@@ -281,12 +280,24 @@ struct QueryPipeline {
             load(v_ring, v, kBytesV, params.v_map, kColumnsV, keys);
     }
     // Loads a block of latent keys chunk by chunk, in the order in which the chunks before were released.
-    template <class Tell>
-    __device__ __forceinline__ void load_latent(const KeyRows& keys, Tell tell) {
+    __device__ __forceinline__ void load_latent(const KeyRows& keys) {
+        if constexpr (config.paged) {
+            BlockPages pages(params, keys);
+            load_chunks([&] { ptx::store_shared(unnamed + latent_ring.stage * 4, pages.missing(params)); },
+                        [&](unsigned to, unsigned full, int column) {
+                            pages.copy(params, to, params.k_map, full, kChunk, keys.head, column);
+                        });
+        } else {
+            load_chunks([] {},
+                        [&](unsigned to, unsigned full, int column) {
+                            copy_tile(to, params.k_map, full, kChunk, config.Bc, keys.row, keys.head, keys.b, column);
+                        });
+        }
+    }
+    // begin() comes first, once there is a place.
+    template <class Begin, class Copy>
+    __device__ __forceinline__ void load_chunks(Begin begin, Copy copy) {
         using Latent = LatentRing<config>;
-        const unsigned to = k + latent_ring.stage * kBytesK;
-        Pages pages;
-        if constexpr (config.paged) pages.ask(params, keys);
         LatentShare last{};
 #pragma unroll
         for (int n = 0; n < Latent::kChunks; ++n) {
@@ -294,14 +305,10 @@ struct QueryPipeline {
             const LatentShare share = Latent::share_of(chunk);
             if (n == 0 || share != last) latent_ring.wait_empty(share);
             last = share;
-            const unsigned full = latent_ring.full_barrier(chunk), place = to + chunk * Latent::kBytesChunk;
-            if constexpr (config.paged)
-                if (n == 0) tell(latent_ring.stage, pages.name(params));
+            if (n == 0) begin();
+            const unsigned full = latent_ring.full_barrier(chunk);
             ptx::mbarrier_arrive_expect(full, Latent::kBytesChunk);
-            if constexpr (config.paged)
-                pages.copy(params, place, params.k_map, full, kChunk, keys, chunk * kChunk);
-            else
-                copy_tile(place, params.k_map, full, kChunk, config.Bc, keys.row, keys.head, keys.b, chunk * kChunk);
+            copy(k + latent_ring.stage * kBytesK + chunk * Latent::kBytesChunk, full, chunk * kChunk);
         }
         latent_ring.advance();
     }
@@ -315,61 +322,59 @@ struct QueryPipeline {
         ring.advance();
     }
 
-    // The same from pages, which are batch entries of the map. A box has some rows of one page, or all. Nobody waits
-    // for the block table: its words are asked for before the ring has a free stage. A box of keys that no query of the
-    // sequence sees is not looked up. What lies in no page is loaded from behind the last one, where TMA finds zeros;
-    // tell() hears, before the stage can be full, which keys are in no page although queries see them.
+    // The same from pages. tell() hears, before the stage can be full, which keys are in no page although queries see
+    // them.
     template <class Tell>
     __device__ __forceinline__ void load_pages(Ring<config.stages>& ring, unsigned stages, int bytes,
                                                const TensorMap& map, int columns, const KeyRows& keys,
                                                Tell tell) const {
-        Pages pages;
-        pages.ask(params, keys);
+        BlockPages pages(params, keys);
         ring.wait_empty();
-        tell(pages.name(params));
+        tell(pages.missing(params));
         ptx::mbarrier_arrive_expect(ring.full_barrier(), bytes);
-        pages.copy(params, stages + ring.stage * bytes, map, ring.full_barrier(), columns, keys);
+        pages.copy(params, stages + ring.stage * bytes, map, ring.full_barrier(), columns, keys.head);
         ring.advance();
     }
-    struct Pages {
+    // In which pages, which are batch entries of the map, a block of keys lies. A box has some rows of one page, or
+    // all. Nobody waits for the block table: its words are asked for before there is a free stage. A box of keys that
+    // no query of the sequence sees is not looked up. What lies in no page is loaded from behind the last one, where
+    // TMA finds zeros.
+    struct BlockPages {
         static constexpr int kLeastBox = 16, kMostBoxes = config.Bc / kLeastBox, kUnasked = -1 - 0x7fffffff;
-        int page[kMostBoxes];
+        int page[kMostBoxes], row[kMostBoxes];
 
-        __device__ __forceinline__ void ask(const KernelParams& p, const KeyRows& keys) {
+        __device__ __forceinline__ BlockPages(const KernelParams& p, const KeyRows& keys) {
             const int* const table = p.block_table + keys.b * p.block_table_stride;
-            const int box = p.page_box;
+            const unsigned page_size = static_cast<unsigned>(p.page_size);
 #pragma unroll
             for (int n = 0; n < kMostBoxes; ++n) {
-                const int j = keys.row + n * box;
-                const bool asked = n * box < config.Bc && j < keys.end && j + box > keys.first;
-                page[n] = asked ? table[static_cast<unsigned>(j) / static_cast<unsigned>(p.page_size)] : kUnasked;
+                const int j = keys.row + n * p.page_box;
+                const bool asked = n * p.page_box < config.Bc && j < keys.end && j + p.page_box > keys.first;
+                const unsigned of_sequence = static_cast<unsigned>(j) / page_size;
+                page[n] = asked ? table[of_sequence] : kUnasked;
+                row[n] = static_cast<int>(static_cast<unsigned>(j) - of_sequence * page_size);
             }
         }
-        // Returns a bit for each eight keys that lie in no page.
-        __device__ __forceinline__ unsigned name(const KernelParams& p) {
-            const int box = p.page_box;
-            const unsigned box_bits = (1u << box / 8) - 1;
+        // Waits for the block table; a bit for each eight keys in no page.
+        __device__ __forceinline__ unsigned missing(const KernelParams& p) {
+            const unsigned box_bits = (1u << p.page_box / 8) - 1;
             unsigned none = 0;
 #pragma unroll
             for (int n = 0; n < kMostBoxes; ++n)
                 if (page[n] < 0 || page[n] >= p.cache_rows) {
-                    if (page[n] != kUnasked) none |= box_bits << n * box / 8;
+                    if (page[n] != kUnasked) none |= box_bits << n * p.page_box / 8;
                     page[n] = static_cast<int>(p.cache_rows);
                 }
             return none;
         }
         __device__ __forceinline__ void copy(const KernelParams& p, unsigned to, const TensorMap& map, unsigned barrier,
-                                             int columns, const KeyRows& keys, int column = 0) const {
-            const int box = p.page_box;
+                                             int columns, int head, int column = 0) const {
 #pragma unroll
             for (int n = 0; n < kMostBoxes; ++n)
-                if (n * box < config.Bc) {
-                    const int row = static_cast<int>(static_cast<unsigned>(keys.row + n * box) %
-                                                     static_cast<unsigned>(p.page_size));
+                if (n * p.page_box < config.Bc)
                     for (int c = 0; c < columns; c += kChunk)
-                        ptx::tma_load(to + (c / kChunk * config.Bc + n * box) * kChunkRowBytes, &map, barrier,
-                                      column + c, row, keys.head, page[n]);
-                }
+                        ptx::tma_load(to + (c / kChunk * config.Bc + n * p.page_box) * kChunkRowBytes, &map, barrier,
+                                      column + c, row[n], head, page[n]);
         }
     };
     // Which keys of the block whose K has come lie in no page.
@@ -437,7 +442,7 @@ __device__ __forceinline__ void run_forward_sm90(const KernelParams& params) {
     Forward forward(params, memory);
     if (threadIdx.x == 0) forward.init_barriers();
     if (threadIdx.x == Forward::kConsumers * 128) forward.prefetch_maps();
-    ptx::let_next_launch_begin();  // combine_shares.h, which waits for the end of this one
+    if constexpr (config.shares) ptx::let_next_launch_begin();  // combine_shares.h, which waits for the end of this one
     forward.find_work();
     __syncthreads();  // barriers are initialised, and what find_work has found is there
     // A warp's lanes have the same number; the shuffle tells the compiler so.
