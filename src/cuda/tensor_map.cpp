@@ -175,7 +175,7 @@ public:
           x_(x),
           all_{{0, p.rows_q()}, {0, p.page_size != 0 ? p.page_size : p.rows_k()}},
           seen_(all_) {
-        if (config.lengths_in_memory()) return;  // the kernel sees to it
+        if (config.maps_hold_hidden_keys()) return;  // the kernel sees to it
         const Band band = Band::of(p, p.seqlen_q, p.seqlen_k);
         seen_ = {seen_queries(band, p), seen_keys(band, p)};
     }

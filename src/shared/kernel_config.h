@@ -91,6 +91,8 @@ struct KernelConfig {
     constexpr bool lengths_differ() const { return packed || seqused; }
     // Likewise, of any length: a cache's row may be none, and its keys may be appended.
     constexpr bool lengths_in_memory() const { return lengths_differ() || seqused_q || cache; }
+    // TMA's maps then hold keys that no query sees, too, and the kernel clears what V has there.
+    constexpr bool maps_hold_hidden_keys() const { return lengths_in_memory() || first_k || chunk; }
     constexpr bool packed_keys() const { return packed && !cache; }
     constexpr bool has_bias_or_mask() const { return mask || bias != BiasElement::none; }
     bool operator==(const KernelConfig&) const = default;

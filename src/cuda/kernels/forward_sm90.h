@@ -117,7 +117,7 @@ struct ForwardSm90 : QueryPipeline<config> {
                 if (turns) wait_turn(consumer);
                 start(s, own_q);
                 v_ring.wait_full();  // while S is computed
-                if constexpr (config.lengths_in_memory())
+                if constexpr (config.maps_hold_hidden_keys())
                     if (n == 1) clear_hidden_values<config>(tile_at_hand(), consumer, 0, v + v_ring.stage * kBytesV);
                 accumulate<pass>(o, before, consumer);
                 if (turns) pass_turn(consumer);
@@ -142,7 +142,7 @@ struct ForwardSm90 : QueryPipeline<config> {
                 v_ring.advance();
                 softmax.rescale(o);
                 if constexpr (!kApart) now = M::left_of(s);
-                if constexpr (config.dropout) drop(consumer, now);
+                if constexpr (config.dropout) this->drop(consumer, now);
             };
 
             // The later blocks: each is searched for its maximum, but in an optimistic pass only until every row has
@@ -170,7 +170,7 @@ struct ForwardSm90 : QueryPipeline<config> {
             const Tile done = end_of(tile);
             if constexpr (!kTrustsHiddenValues) release_query();
             v_ring.wait_full();
-            if constexpr (config.lengths_in_memory())
+            if constexpr (config.maps_hold_hidden_keys())
                 clear_hidden_values<config>(done, consumer, done.keys.count - 1, v + v_ring.stage * kBytesV);
             accumulate<pass>(o, p, consumer);
             finish_rows(done, consumer, softmax, factor);
@@ -193,7 +193,7 @@ struct ForwardSm90 : QueryPipeline<config> {
 
     // The tile, read again where its lengths would otherwise stay in registers. It can be read until its Q is released.
     __device__ __forceinline__ Tile end_of(const Tile& tile) const {
-        if constexpr (config.lengths_in_memory() || kMayHide) return tile_at_hand();
+        if constexpr (config.maps_hold_hidden_keys() || kMayHide) return tile_at_hand();
         return tile;
     }
 

@@ -185,6 +185,7 @@ std::vector<Variant> all_variants() {
     add(beside_attention());
     add(serving());
     add(latent());
+    add(shares());
     return result;
 }
 

@@ -46,6 +46,9 @@ std::vector<Variant> serving();
 // Those of Hopper's forward for latent heads.
 std::vector<Variant> latent();
 
+// Those of Hopper's forward as it serves.
+std::vector<Variant> shares();
+
 // The variants of all rows, and those above, each once.
 std::vector<Variant> all_variants();
 

@@ -46,7 +46,7 @@ TEST(Variants, HaveEveryKernel) {
     for (const Kernel kernel :
          {Kernel::forward_sm80, Kernel::backward_prepare, Kernel::backward_sm80, Kernel::backward_finish,
           Kernel::backward_bias_sm80, Kernel::forward_sm90, Kernel::backward_sm90, Kernel::backward_wide_sm90,
-          Kernel::dropout_mask, Kernel::merge, Kernel::append_kv, Kernel::latent_forward_sm90})
+          Kernel::dropout_mask, Kernel::merge, Kernel::append_kv, Kernel::latent_forward_sm90, Kernel::combine_shares})
         EXPECT_TRUE(std::ranges::any_of(list, [&](const Variant& v) { return v.config.kernel == kernel; }))
             << static_cast<int>(kernel);
 }
@@ -56,7 +56,8 @@ TEST(Variants, HaveTheTilesThatTuneMayChoose) {
     const auto list = all_variants();
     std::set<std::pair<int, int>> tiles;
     for (const Variant& v : list)
-        if (v.architecture == 90 && v.config.kernel == Kernel::forward_sm90 && v.config.head_dim == 128)
+        if (v.architecture == 90 && v.config.kernel == Kernel::forward_sm90 && v.config.head_dim == 128 &&
+            !v.config.shares)
             tiles.insert({v.config.Br, v.config.Bc});
     EXPECT_EQ(tiles, (std::set<std::pair<int, int>>{{128, 64}, {128, 80}, {128, 128}, {192, 64}, {192, 80}}));
 }

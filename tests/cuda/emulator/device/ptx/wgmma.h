@@ -1,6 +1,8 @@
 // wgmma.h: D = A B, or D += A B where `add` is not 0, for one warpgroup: 64 x N x 16, of any N. It takes the place of
 // every wgmma_n*.h.
-#pragma once
+// It stands in for several headers, which `#pragma once` would tell apart by their times.
+#ifndef EMULATOR_WGMMA_H
+#define EMULATOR_WGMMA_H
 
 namespace flashtile::ptx {
 
@@ -32,3 +34,5 @@ void wgmma_registers_fp16(float (&d)[kRegisters], const unsigned (&a)[4], unsign
 }
 
 }  // namespace flashtile::ptx
+
+#endif
