@@ -627,12 +627,13 @@ private:
         Case& padded = latent("left_padding", 4, 200, 16, 576, 512);
         padded.batch = 2;
         padded.first_k = {70, 0};
-        padded.used_q = {2, 4};
-        padded.used_k = {200, 100};
+        Case& fewer = latent("fewer_queries", 4, 200, 16, 576, 512);
+        fewer.batch = 2;
+        fewer.used_q = {2, 4};
+        fewer.window = {20, 0};
         Case& prefill = latent("prefill_of_chunks", 80, 180, 4, 576, 512);
         prefill.causal = true;
         prefill.chunk = 50;
-        prefill.cache = {.present = true, .page_size = 64};
     }
 
     // Sequences that share their first keys: groups of one and of many, prefixes longer than a sequence and of no keys,

@@ -112,7 +112,7 @@ struct LatentForwardSm90 : QueryPipeline<config> {
     // S = Q K^T of block n, in two groups, of which the last has kLead chunks. Then the ring is at the next block.
     __device__ __forceinline__ void start_scores_of(const Tile& tile, int n, Scores& s) {
         const unsigned stage = k + latent_ring.stage * kBytesK;
-        if constexpr (config.lengths_in_memory()) {
+        if constexpr (config.maps_hold_hidden_keys()) {
             if (n == 0 || n == tile.keys.count - 1) {
                 latent_ring.wait_all_full();
                 clear_hidden_values<config>(tile, 0, n, stage);
