@@ -20,7 +20,7 @@ struct LatentForwardSm90 : QueryPipeline<config> {
     using Base = QueryPipeline<config>;
     using Base::Base, Base::NT, Base::kBytesQ, Base::kBytesK, Base::kConsumers;
     using Base::params, Base::q, Base::k, Base::handed, Base::q_ring, Base::latent_ring;
-    using Base::slot, Base::tile_at_hand, Base::release_query, Base::unnamed_keys;
+    using Base::slot, Base::tile_at_hand, Base::release_query;
     using typename Base::M, typename Base::Scalar, typename Base::Slot, typename Base::Tile;
     using Ring = LatentRing<config>;
     using Scores = Fragments<1, NT>;
@@ -245,6 +245,7 @@ struct LatentForwardSm90 : QueryPipeline<config> {
                                tile.seq.first_q)[query_of<config>(row) * params.lse.stride_row] =
                     static_cast<float>(row_lse<config>(params, h, m, l));
         }
+        __syncwarp();  // a barrier takes whole warps
         ptx::named_barrier(barriers::kReadP, kBoth);
         write_factors(factor);
         ptx::named_barrier_arrive(barriers::kFullP, kBoth);
