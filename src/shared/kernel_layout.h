@@ -140,11 +140,10 @@ constexpr int kReservedSharedMemory = 1024;
 // or, where there is no room, not at all (0). 64 columns are stored about as fast without it, and 7% faster where all
 // tiles are equal. Heads that share a tile need it.
 constexpr int output_parts(const KernelConfig& c) {
-    if (keys_hold_values(c)) return 0;
     const int of_block = 228 * 1024 / c.blocks_per_sm - kReservedSharedMemory;  // on sm_90
     const int left = of_block - forward_sm90_staged_bytes(c),
               whole = c.Br * chunk_columns(c.head_dim_v) * size_of(c.element);
-    if (c.shares) return 0;  // most of O goes to the workspace
+    if (c.shares || keys_hold_values(c)) return 0;  // most of O goes to the workspace; there is no room
     if (!c.band && c.head_dim_v <= kChunk && c.group_rows == 1) return 0;
     if (whole <= left) return 1;
     return chunk_columns(c.head_dim_v) % (2 * kChunk) == 0 && whole / 2 <= left ? 2 : 0;

@@ -99,8 +99,6 @@ struct Case {
     std::int64_t longest_k() const;
     // Backward takes no cache, and no lists but cu_seqlens and seqused_k. dk and dv of one memory are no use.
     bool forward_only() const { return cache.present || latent || tree || !used_q.empty() || !first_k.empty(); }
-    // What serving asks for beside the options of training.
-    bool serving() const { return forward_only() || sinks != Sinks::none || chunk != 0; }
 };
 
 std::string to_string(const Case& problem);

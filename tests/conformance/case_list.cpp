@@ -607,6 +607,33 @@ private:
         heads.type = fp16;
         heads.exact_max = true;
         latent("no_keys", 2, 0, 16, 576, 512);
+        for (const std::int64_t page : {0, 16, 64, 128}) {
+            Case& cache = latent("cache_" + std::to_string(page), 2, 300, 16, 576, 512);
+            cache.batch = 3;
+            cache.used_k = {300, 64, 129};
+            cache.causal = true;
+            cache.cache = {.present = true, .page_size = page};
+            cache.sinks = page == 64 ? Sinks::in_fp32 : Sinks::none;
+        }
+        Case& packed = latent("packed_queries", 1, 1, 12, 576, 512);
+        packed.lengths_q = {1, 9, 0, 3};
+        packed.lengths_k = {400, 90, 30, 3};
+        packed.spare_rows = 2;
+        packed.causal = true;
+        packed.cache = {.present = true, .page_size = 32};
+        Case& both = latent("packed", 1, 1, 70, 512, 448);
+        both.lengths_q = {3, 1};
+        both.lengths_k = {100, 170};
+        Case& padded = latent("left_padding", 4, 200, 16, 576, 512);
+        padded.batch = 2;
+        padded.first_k = {70, 0};
+        Case& fewer = latent("fewer_queries", 4, 200, 16, 576, 512);
+        fewer.batch = 2;
+        fewer.used_q = {2, 4};
+        fewer.window = {20, 0};
+        Case& prefill = latent("prefill_of_chunks", 80, 180, 4, 576, 512);
+        prefill.causal = true;
+        prefill.chunk = 50;
     }
 
     // Sequences that share their first keys: groups of one and of many, prefixes longer than a sequence and of no keys,

@@ -345,22 +345,34 @@ TEST(Plan, NothingOverflows) {
                 }
 }
 
-// Two tiles for each query of 128 heads, and one for 4 queries of 16.
+// Two tiles for each query of 128 heads, and one for 4 queries of 16. Where queries are few, keys are shared out.
 TEST(Plan, LatentHeadsShareTiles) {
     Problem p = problem(DType::bf16, 512, 512);
     p.heads = 128;
     p.kv_heads = 1;
     p.batch = 8;
-    p.seqlen_q = 4;
+    p.seqlen_q = 100;
     Access access = contiguous_access(p);
     access.values_in_keys = access.unseen_kernels = true;
     const Plan plan = plan_forward(p, access, known_device("H200"));
     EXPECT_STREQ(plan.name, "latent_forward_sm90");
     EXPECT_EQ(plan.main().config.group_rows, 128);
-    EXPECT_EQ(plan.main().blocks, 8 * 4 * 2);
+    EXPECT_EQ(plan.main().blocks, 132);
+    EXPECT_EQ(plan.launches.size(), 1u);
     p.heads = 15;
-    EXPECT_EQ(plan_forward(p, access, known_device("H200")).main().blocks, 8);
-    EXPECT_STREQ(plan_forward(p, access, known_device("A100-80")).name, "split_forward_sm80");
+    EXPECT_EQ(plan_forward(p, access, known_device("H200")).main().config.group_rows, 16);
+    EXPECT_STREQ(plan_forward(p, access, known_device("A100-80")).name, "forward_sm80");
+    Problem few = p;
+    few.seqlen_q = 1;
+    const Plan shared = plan_forward(few, access, known_device("H200"));
+    EXPECT_STREQ(shared.name, "latent_forward_sm90");
+    EXPECT_TRUE(shared.main().config.shares);
+    EXPECT_NE(shared.find(Kernel::combine_shares), nullptr);
+    access.values_in_keys = false;  // a bundle has the kernel all the same
+    const std::vector<KernelConfig> all = configs_for(p, access, known_device("H200"), Passes::forward);
+    EXPECT_TRUE(
+        std::ranges::any_of(all, [](const KernelConfig& c) { return c.kernel == Kernel::latent_forward_sm90; }));
+    access.values_in_keys = true;
     for (const Change& change :
          std::vector<Change>{{"v of its own", [](Problem&, Access&a) { a.values_in_keys = false; }},
                              {"narrow", [](Problem&q, Access&) { q.head_dim = q.head_dim_v = 256; }},

@@ -21,7 +21,7 @@ struct LatentForwardSm90 : QueryPipeline<config> {
     using Base::Base, Base::NT, Base::kBytesQ, Base::kBytesK, Base::kConsumers;
     using Base::params, Base::q, Base::k, Base::handed, Base::q_ring, Base::latent_ring;
     using Base::slot, Base::tile_at_hand, Base::release_query;
-    using typename Base::M, typename Base::Scalar, typename Base::Tile;
+    using typename Base::M, typename Base::Scalar, typename Base::Slot, typename Base::Tile;
     using Ring = LatentRing<config>;
     using Scores = Fragments<1, NT>;
     using LeftP = typename M::template Left<1, NT>;
@@ -32,6 +32,8 @@ struct LatentForwardSm90 : QueryPipeline<config> {
     // Chunks of S that are still being multiplied when the second consumer may start, so that the tensor cores have
     // work while it does.
     static constexpr int kLead = 1;
+    // Chunks of S that are started before the first consumer waits for its own P V, to release V early.
+    static constexpr int kQueued = 2;
     static_assert(config.Br == 64 && config.Bc == 64, "one wgmma of 64 rows, and a tile of P that two consumers share");
 
     __device__ __forceinline__ void consume(int consumer) {
@@ -46,8 +48,8 @@ struct LatentForwardSm90 : QueryPipeline<config> {
     __device__ __forceinline__ void each_tile(Body body) {
         while (true) {
             q_ring.wait_full();
-            const TileSlot now = TileSlot::read(slot());
-            if (now.number.head == TileSlot::kEnd) return;
+            const Slot now = Slot::read(slot());
+            if (now.number.head == Slot::kEnd) return;
             if (now.is_tile())
                 body(tile_at_hand());
             else
@@ -69,7 +71,7 @@ struct LatentForwardSm90 : QueryPipeline<config> {
                 release_query();
                 finish_rows(tile, softmax, factor);
             }
-            store(tile, factor, 0, o);
+            store<0>(tile, factor, o);
         });
     }
 
@@ -78,8 +80,13 @@ struct LatentForwardSm90 : QueryPipeline<config> {
                                            float (&factor)[2]) {
         Scores s;
         LeftP p;
+        if constexpr (config.packed || config.seqused_q)  // sequences differ in how many queries they have
+            clear_queries<config>(tile, 0, q + q_ring.stage * kBytesQ);
         pin(s);
-        start_scores_of(tile, 0, s);
+        prepare_keys(tile, 0);
+        ptx::wgmma_fence();
+        start_chunks<0, Ring::kChunks>(s);
+        latent_ring.advance();
         ptx::wgmma_wait<0>();
         pin(s);
         make_p(tile, 0, s, softmax, p);
@@ -87,10 +94,14 @@ struct LatentForwardSm90 : QueryPipeline<config> {
         for (int n = 1; n < tile.keys.count; ++n) {
             pin(s);  // while no product runs
             start_values(o, p, value_stage(before()), 0);
-            start_scores_of(tile, n, s);
-            ptx::wgmma_wait<2>();  // the values' product is done
-            if (elected()) latent_ring.release(before_last(), LatentShare::first_values);
-            ptx::wgmma_wait<1>();
+            prepare_keys(tile, n);
+            ptx::wgmma_fence();
+            start_chunks<0, kQueued>(s);
+            ptx::wgmma_wait<kQueued>();  // the values' product is done
+            if (elected()) latent_ring.release(before(), LatentShare::first_values);
+            start_chunks<kQueued, Ring::kChunks>(s);
+            latent_ring.advance();
+            ptx::wgmma_wait<kLead>();
             let_second_start(n - 1);
             ptx::wgmma_wait<0>();
             pin(s);
@@ -107,24 +118,20 @@ struct LatentForwardSm90 : QueryPipeline<config> {
         if (elected()) latent_ring.release(before(), LatentShare::first_values);
     }
 
-    // S = Q K^T of block n, in two groups, of which the last has kLead chunks. Then the ring is at the next block.
-    __device__ __forceinline__ void start_scores_of(const Tile& tile, int n, Scores& s) {
-        const unsigned stage = k + latent_ring.stage * kBytesK;
-        if constexpr (config.lengths_differ()) {
+    // Clears what no query of the sequence sees of the block of keys that the ring is at.
+    __device__ __forceinline__ void prepare_keys(const Tile& tile, int n) const {
+        if constexpr (config.maps_hold_hidden_keys()) {
             if (n == 0 || n == tile.keys.count - 1) {
                 latent_ring.wait_all_full();
-                clear_hidden_values<config>(tile, 0, n, stage);
+                clear_hidden_values<config>(tile, 0, n, k + latent_ring.stage * kBytesK);
             }
         }
-        ptx::wgmma_fence();
-        start_chunks<0, Ring::kChunks - kLead>(s, stage);
-        ptx::wgmma_commit();
-        start_chunks<Ring::kChunks - kLead, Ring::kChunks>(s, stage);
-        ptx::wgmma_commit();
-        latent_ring.advance();
     }
+
+    // S = Q K^T of that block, some chunks of it, each as soon as it is there, and each a group of its own: a wait
+    // between products ends a group in any case, as ptxas translates it.
     template <int kFirst, int kEnd>
-    __device__ __forceinline__ void start_chunks(Scores& s, unsigned stage) const {
+    __device__ __forceinline__ void start_chunks(Scores& s) const {
         constexpr int kLast =
             padded(config, config.head_dim) - (Ring::kChunks - 1) * kChunk;  // columns of the last one
 #pragma unroll
@@ -132,11 +139,12 @@ struct LatentForwardSm90 : QueryPipeline<config> {
             const int chunk = Ring::chunk_at(n);
             latent_ring.wait_full(chunk);
             const unsigned a = q + q_ring.stage * kBytesQ + chunk * config.Br * kChunkRowBytes;
-            const unsigned b = stage + chunk * Ring::kBytesChunk;
+            const unsigned b = k + latent_ring.stage * kBytesK + chunk * Ring::kBytesChunk;
             if (chunk < Ring::kChunks - 1)
                 start_scores<config.element, kChunk, config.Br, config.Bc>(s, a, b, n != 0);
             else
                 start_scores<config.element, kLast, config.Br, config.Bc>(s, a, b, n != 0);
+            ptx::wgmma_commit();
         }
     }
 
@@ -146,6 +154,11 @@ struct LatentForwardSm90 : QueryPipeline<config> {
         const Place place{tile.i0 + own_row(), tile.key_of(n)};
         BiasAndMask<config, 1, NT> none;
         ScoreModifier<config>::make(params, tile.seq).template apply<false>(s, params, tile.seq, place, none, s);
+        if constexpr (config.paged)
+            if (const unsigned unnamed = ptx::load_shared_word(Base::unnamed + before() * 4); unnamed != 0)
+                each_score<1, NT>([&](int, int t, int e) {
+                    if ((unnamed >> t & 1) != 0) s.c[0][t][e] = -infinity();
+                });
         if (!tile.seq.template sees_all<config>(place.i0, smaller(place.i0 + 16, tile.i1), place.j0,
                                                 place.j0 + config.Bc))
             apply_band<config>(s, tile.seq, place);
@@ -192,7 +205,7 @@ struct LatentForwardSm90 : QueryPipeline<config> {
             float factor[2];
             read_factors(factor);
             ptx::named_barrier_arrive(barriers::kReadP, kBoth);
-            store(tile, factor, Ring::kFirstChunks * kChunk, o);
+            store<Ring::kFirstChunks * kChunk>(tile, factor, o);
         });
     }
 
@@ -219,37 +232,59 @@ struct LatentForwardSm90 : QueryPipeline<config> {
         softmax.finish();
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int row = tile.i0 + own_row() + Place::row(0, 2 * half), of_group = row % config.group_rows;
-            const Index h = tile.seq.h + (of_group < params.group ? of_group : 0);
+            const int row = tile.i0 + own_row() + Place::row(0, 2 * half);
+            const bool real = is_row(tile, row);
+            const Index h = tile.seq.h + (real ? row % config.group_rows : 0);
             const float m = softmax.m[0][half], l = softmax.l[0][half];
             factor[half] = row_factor<config>(params, h, m, l);
-            if constexpr (config.lse)
-                if (lane_id() % 4 == 0 && has_row(tile, row)) {
-                    const DeviceTensor& lse = params.lse;
-                    rows_of<float>(lse, tile.seq.batch_row, h,
-                                   tile.seq.first_q)[query_of<config>(row) * lse.stride_row] =
-                        static_cast<float>(row_lse<config>(params, h, m, l));
-                }
+            if (lane_id() % 4 != 0 || !real) continue;
+            if (is_part(tile))
+                *reinterpret_cast<float2*>(params.ws_part_ml + 2 * part_of(tile, row)) = make_float2(m, l);
+            else if constexpr (config.lse)
+                rows_of<float>(params.lse, tile.seq.batch_row, h,
+                               tile.seq.first_q)[query_of<config>(row) * params.lse.stride_row] =
+                    static_cast<float>(row_lse<config>(params, h, m, l));
         }
+        __syncwarp();  // a barrier takes whole warps
         ptx::named_barrier(barriers::kReadP, kBoth);
         write_factors(factor);
         ptx::named_barrier_arrive(barriers::kFullP, kBoth);
     }
 
-    // Line 12: O = O / l, of the columns from one on.
-    template <int OT>
-    __device__ __forceinline__ void store(const Tile& tile, const float (&factor)[2], int column,
-                                          const Fragments<1, OT>& o) const {
-        const DeviceTensor& to = params.out;
-        store_rows_at<config.element>(o, factor, config.head_dim_v - column, [&](int n) -> Scalar* {
+    // Line 12: O = O / l, of the columns from kColumn on; or, for combine_shares.h, O as it stands.
+    template <int kColumn, int OT>
+    __device__ __forceinline__ void store(const Tile& tile, const float (&factor)[2], const Fragments<1, OT>& o) const {
+        if (is_part(tile)) return store_part<kColumn>(tile, o);
+        store_rows_at<config.element>(o, factor, config.head_dim_v - kColumn, [&](int n) -> Scalar* {
             const int row = tile.i0 + own_row() + n;
-            if (!has_row(tile, row)) return nullptr;
-            return rows_of<Scalar>(to, tile.seq.batch_row, tile.seq.h + row % config.group_rows, tile.seq.first_q) +
-                   query_of<config>(row) * to.stride_row + column;
+            if (!is_row(tile, row)) return nullptr;
+            return rows_of<Scalar>(params.out, tile.seq.batch_row, tile.seq.h + row % config.group_rows,
+                                   tile.seq.first_q + query_of<config>(row)) +
+                   kColumn;
         });
     }
+    template <int kColumn, int OT>
+    __device__ __forceinline__ void store_part(const Tile& tile, const Fragments<1, OT>& o) const {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = tile.i0 + own_row() + Place::row(0, 2 * half);
+            if (!is_row(tile, row)) continue;
+            float* const to = params.ws_part_o + part_of(tile, row) * config.head_dim_v;
+#pragma unroll
+            for (int n = 0; n < OT; ++n)
+                if (const int column = kColumn + Place::column(n, 0); column < config.head_dim_v)
+                    *reinterpret_cast<float2*>(to + column) = make_float2(o.c[0][n][2 * half], o.c[0][n][2 * half + 1]);
+        }
+    }
 
-    __device__ __forceinline__ bool has_row(const Tile& tile, int row) const {
+    __device__ static __forceinline__ bool is_part(const Tile& tile) {
+        return config.shares && tile.part != TileNumber::kWhole;
+    }
+    __device__ __forceinline__ Index part_of(const Tile& tile, int row) const {
+        return Index{tile.part} * params.part_rows + (row - tile.i0);
+    }
+    // Whether a row of the tile is one of out.
+    __device__ __forceinline__ bool is_row(const Tile& tile, int row) const {
         return row < tile.i1 && (config.group_rows == 1 || row % config.group_rows < params.group);
     }
 
@@ -261,12 +296,9 @@ struct LatentForwardSm90 : QueryPipeline<config> {
         return threadIdx.x % 128 == 0;
     }
 
-    // The stages of the block that S was started of last, and of the one before it.
+    // The stage of the block before the one that the ring is at.
     __device__ __forceinline__ int before() const {
         return (latent_ring.stage + config.stages - 1) % config.stages;
-    }
-    __device__ __forceinline__ int before_last() const {
-        return (latent_ring.stage + 2 * config.stages - 2) % config.stages;
     }
     __device__ __forceinline__ unsigned value_stage(int stage) const {
         return k + stage * kBytesK;

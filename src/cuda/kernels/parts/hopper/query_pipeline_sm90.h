@@ -72,8 +72,8 @@ struct QueryPipeline {
     static constexpr int kQueryStages = query_stages(config);
     static constexpr int kSize = size_of(config.element);
     static constexpr int kBytesQ = config.Br * kColumns * kSize;
-    static constexpr int kBytesK = config.Bc * kColumns * kSize,
-                         kBytesV = keys_hold_values(config) ? 0 : config.Bc * kColumnsV * kSize;
+    static constexpr int kBytesK = config.Bc * kColumns * kSize;
+    static constexpr int kBytesV = keys_hold_values(config) ? 0 : config.Bc * kColumnsV * kSize;
     static constexpr int kPartsO = output_parts(config), kBytesO = output_bytes(config);
     // The drawers are the warps that draw for dropout: a warpgroup of their own, or the three warps that stand idle
     // beside the producer.
@@ -277,19 +277,36 @@ struct QueryPipeline {
         else
             load(v_ring, v, kBytesV, params.v_map, kColumnsV, keys);
     }
-    // Loads a block of keys chunk by chunk, in the order in which the chunks before were released.
+    // Loads a block of latent keys chunk by chunk, in the order in which the chunks before were released.
     __device__ __forceinline__ void load_latent(const KeyRows& keys) {
-        const unsigned to = k + latent_ring.stage * kBytesK;
+        if constexpr (config.paged) {
+            BlockPages pages(params, keys);
+            load_chunks([&] { ptx::store_shared(unnamed + latent_ring.stage * 4, pages.missing(params)); },
+                        [&](unsigned to, unsigned full, int column) {
+                            pages.copy(params, to, params.k_map, full, kChunk, keys.head, column);
+                        });
+        } else {
+            load_chunks([] {},
+                        [&](unsigned to, unsigned full, int column) {
+                            copy_tile(to, params.k_map, full, kChunk, config.Bc, keys.row, keys.head, keys.b, column);
+                        });
+        }
+    }
+    // begin() comes first, once there is a place.
+    template <class Begin, class Copy>
+    __device__ __forceinline__ void load_chunks(Begin begin, Copy copy) {
+        using Latent = LatentRing<config>;
         LatentShare last{};
 #pragma unroll
-        for (int n = 0; n < LatentRing<config>::kChunks; ++n) {
-            const int chunk = LatentRing<config>::chunk_at(n);
-            const LatentShare share = LatentRing<config>::share_of(chunk);
+        for (int n = 0; n < Latent::kChunks; ++n) {
+            const int chunk = Latent::chunk_at(n);
+            const LatentShare share = Latent::share_of(chunk);
             if (n == 0 || share != last) latent_ring.wait_empty(share);
             last = share;
-            ptx::mbarrier_arrive_expect(latent_ring.full_barrier(chunk), LatentRing<config>::kBytesChunk);
-            copy_tile(to + chunk * LatentRing<config>::kBytesChunk, params.k_map, latent_ring.full_barrier(chunk),
-                      kChunk, config.Bc, keys.row, keys.head, keys.b, chunk * kChunk);
+            if (n == 0) begin();
+            const unsigned full = latent_ring.full_barrier(chunk);
+            ptx::mbarrier_arrive_expect(full, Latent::kBytesChunk);
+            copy(k + latent_ring.stage * kBytesK + chunk * Latent::kBytesChunk, full, chunk * kChunk);
         }
         latent_ring.advance();
     }
@@ -303,46 +320,61 @@ struct QueryPipeline {
         ring.advance();
     }
 
-    // The same from pages, which are batch entries of the map. A box has some rows of one page, or all. Nobody waits
-    // for the block table: its words are asked for before the ring has a free stage. A box of keys that no query of the
-    // sequence sees is not looked up. What lies in no page is loaded from behind the last one, where TMA finds zeros;
-    // tell() hears, before the stage can be full, which keys are in no page although queries see them.
+    // The same from pages. tell() hears, before the stage can be full, which keys are in no page although queries see
+    // them.
     template <class Tell>
     __device__ __forceinline__ void load_pages(Ring<config.stages>& ring, unsigned stages, int bytes,
                                                const TensorMap& map, int columns, const KeyRows& keys,
                                                Tell tell) const {
-        constexpr int kLeastBox = 16, kMostBoxes = config.Bc / kLeastBox, kUnasked = -1 - 0x7fffffff;
-        const int* const table = params.block_table + keys.b * params.block_table_stride;
-        const unsigned page_size = static_cast<unsigned>(params.page_size);
-        const int box = params.page_box;
-        int page[kMostBoxes];
-#pragma unroll
-        for (int n = 0; n < kMostBoxes; ++n) {
-            const int j = keys.row + n * box;
-            const bool asked = n * box < config.Bc && j < keys.end && j + box > keys.first;
-            page[n] = asked ? table[static_cast<unsigned>(j) / page_size] : kUnasked;
-        }
+        BlockPages pages(params, keys);
         ring.wait_empty();
-        const unsigned to = stages + ring.stage * bytes, box_bits = (1u << box / 8) - 1;
-        unsigned none = 0;
-#pragma unroll
-        for (int n = 0; n < kMostBoxes; ++n)
-            if (page[n] < 0 || page[n] >= params.cache_rows) {
-                if (page[n] != kUnasked) none |= box_bits << n * box / 8;
-                page[n] = static_cast<int>(params.cache_rows);
-            }
-        tell(none);
+        tell(pages.missing(params));
         ptx::mbarrier_arrive_expect(ring.full_barrier(), bytes);
-#pragma unroll
-        for (int n = 0; n < kMostBoxes; ++n)
-            if (n * box < config.Bc) {
-                const int row = static_cast<int>(static_cast<unsigned>(keys.row + n * box) % page_size);
-                for (int c = 0; c < columns; c += kChunk)
-                    ptx::tma_load(to + (c / kChunk * config.Bc + n * box) * kChunkRowBytes, &map, ring.full_barrier(),
-                                  c, row, keys.head, page[n]);
-            }
+        pages.copy(params, stages + ring.stage * bytes, map, ring.full_barrier(), columns, keys.head);
         ring.advance();
     }
+    // In which pages, which are batch entries of the map, a block of keys lies. A box has some rows of one page, or
+    // all. Nobody waits for the block table: its words are asked for before there is a free stage. A box of keys that
+    // no query of the sequence sees is not looked up. What lies in no page is loaded from behind the last one, where
+    // TMA finds zeros.
+    struct BlockPages {
+        static constexpr int kLeastBox = 16, kMostBoxes = config.Bc / kLeastBox, kUnasked = -1 - 0x7fffffff;
+        int page[kMostBoxes], row[kMostBoxes];
+
+        __device__ __forceinline__ BlockPages(const KernelParams& p, const KeyRows& keys) {
+            const int* const table = p.block_table + keys.b * p.block_table_stride;
+            const unsigned page_size = static_cast<unsigned>(p.page_size);
+#pragma unroll
+            for (int n = 0; n < kMostBoxes; ++n) {
+                const int j = keys.row + n * p.page_box;
+                const bool asked = n * p.page_box < config.Bc && j < keys.end && j + p.page_box > keys.first;
+                const unsigned of_sequence = static_cast<unsigned>(j) / page_size;
+                page[n] = asked ? table[of_sequence] : kUnasked;
+                row[n] = static_cast<int>(static_cast<unsigned>(j) - of_sequence * page_size);
+            }
+        }
+        // Waits for the block table; a bit for each eight keys in no page.
+        __device__ __forceinline__ unsigned missing(const KernelParams& p) {
+            const unsigned box_bits = (1u << p.page_box / 8) - 1;
+            unsigned none = 0;
+#pragma unroll
+            for (int n = 0; n < kMostBoxes; ++n)
+                if (page[n] < 0 || page[n] >= p.cache_rows) {
+                    if (page[n] != kUnasked) none |= box_bits << n * p.page_box / 8;
+                    page[n] = static_cast<int>(p.cache_rows);
+                }
+            return none;
+        }
+        __device__ __forceinline__ void copy(const KernelParams& p, unsigned to, const TensorMap& map, unsigned barrier,
+                                             int columns, int head, int column = 0) const {
+#pragma unroll
+            for (int n = 0; n < kMostBoxes; ++n)
+                if (n * p.page_box < config.Bc)
+                    for (int c = 0; c < columns; c += kChunk)
+                        ptx::tma_load(to + (c / kChunk * config.Bc + n * p.page_box) * kChunkRowBytes, &map, barrier,
+                                      column + c, row[n], head, page[n]);
+        }
+    };
     // Which keys of the block whose K has come lie in no page.
     __device__ __forceinline__ unsigned unnamed_keys() const {
         if constexpr (config.paged) return ptx::load_shared_word(unnamed + k_ring.stage * 4);

@@ -1,0 +1,100 @@
+// forward_launches.cpp: see forward_launches.h.
+#include "cuda/plan/forward_launches.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "cuda/jit/config_fields.h"
+#include "cuda/plan/limits.h"
+#include "shared/kernel_layout.h"
+#include "shared/key_splits.h"
+
+namespace flashtile::gpu {
+namespace {
+
+// How many rows of a page, or of a cache's row, a block of keys has in one piece.
+int page_box(const KernelConfig& c, const Problem& p) {
+    return c.paged ? static_cast<int>(std::gcd<std::int64_t>(p.page_size, c.Bc)) : c.Bc;
+}
+
+// Tiles of rows that the problem has at most.
+std::int64_t most_tiles(const Problem& p, const KernelConfig& c) {
+    const std::int64_t heads = c.group_rows > 1 ? p.kv_heads : p.heads;
+    // a packed sequence may leave a part of a tile over
+    if (c.packed && !c.shares) return checked_blocks(heads * p.units(c.Br));
+    return checked_blocks(blocks_of(p.seqlen_q * c.group_rows, c.Br) * heads * p.batch);
+}
+
+Launch combine_launch(const Question& q, const KernelConfig& main) {
+    KernelConfig c = q.config;
+    reset(c, FieldGroup::option);
+    c.kernel = Kernel::combine_shares;
+    c.packed = main.packed;
+    c.cache = main.cache;
+    c.seqused = main.seqused;
+    c.seqused_q = main.seqused_q;
+    c.sinks = main.sinks;
+    c.lse = main.lse;
+    c.shares = true;
+    c.group_rows = main.group_rows;
+    c.Br = main.Br;
+    c.warps = 4;
+    return {.config = c,
+            .shared_memory = shared_bytes(c),
+            .blocks = checked_blocks(q.problem.batch * q.problem.seqlen_q * q.problem.heads),
+            .why = "a row a block: its parts are far away, and many",
+            .early = true};
+}
+
+// Equal shares, and the combine where a tile may be in more than one.
+void share_out(const Question& q, std::int64_t tiles, Launch& launch, Plan& plan) {
+    const Problem& p = q.problem;
+    const KernelConfig& c = launch.config;
+    const std::int64_t most_keys = checked_blocks(tiles * std::max<std::int64_t>(1, blocks_of(p.seqlen_k, c.Bc)));
+    launch.blocks = std::min(blocks_at_a_time(q, c), blocks_of(most_keys, KeyShares::kFewest));
+    if (launch.blocks == 0) return;
+    plan.part_queries = static_cast<int>(p.seqlen_q);
+    plan.part_rows = static_cast<int>(std::min<std::int64_t>(c.Br, p.seqlen_q * c.group_rows));
+    plan.share_blocks = static_cast<unsigned>(launch.blocks);
+    const auto parts = static_cast<std::size_t>(2 * launch.blocks * plan.part_rows);
+    plan.workspace.add(Region::first_unit, static_cast<std::size_t>(p.batch + 1) * sizeof(std::uint32_t));
+    plan.workspace.add(Region::part_o, parts * static_cast<std::size_t>(p.head_dim_v) * sizeof(float));
+    plan.workspace.add(Region::part_ml, parts * 2 * sizeof(float));
+}
+
+}  // namespace
+
+bool has_uneven_tiles(const KernelConfig& c) {
+    return c.band || c.lengths_differ();
+}
+
+void add_forward_launches(const Question& q, Launch launch, Plan& plan) {
+    const Problem& p = q.problem;
+    const KernelConfig& c = launch.config;
+    plan.page_box = page_box(c, p);
+    const std::int64_t tiles = most_tiles(p, c);
+    if (c.shares) {
+        share_out(q, tiles, launch, plan);
+    } else {
+        // Where lengths differ, tiles are dealt out as they are asked for: how many have been is counted.
+        if (tiles > 0 && c.lengths_differ()) plan.workspace.add(Region::ticket, sizeof(std::uint32_t), true);
+        // Persistent, as many thread blocks as there is room for at a time, where tiles are unequal or short; long
+        // equal ones gain nothing.
+        const bool persistent = has_uneven_tiles(c) || p.seqlen_k < kLongKeys || p.sm_limit != 0;
+        launch.blocks = persistent ? std::min(tiles, blocks_at_a_time(q, c)) : tiles;
+        if (!c.lengths_differ())
+            plan.rounds = tile_rounds(static_cast<unsigned>(blocks_of(p.seqlen_q * c.group_rows, c.Br)),
+                                      static_cast<unsigned>((c.group_rows > 1 ? p.kv_heads : p.heads) * p.batch),
+                                      static_cast<unsigned>(launch.blocks), c.band);
+    }
+
+    launch.maps.push_back({MappedOperand::q, c.Br});
+    launch.maps.push_back({MappedOperand::k, plan.page_box, true});
+    if (!keys_hold_values(c)) launch.maps.push_back({MappedOperand::v, plan.page_box, true});
+    if (output_parts(c) > 0) launch.maps.push_back({MappedOperand::out, kConsumerRows});
+    if (c.bias_mapped) launch.maps.push_back({MappedOperand::bias, c.Br});
+    plan.launches.push_back(launch);
+    if (c.shares && launch.blocks > 0 && p.seqlen_k > c.Bc) plan.launches.push_back(combine_launch(q, c));
+}
+
+}  // namespace flashtile::gpu
