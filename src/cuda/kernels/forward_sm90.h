@@ -352,9 +352,9 @@ struct ForwardSm90 : QueryPipeline<config> {
         if constexpr (config.shares) {
             if (tile.part != TileNumber::kWhole) return store_part(tile, consumer, softmax, o);
             const int i0 = warp_row(tile, consumer);
-            return store_rows_at<config.element>(o, factor, config.head_dim_v, [&](int row) {
-                return is_row(tile, i0 + row) ? row_of(tile, i0 + row) : nullptr;
-            });
+            return store_rows_at<config.element>(
+                o, factor, config.head_dim_v, [&](int row) { return is_row(tile, i0 + row); },
+                [&](int row) { return row_of(tile, i0 + row); });
         }
         // TMA knows where a tensor ends, but not where a sequence does.
         if constexpr (kPartsO > 0)

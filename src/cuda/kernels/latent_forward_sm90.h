@@ -255,13 +255,15 @@ struct LatentForwardSm90 : QueryPipeline<config> {
     template <int kColumn, int OT>
     __device__ __forceinline__ void store(const Tile& tile, const float (&factor)[2], const Fragments<1, OT>& o) const {
         if (is_part(tile)) return store_part<kColumn>(tile, o);
-        store_rows_at<config.element>(o, factor, config.head_dim_v - kColumn, [&](int n) -> Scalar* {
-            const int row = tile.i0 + own_row() + n;
-            if (!is_row(tile, row)) return nullptr;
-            return rows_of<Scalar>(params.out, tile.seq.batch_row, tile.seq.h + row % config.group_rows,
-                                   tile.seq.first_q + query_of<config>(row)) +
-                   kColumn;
-        });
+        const int first = tile.i0 + own_row();
+        store_rows_at<config.element>(
+            o, factor, config.head_dim_v - kColumn, [&](int n) { return is_row(tile, first + n); },
+            [&](int n) {
+                const int row = first + n;
+                return rows_of<Scalar>(params.out, tile.seq.batch_row, tile.seq.h + row % config.group_rows,
+                                       tile.seq.first_q + query_of<config>(row)) +
+                       kColumn;
+            });
     }
     template <int kColumn, int OT>
     __device__ __forceinline__ void store_part(const Tile& tile, const Fragments<1, OT>& o) const {
