@@ -5,24 +5,12 @@
 #include <algorithm>
 
 #include "cuda/plan/candidate.h"
+#include "decode_problem.h"
 #include "shared/kernel_layout.h"
 #include "shared/key_splits.h"
 
 namespace flashtile::gpu {
 namespace {
-
-Problem decode(std::int64_t batch, std::int64_t heads, std::int64_t kv_heads, std::int64_t keys) {
-    Problem p;
-    p.dtype = DType::bf16;
-    p.batch = batch;
-    p.heads = heads;
-    p.kv_heads = kv_heads;
-    p.seqlen_q = 1;
-    p.seqlen_k = keys;
-    p.head_dim = p.head_dim_v = 128;
-    p.scale = 0.125f;
-    return p;
-}
 
 Plan planned(const Problem& p, bool unseen = true) {
     return plan_forward(p, {.seqused = true, .unseen_kernels = unseen}, known_device("H200"));
@@ -30,7 +18,7 @@ Plan planned(const Problem& p, bool unseen = true) {
 
 TEST(SharePlan, FillsTheMachineAndFoldsTheParts) {
     for (const auto& [batch, keys] : {std::pair(16, 8192), {1, 131072}, {256, 16384}}) {
-        const Plan plan = planned(decode(batch, 32, 8, keys));
+        const Plan plan = planned(one_query(batch, 32, 8, keys));
         ASSERT_EQ(plan.launches.size(), 2u);
         EXPECT_TRUE(plan.main().config.shares);
         EXPECT_EQ(plan.main().config.group_rows, 4) << "the heads of a group read K and V once";
@@ -43,9 +31,9 @@ TEST(SharePlan, FillsTheMachineAndFoldsTheParts) {
 }
 
 TEST(SharePlan, FewKeysTakeFewThreadBlocksAndNoCombine) {
-    const Plan few = planned(decode(1, 32, 8, 1024));
+    const Plan few = planned(one_query(1, 32, 8, 1024));
     EXPECT_EQ(few.main().blocks, 8 * 1024 / few.main().config.Bc / KeyShares::kFewest);
-    const Plan one = planned(decode(1, 32, 8, 64));
+    const Plan one = planned(one_query(1, 32, 8, 64));
     EXPECT_EQ(one.launches.size(), 1u);
 }
 
@@ -64,7 +52,7 @@ TEST(SharePlan, AShareIsEqualAndWorthAThreadBlock) {
 // A thread block has at most two pieces that are not whole tiles, each of so many rows as a tile has at most.
 TEST(SharePlan, TheWorkspaceHoldsAllParts) {
     for (const std::int64_t queries : {1, 5, 64}) {
-        Problem p = decode(3, 12, 2, 5000);
+        Problem p = one_query(3, 12, 2, 5000);
         p.seqlen_q = queries;
         const Plan plan = planned(p);
         EXPECT_EQ(plan.main().config.group_rows, 8) << "six heads, rounded up";
@@ -82,7 +70,7 @@ TEST(SharePlan, TheWorkspaceHoldsAllParts) {
 
 TEST(SharePlan, PagesAreLoadedInTheirCommonRows) {
     for (const auto& [page, box] : {std::pair(16, 16), {48, 16}, {32, 32}, {64, 64}, {80, 16}, {256, 64}}) {
-        Problem p = decode(4, 32, 8, 64 * page);
+        Problem p = one_query(4, 32, 8, 64 * page);
         p.cache = true;
         p.pages = 256;
         p.page_size = page;
@@ -108,7 +96,7 @@ TEST(SharePlan, TheGeneralKernelHasTheRest) {
         {"sequences of one query beside one of many",
          [](Problem& p) { p.packed = true, p.batch = 16, p.seqlen_q = 512, p.total_q = 512 + 15; }},
     };
-    Problem cache = decode(4, 32, 8, 4096);
+    Problem cache = one_query(4, 32, 8, 4096);
     cache.cache = true;
     cache.pages = 1024;
     cache.page_size = 16;
@@ -123,7 +111,7 @@ TEST(SharePlan, TheGeneralKernelHasTheRest) {
 
 // Queries of a chunk fill tiles by themselves.
 TEST(SharePlan, ChunkedPrefillSharesNothingOut) {
-    Problem p = decode(8, 32, 8, 8704);
+    Problem p = one_query(8, 32, 8, 8704);
     p.cache = p.packed = true;
     p.pages = 4096;
     p.page_size = 64;

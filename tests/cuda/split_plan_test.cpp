@@ -7,23 +7,11 @@
 
 #include "core/error.h"
 #include "cuda/plan/candidate.h"
+#include "decode_problem.h"
 #include "shared/kernel_layout.h"
 
 namespace flashtile::gpu {
 namespace {
-
-Problem one_query(std::int64_t batch, std::int64_t heads, std::int64_t kv_heads, std::int64_t keys) {
-    Problem p;
-    p.dtype = DType::bf16;
-    p.batch = batch;
-    p.heads = heads;
-    p.kv_heads = kv_heads;
-    p.seqlen_q = 1;
-    p.seqlen_k = keys;
-    p.head_dim = p.head_dim_v = 128;
-    p.scale = 0.125f;
-    return p;
-}
 
 Plan planned(const Problem& p, const Access& access = {}) {
     const Question question = question_of(p, access, known_device("H200"));
