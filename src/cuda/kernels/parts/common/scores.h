@@ -180,7 +180,7 @@ __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence&
         hide_by_positions<config>(s, seq, place);
         return;
     }
-    if constexpr (config.chunk || config.first_k) {
+    if constexpr (config.chunk || config.hides_first_keys()) {
         static_assert(NT <= kGroup, "");
         hide_row_by_row<config>(s, seq, place);
         return;

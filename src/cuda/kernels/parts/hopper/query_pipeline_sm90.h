@@ -234,10 +234,13 @@ struct QueryPipeline {
         if (now.is_tile()) {
             tile.write(slot() + Slot::kBytes);
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ);
-            copy_queries<config>(
-                q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns,
-                (static_cast<int>(tile.seq.first_q) - params.first_query) * config.group_rows + tile.i0,
-                tile.map_head(params), static_cast<int>(tile.seq.batch_row));
+            // a group's queries are those of several sequences: its map has them all as one run
+            const int before = config.prefixes
+                                   ? static_cast<int>(tile.seq.first_q + tile.seq.batch_row * params.seqlen_q)
+                                   : static_cast<int>(tile.seq.first_q) - params.first_query;
+            copy_queries<config>(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns,
+                                 before * config.group_rows + tile.i0, tile.map_head(params),
+                                 config.prefixes ? 0 : static_cast<int>(tile.seq.batch_row));
         } else {
             ptx::mbarrier_arrive(q_ring.full_barrier());
         }
@@ -257,7 +260,7 @@ struct QueryPipeline {
               head(static_cast<int>(tile.seq.kv_head(p))),
               b(static_cast<int>(config.cache && !config.paged ? tile.seq.key_row : tile.seq.batch_row)) {
             if constexpr (config.paged) {
-                b = static_cast<int>(tile.seq.b);
+                b = static_cast<int>(config.prefixes ? tile.seq.prefix_row : tile.seq.b);
                 first = tile.seq.template first_key<config>(0);
                 end = tile.seq.template end_key<config>(tile.seq.seqlen_q);
             }
