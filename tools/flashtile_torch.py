@@ -71,5 +71,5 @@ class Prepared:
         options, inputs = (ctypes.c_void_p(address) for address in self.call.arguments[:2])
         if status := self.loaded.library.flashtile_plan_report(options, inputs, None, 0, ctypes.byref(text)):
             self.loaded.fail(status)
-        kernel = json.loads(text.value)["forward"]["kernels"][0]
-        return kernel["Br"], kernel["Bc"]
+        plan = json.loads(text.value)["forward"]
+        return next((kernel["Br"], kernel["Bc"]) for kernel in plan["kernels"] if kernel["kernel"] == plan["candidate"])

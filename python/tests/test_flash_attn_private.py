@@ -30,11 +30,20 @@ FORWARDS = {
     "FlashAttnVarlenQKVPackedFunc": f"ctx, qkv, cu_seqlens, max_seqlen, {FUNC}",
     "FlashAttnVarlenKVPackedFunc": f"ctx, q, kv, {LENGTHS}, {FUNC}",
 }
-SLOPES = torch.tensor([0.5, 0.25, 0.125, 0.0625])
-# As flash-attn's arguments in their order, and as the oracle's.
-DENSE = (0.0, 0.3, True, 20, 0, 2.0, SLOPES), {"scale": 0.3, "causal": True, "window": (20, 0), "softcap": 2.0,
-                                               "alibi_slopes": SLOPES}
-CU = torch.tensor([0, 13, 40], dtype=torch.int32)
+
+
+def slopes():
+    return torch.tensor([0.5, 0.25, 0.125, 0.0625])
+
+
+def both_options():
+    """As flash-attn's arguments in their order, and as the oracle's."""
+    options = {"scale": 0.3, "causal": True, "window": (20, 0), "softcap": 2.0, "alibi_slopes": slopes()}
+    return (0.0, 0.3, True, 20, 0, 2.0, options["alibi_slopes"]), options
+
+
+def starts():
+    return torch.tensor([0, 13, 40], dtype=torch.int32)
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
@@ -58,7 +67,7 @@ def close(got, expected, what, atol=3e-5):
 
 def test_dense():
     q, k, v, dout = (torch.randn(2, n, h, 16) for n, h in ((37, 4), (53, 2), (53, 2), (37, 4)))
-    arguments, options = DENSE
+    arguments, options = both_options()
     wide = [t.double().requires_grad_() for t in (q, k, v)]
     expected, expected_lse = dense(*wide, **options)
     grads = torch.autograd.grad(expected, wide, dout.double())
@@ -81,16 +90,17 @@ def test_dense():
 
 def test_packed():
     q, k, v, dout = (torch.randn(40, h, 16) for h in (4, 2, 2, 4))
-    arguments, options = DENSE
+    cu = starts()
+    arguments, options = both_options()
     wide = [t.double().requires_grad_() for t in (q, k, v)]
     parts = [dense(*(t[None, a:b] for t in wide), **options) for a, b in ((0, 13), (13, 40))]
     expected = torch.cat([part[0][0] for part in parts])
     grads = torch.autograd.grad(expected, wide, dout.double())
-    out, lse, *_ = ours._flash_attn_varlen_forward(q, k, v, CU, CU, 27, 27, *arguments)
+    out, lse, *_ = ours._flash_attn_varlen_forward(q, k, v, cu, cu, 27, 27, *arguments)
     close(out, expected.detach(), "out")
     close(lse, torch.cat([part[1][0] for part in parts], -1).detach(), "lse")
     made = [torch.full_like(t, 7.0) for t in (q, k, v)]
-    d = ours._flash_attn_varlen_backward(dout, q, k, v, out, lse, *made, CU, CU, 27, 27, *arguments, False)
+    d = ours._flash_attn_varlen_backward(dout, q, k, v, out, lse, *made, cu, cu, 27, 27, *arguments, False)
     for got, wanted, what in zip(made, grads, ("dq", "dk", "dv")):
         close(got, wanted, what)
     assert d.shape == (4, 40 + 128 * 2)
@@ -102,8 +112,9 @@ def test_packed():
 def test_keys_of_a_packed_batch():
     """Used keys, left padding and pages."""
     q, k, v = torch.randn(40, 4, 16), torch.randn(40, 2, 16), torch.randn(40, 2, 16)
+    cu = starts()
     used, pad = torch.tensor([9, 27], dtype=torch.int32), torch.tensor([0, 5], dtype=torch.int32)
-    out, lse, *_ = ours._flash_attn_varlen_forward(q, k, v, CU, CU, 27, 27, 0.0, None, True, seqused_k=used,
+    out, lse, *_ = ours._flash_attn_varlen_forward(q, k, v, cu, cu, 27, 27, 0.0, None, True, seqused_k=used,
                                                    leftpad_k=pad)
     for a, b, n, first in ((0, 13, 9, 0), (13, 40, 27, 5)):
         keys = slice(a + first, a + n)
@@ -116,8 +127,8 @@ def test_keys_of_a_packed_batch():
         for j in range(e - a):
             for page, rows in zip(pages, (k, v)):
                 page[table[b, j // 10], j % 10] = rows[a + j]
-    paged, *_ = ours._flash_attn_varlen_forward(q, *pages, CU, CU, 27, 27, 0.0, None, True, block_table=table)
-    public = ours.flash_attn_varlen_func(q, *pages, CU, CU, 27, 27, causal=True, block_table=table)
+    paged, *_ = ours._flash_attn_varlen_forward(q, *pages, cu, cu, 27, 27, 0.0, None, True, block_table=table)
+    public = ours.flash_attn_varlen_func(q, *pages, cu, cu, 27, 27, causal=True, block_table=table)
     expected = torch.cat([dense(*(t[None, a:b].double() for t in (q, k, v)), causal=True)[0][0]
                           for a, b in ((0, 13), (13, 40))])
     close(paged, expected, "paged")
@@ -142,22 +153,22 @@ def test_dropout_is_replayed():
 
 
 @pytest.mark.parametrize("name", FORWARDS)
-def test_autograd_functions(name):
+def test_autograd_functions(name, device):
     """With lse's gradient, and within autocast, which flash-attn's functions ignore."""
     packed = "Varlen" in name
     qkv = torch.randn(*((40,) if packed else (2, 20)), 3, 4, 16, requires_grad=True)
     wide = qkv.detach().double().requires_grad_()
     rows = wide if packed else wide.flatten(0, 1)
     bounds = ((0, 13), (13, 40)) if packed else ((0, 20), (20, 40))
-    parts = [dense(*(t[None, a:b] for t in rows.unbind(1)), causal=True, alibi_slopes=SLOPES) for a, b in bounds]
+    parts = [dense(*(t[None, a:b] for t in rows.unbind(1)), causal=True, alibi_slopes=slopes()) for a, b in bounds]
     expected = torch.cat([part[0][0] for part in parts]).view(wide.shape[:-3] + (4, 16))
     expected_lse = torch.cat([part[1][0] for part in parts], -1) if packed else torch.cat([part[1] for part in parts])
-    lengths = () if not packed else (CU, 27) if "QKV" in name else (CU, CU, 27, 27)
+    lengths = () if not packed else (starts(), 27) if "QKV" in name else (starts(), starts(), 27, 27)
     tensors = (qkv,) if "QKV" in name else (qkv.select(-3, 0), qkv.narrow(-3, 1, 2)) if "KV" in name else qkv.unbind(-3)
     tail = (None, True) if name == "FlashAttnVarlenFunc" else (True,)
-    with torch.autocast("cpu", torch.bfloat16):
-        out, lse, _ = getattr(ours, name).apply(*tensors, *lengths, 0.0, None, True, (-1, -1), 0.0, SLOPES, False, True,
-                                                *tail)
+    with torch.autocast(device.type, torch.bfloat16):
+        out, lse, _ = getattr(ours, name).apply(*tensors, *lengths, 0.0, None, True, (-1, -1), 0.0, slopes(), False,
+                                                True, *tail)
     close(out, expected.detach(), "out")
     close(lse, expected_lse.detach(), "lse")
     dout, dlse = torch.randn_like(out), torch.randn_like(lse)

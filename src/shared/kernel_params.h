@@ -92,7 +92,6 @@ struct KernelParams {
     Index block_table_stride;
     Index cache_rows;  // or pages
     int page_size;
-    int page_box;           // Hopper's forward: how many rows of a page TMA loads at a time
     Index attention_chunk;  // 0: off
     DeviceTensor tree_mask, sinks;
     int sinks_fp32;  // rather than the type of q
@@ -108,10 +107,6 @@ struct KernelParams {
     // null where thread blocks walk through all that there is room for.
     unsigned* ws_first_unit;
 
-    // Where thread blocks get shares: how many thread blocks there are, and how many rows a part has.
-    unsigned share_blocks;
-    int part_rows;
-
     // Beside tree_mask: where the band and ALiBi take queries and their keys to be; null: i + off.
     const int* positions;
     Index positions_stride;  // of sequences
@@ -124,6 +119,11 @@ struct KernelParams {
 
     DeviceTensor dsinks;
     int dsinks_fp32;  // rather than the type of q
+
+    // Where thread blocks get shares: how many thread blocks there are, and how many rows a part has.
+    unsigned share_blocks;
+    int part_rows;
+    int page_box;           // Hopper's forward: how many rows of a page TMA loads at a time
 };
 
 }  // namespace FLASHTILE_TARGET

@@ -137,7 +137,7 @@ TEST_P(Cache, AStatedPrefixHasTheBitsOfPagesThatAreNamedForEach) {
     });
 }
 
-INSTANTIATE_TEST_SUITE_P(, Cache, testing::ValuesIn(cpu_targets()), target_name);
+INSTANTIATE_TEST_SUITE_P(, Cache, testing::ValuesIn(all_targets()), target_name);
 
 // Splits cover the keys, start at whole blocks, and are never more than the room that a plan makes for them.
 TEST(KeySplits, CoverTheKeysAndFitTheirRoom) {

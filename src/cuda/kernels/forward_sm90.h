@@ -19,7 +19,8 @@ template <KernelConfig config>
 struct ForwardSm90 : QueryPipeline<config> {
     using Base = QueryPipeline<config>;
     using Base::Base, Base::kConsumers, Base::kColumns, Base::kColumnsV, Base::NT, Base::OT, Base::kBytesQ;
-    using Base::bias_ring, Base::slot, Base::tile_at_hand, Base::release_query, Base::drop, Base::unnamed_keys;
+    using Base::bias_ring, Base::slot, Base::tile_at_hand, Base::release_query, Base::release_keys, Base::drop,
+        Base::unnamed_keys;
     using Base::kBytesK, Base::kBytesV, Base::kPartsO;
     using Base::params, Base::q, Base::k, Base::v, Base::bias, Base::out, Base::q_ring, Base::k_ring, Base::v_ring;
     using typename Base::M, typename Base::Scalar, typename Base::Tile, typename Base::Slot;
@@ -92,13 +93,12 @@ struct ForwardSm90 : QueryPipeline<config> {
             if constexpr (kMayHide && kAhead) coming.load(params, tile.seq, place_of(tile, consumer, 0));
             bring(0);
             k_ring.wait_full();
-            unsigned unnamed = unnamed_keys();
+            const unsigned unnamed = unnamed_keys();
             start(s, own_q);
             o.clear();  // while S is computed
             ptx::wgmma_wait<0>();
             pin(s);
-            if (elected) k_ring.release();
-            k_ring.advance();
+            release_keys(elected);
             if constexpr (config.band && !config.chunk && !config.hides_first_keys()) {
                 exponentiate_first(tile, consumer, unnamed, s, bias_and_mask, softmax);
             } else {
@@ -114,7 +114,7 @@ struct ForwardSm90 : QueryPipeline<config> {
             const auto step = [&]<bool kKept, bool kApart>(int n, LeftP& before, LeftP& now) {
                 bring(n);
                 k_ring.wait_full();
-                unnamed = unnamed_keys();
+                const unsigned unnamed = unnamed_keys();
                 if (turns) wait_turn(consumer);
                 start(s, own_q);
                 v_ring.wait_full();  // while S is computed
@@ -124,8 +124,7 @@ struct ForwardSm90 : QueryPipeline<config> {
                 if (turns) pass_turn(consumer);
                 ptx::wgmma_wait<spares_hidden_values(pass) ? 0 : 1>();
                 pin(s);
-                if (elected) k_ring.release();
-                k_ring.advance();
+                release_keys(elected);
                 ready<kKept>(tile, consumer, n, unnamed, s, bias_and_mask, softmax);
                 const auto sum = softmax.exponentiate(s, log2_factor<config>(params));
                 if constexpr (kApart) now = M::left_of(s);
@@ -322,14 +321,13 @@ struct ForwardSm90 : QueryPipeline<config> {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float l = softmax.l[0][half];
+            factor[half] = l == 0.0f ? 0.0f : kept * ptx::reciprocal(l);
             const int row = warp_i0 + Place::row(0, 2 * half), of_group = row % config.group_rows;
-            const bool real = row < tile.i1 && (config.group_rows == 1 || of_group < params.group);
             if constexpr (config.sinks)
-                factor[half] = real ? row_factor<config>(params, seq.h + of_group, softmax.m[0][half], l) : 0.0f;
-            else
-                factor[half] = l == 0.0f ? 0.0f : kept * ptx::reciprocal(l);
+                if (is_row(tile, row))
+                    factor[half] = row_factor<config>(params, seq.h + of_group, softmax.m[0][half], l);
             if constexpr (config.lse)
-                if (lane_id() % 4 == 0 && real && (!config.shares || tile.part == TileNumber::kWhole)) {
+                if (lane_id() % 4 == 0 && is_row(tile, row) && (!config.shares || tile.part == TileNumber::kWhole)) {
                     const DeviceTensor& lse = params.lse;
                     rows_of<float>(lse, seq.batch_row, seq.h + of_group,
                                    seq.first_q)[query_of<config>(row) * lse.stride_row] =

@@ -126,13 +126,17 @@ bool planned(const Row& row) {
 }
 
 std::vector<Row> rows() {
+    return pairwise(counts(), planned);
+}
+
+// More of them for Hopper's kernels, which serve fewer options.
+std::vector<Row> rows_for_hopper() {
     std::vector<Row> list;
     std::vector<int> choices = counts();
     const auto add = [&](std::initializer_list<FactorIndex> off, const auto& wanted) {
         for (const FactorIndex factor : off) choices[factor] = 1;  // the first choice only
         for (Row& row : pairwise(choices, wanted)) list.push_back(std::move(row));
     };
-    add({}, planned);
     add({bias, mask, batch_invariant, loads}, planned);  // what Hopper's forward kernel serves
     add({softcap, alibi, dropout}, planned);             // and its backward kernels,
     // each head dimension with each mask
@@ -152,6 +156,11 @@ std::vector<Variant> hiding_forward() {
         for (const Variant& variant : variants_of(row))
             if (variant.config.kernel == Kernel::forward_sm90) result.push_back(variant);
     return result;
+}
+
+bool splits_keys(const Variant& v) {
+    const Kernel kernel = v.config.kernel;
+    return kernel == Kernel::split_forward_sm80 || kernel == Kernel::deal_splits || kernel == Kernel::combine;
 }
 
 // What most calls ask for: no option but a mask by position and packing. On Hopper, where a dimension has tiles of its
@@ -174,12 +183,14 @@ std::vector<Variant> plain() {
 
 std::vector<Variant> all_variants() {
     std::vector<Variant> result;
-    const auto add = [&](const std::vector<Variant>& list) {
+    const auto add = [&](const std::vector<Variant>& list, bool with_splits = true) {
         for (const Variant& variant : list)
-            if (std::ranges::find(result, variant) == result.end()) result.push_back(variant);
+            if ((with_splits || !splits_keys(variant)) && std::ranges::find(result, variant) == result.end())
+                result.push_back(variant);
     };
     for (const Row& row : rows()) add(variants_of(row));
-    add(plain());
+    for (const Row& row : rows_for_hopper()) add(variants_of(row), false);
+    add(plain(), false);
     add(hiding_forward());
     add(alternatives());
     add(beside_attention());

@@ -48,12 +48,9 @@ struct TileSlot {
     __device__ __forceinline__ bool is_tile() const { return number.head < kNone; }
     __device__ static __forceinline__ TileSlot read(unsigned address) {
         const uint4 words = ptx::load_shared(address);
-        TileSlot slot{{words.x, words.y}, words.z != 0, words.w != 0};
-        if constexpr (config.shares) {
-            const uint4 share = ptx::load_shared(address + 16);
-            slot.number.first = share.x, slot.number.count = share.y, slot.number.part = share.z;
-        }
-        return slot;
+        if constexpr (!config.shares) return {{words.x, words.y}, words.z != 0, words.w != 0};
+        const uint4 share = ptx::load_shared(address + 16);
+        return {{words.x, words.y, share.x, share.y, share.z}, words.z != 0, words.w != 0};
     }
     __device__ __forceinline__ void write(unsigned address) const {
         ptx::store_shared(address, make_uint4(number.head, number.block, careful, failed));
@@ -146,14 +143,15 @@ struct QueryPipeline {
             "");
     }
 
-    // A stage of Q is released by every warp that reads it, a stage of K or V by one thread of each consumer.
+    // A stage of Q is released by every warp that reads it, a stage of K or V by one thread of each consumer, but for
+    // pages' (release_keys).
     __device__ __forceinline__ void init_barriers() const {
         for (int n = 0; n < kQueryStages; ++n) Slot{}.write(slots + n * kBytesSlot);
         q_ring.init((kConsumers * 4 + kDrawers) * kArrivalsOfWarp);
         if constexpr (keys_hold_values(config)) {
             latent_ring.init();
         } else {
-            k_ring.init(kConsumers);
+            k_ring.init(config.paged ? kConsumers * 4 * kArrivalsOfWarp : kConsumers);
             v_ring.init(kConsumers);
         }
         if constexpr (config.bias_mapped) bias_ring.init(kConsumers * 4 * kArrivalsOfWarp);
@@ -427,6 +425,15 @@ struct QueryPipeline {
         Kept::drop(p, kept_place(consumer * 4 + static_cast<int>(warp_id() % 4)));
         kept_ring.release_by_warp();
         kept_ring.advance();
+    }
+
+    // All threads of a consumer call this once S is there. With pages each warp has read by itself which keys are none.
+    __device__ __forceinline__ void release_keys(bool elected) {
+        if constexpr (config.paged)
+            k_ring.release_by_warp();
+        else if (elected)
+            k_ring.release();
+        k_ring.advance();
     }
 
     // Every warp calls this once its last S has been computed.

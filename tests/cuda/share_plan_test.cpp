@@ -1,0 +1,139 @@
+// share_plan_test.cpp: the plan by which Hopper's thread blocks get equal shares of the keys: when it serves, that it
+// fills the GPU, that the workspace holds all parts, and how pages are loaded.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cuda/plan/candidate.h"
+#include "shared/kernel_layout.h"
+#include "shared/key_splits.h"
+
+namespace flashtile::gpu {
+namespace {
+
+Problem decode(std::int64_t batch, std::int64_t heads, std::int64_t kv_heads, std::int64_t keys) {
+    Problem p;
+    p.dtype = DType::bf16;
+    p.batch = batch;
+    p.heads = heads;
+    p.kv_heads = kv_heads;
+    p.seqlen_q = 1;
+    p.seqlen_k = keys;
+    p.head_dim = p.head_dim_v = 128;
+    p.scale = 0.125f;
+    return p;
+}
+
+Plan planned(const Problem& p, bool unseen = true) {
+    return plan_forward(p, {.seqused = true, .unseen_kernels = unseen}, known_device("H200"));
+}
+
+TEST(SharePlan, FillsTheMachineAndFoldsTheParts) {
+    for (const auto& [batch, keys] : {std::pair(16, 8192), {1, 131072}, {256, 16384}}) {
+        const Plan plan = planned(decode(batch, 32, 8, keys));
+        ASSERT_EQ(plan.launches.size(), 2u);
+        EXPECT_TRUE(plan.main().config.shares);
+        EXPECT_EQ(plan.main().config.group_rows, 4) << "the heads of a group read K and V once";
+        EXPECT_EQ(plan.main().blocks, 132 * plan.main().config.blocks_per_sm);
+        EXPECT_EQ(plan.share_blocks, static_cast<unsigned>(plan.main().blocks));
+        EXPECT_EQ(plan.launches[1].config.kernel, Kernel::combine_shares);
+        EXPECT_EQ(plan.launches[1].blocks, batch * 32);
+        EXPECT_TRUE(plan.launches[1].early);
+    }
+}
+
+TEST(SharePlan, FewKeysTakeFewThreadBlocksAndNoCombine) {
+    const Plan few = planned(decode(1, 32, 8, 1024));
+    EXPECT_EQ(few.main().blocks, 8 * 1024 / few.main().config.Bc / KeyShares::kFewest);
+    const Plan one = planned(decode(1, 32, 8, 64));
+    EXPECT_EQ(one.launches.size(), 1u);
+}
+
+TEST(SharePlan, AShareIsEqualAndWorthAThreadBlock) {
+    for (unsigned total = 0; total < 2000; ++total)
+        for (const unsigned blocks : {1u, 7u, 264u}) {
+            const unsigned share = KeyShares::of(total, blocks);
+            EXPECT_GE(share, KeyShares::kFewest);
+            EXPECT_GE(share * blocks, total);
+            if (share > KeyShares::kFewest) {
+                EXPECT_LT((share - 1) * blocks, total);
+            }
+        }
+}
+
+// A thread block has at most two pieces that are not whole tiles, each of so many rows as a tile has at most.
+TEST(SharePlan, TheWorkspaceHoldsAllParts) {
+    for (const std::int64_t queries : {1, 5, 64}) {
+        Problem p = decode(3, 12, 2, 5000);
+        p.seqlen_q = queries;
+        const Plan plan = planned(p);
+        EXPECT_EQ(plan.main().config.group_rows, 8) << "six heads, rounded up";
+        const std::int64_t rows = std::min<std::int64_t>(plan.main().config.Br, queries * 8);
+        const PlannedRegion* const o = plan.workspace.find(Region::part_o);
+        const PlannedRegion* const ml = plan.workspace.find(Region::part_ml);
+        const PlannedRegion* const first = plan.workspace.find(Region::first_unit);
+        ASSERT_TRUE(o != nullptr && ml != nullptr && first != nullptr);
+        EXPECT_EQ(o->bytes, static_cast<std::size_t>(2 * plan.main().blocks * rows * 128 * 4));
+        EXPECT_EQ(ml->bytes, static_cast<std::size_t>(2 * plan.main().blocks * rows * 8));
+        EXPECT_EQ(first->bytes, (3u + 1) * 4);
+        EXPECT_EQ(plan.part_rows, rows);
+    }
+}
+
+TEST(SharePlan, PagesAreLoadedInTheirCommonRows) {
+    for (const auto& [page, box] : {std::pair(16, 16), {48, 16}, {32, 32}, {64, 64}, {80, 16}, {256, 64}}) {
+        Problem p = decode(4, 32, 8, 64 * page);
+        p.cache = true;
+        p.pages = 256;
+        p.page_size = page;
+        const Plan plan = planned(p);
+        ASSERT_STREQ(plan.name, "forward_sm90") << page;
+        EXPECT_EQ(plan.page_box, box) << page;
+        EXPECT_EQ(plan.main().maps[1].box_rows, box) << page;
+    }
+}
+
+struct Exception {
+    const char* name;
+    void (*apply)(Problem&);
+};
+
+TEST(SharePlan, TheGeneralKernelHasTheRest) {
+    constexpr Exception kExceptions[] = {
+        {"small pages", [](Problem& p) { p.page_size = 8; }},
+        {"a tree", [](Problem& p) { p.tree_mask = true; }},
+        {"num_splits", [](Problem& p) { p.num_splits = 3; }},
+        {"batch_invariant", [](Problem& p) { p.batch_invariant = true; }},
+        {"a bias", [](Problem& p) { p.bias = p.dtype; }},
+        {"sequences of one query beside one of many",
+         [](Problem& p) { p.packed = true, p.batch = 16, p.seqlen_q = 512, p.total_q = 512 + 15; }},
+    };
+    Problem cache = decode(4, 32, 8, 4096);
+    cache.cache = true;
+    cache.pages = 1024;
+    cache.page_size = 16;
+    EXPECT_STREQ(planned(cache).name, "forward_sm90");
+    EXPECT_STREQ(planned(cache, false).name, "split_forward_sm80") << "no GPU has run it";
+    for (const Exception& exception : kExceptions) {
+        Problem p = cache;
+        exception.apply(p);
+        EXPECT_STREQ(planned(p).name, "split_forward_sm80") << exception.name;
+    }
+}
+
+// Queries of a chunk fill tiles by themselves.
+TEST(SharePlan, ChunkedPrefillSharesNothingOut) {
+    Problem p = decode(8, 32, 8, 8704);
+    p.cache = p.packed = true;
+    p.pages = 4096;
+    p.page_size = 64;
+    p.seqlen_q = 512;
+    p.total_q = 8 * 512;
+    const Plan plan = planned(p);
+    EXPECT_STREQ(plan.name, "forward_sm90");
+    EXPECT_FALSE(plan.main().config.shares);
+    EXPECT_EQ(plan.launches.size(), 1u);
+}
+
+}  // namespace
+}  // namespace flashtile::gpu
