@@ -368,6 +368,11 @@ TEST(Plan, LatentHeadsShareTiles) {
     EXPECT_STREQ(shared.name, "latent_forward_sm90");
     EXPECT_TRUE(shared.main().config.shares);
     EXPECT_NE(shared.find(Kernel::combine_shares), nullptr);
+    access.values_in_keys = false;  // a bundle has the kernel all the same
+    const std::vector<KernelConfig> all = configs_for(p, access, known_device("H200"), Passes::forward);
+    EXPECT_TRUE(
+        std::ranges::any_of(all, [](const KernelConfig& c) { return c.kernel == Kernel::latent_forward_sm90; }));
+    access.values_in_keys = true;
     for (const Change& change :
          std::vector<Change>{{"v of its own", [](Problem&, Access&a) { a.values_in_keys = false; }},
                              {"narrow", [](Problem&q, Access&) { q.head_dim = q.head_dim_v = 256; }},

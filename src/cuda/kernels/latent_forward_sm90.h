@@ -32,6 +32,8 @@ struct LatentForwardSm90 : QueryPipeline<config> {
     // Chunks of S that are still being multiplied when the second consumer may start, so that the tensor cores have
     // work while it does.
     static constexpr int kLead = 1;
+    // Chunks of S that are started before the first consumer waits for its own P V, to release V early.
+    static constexpr int kQueued = 2;
     static_assert(config.Br == 64 && config.Bc == 64, "one wgmma of 64 rows, and a tile of P that two consumers share");
 
     __device__ __forceinline__ void consume(int consumer) {
@@ -81,7 +83,10 @@ struct LatentForwardSm90 : QueryPipeline<config> {
         if constexpr (config.packed || config.seqused_q)  // sequences differ in how many queries they have
             clear_queries<config>(tile, 0, q + q_ring.stage * kBytesQ);
         pin(s);
-        start_scores_of(tile, 0, s);
+        prepare_keys(tile, 0);
+        ptx::wgmma_fence();
+        start_chunks<0, Ring::kChunks>(s);
+        latent_ring.advance();
         ptx::wgmma_wait<0>();
         pin(s);
         make_p(tile, 0, s, softmax, p);
@@ -89,10 +94,14 @@ struct LatentForwardSm90 : QueryPipeline<config> {
         for (int n = 1; n < tile.keys.count; ++n) {
             pin(s);  // while no product runs
             start_values(o, p, value_stage(before()), 0);
-            start_scores_of(tile, n, s);
-            ptx::wgmma_wait<2>();  // the values' product is done
-            if (elected()) latent_ring.release(before_last(), LatentShare::first_values);
-            ptx::wgmma_wait<1>();
+            prepare_keys(tile, n);
+            ptx::wgmma_fence();
+            start_chunks<0, kQueued>(s);
+            ptx::wgmma_wait<kQueued>();  // the values' product is done
+            if (elected()) latent_ring.release(before(), LatentShare::first_values);
+            start_chunks<kQueued, Ring::kChunks>(s);
+            latent_ring.advance();
+            ptx::wgmma_wait<kLead>();
             let_second_start(n - 1);
             ptx::wgmma_wait<0>();
             pin(s);
@@ -109,24 +118,20 @@ struct LatentForwardSm90 : QueryPipeline<config> {
         if (elected()) latent_ring.release(before(), LatentShare::first_values);
     }
 
-    // S = Q K^T of block n, in two groups, of which the last has kLead chunks. Then the ring is at the next block.
-    __device__ __forceinline__ void start_scores_of(const Tile& tile, int n, Scores& s) {
-        const unsigned stage = k + latent_ring.stage * kBytesK;
+    // Clears what no query of the sequence sees of the block of keys that the ring is at.
+    __device__ __forceinline__ void prepare_keys(const Tile& tile, int n) const {
         if constexpr (config.maps_hold_hidden_keys()) {
             if (n == 0 || n == tile.keys.count - 1) {
                 latent_ring.wait_all_full();
-                clear_hidden_values<config>(tile, 0, n, stage);
+                clear_hidden_values<config>(tile, 0, n, k + latent_ring.stage * kBytesK);
             }
         }
-        ptx::wgmma_fence();
-        start_chunks<0, Ring::kChunks - kLead>(s, stage);
-        ptx::wgmma_commit();
-        start_chunks<Ring::kChunks - kLead, Ring::kChunks>(s, stage);
-        ptx::wgmma_commit();
-        latent_ring.advance();
     }
+
+    // S = Q K^T of that block, some chunks of it, each as soon as it is there, and each a group of its own: a wait
+    // between products ends a group in any case, as ptxas translates it.
     template <int kFirst, int kEnd>
-    __device__ __forceinline__ void start_chunks(Scores& s, unsigned stage) const {
+    __device__ __forceinline__ void start_chunks(Scores& s) const {
         constexpr int kLast =
             padded(config, config.head_dim) - (Ring::kChunks - 1) * kChunk;  // columns of the last one
 #pragma unroll
@@ -134,11 +139,12 @@ struct LatentForwardSm90 : QueryPipeline<config> {
             const int chunk = Ring::chunk_at(n);
             latent_ring.wait_full(chunk);
             const unsigned a = q + q_ring.stage * kBytesQ + chunk * config.Br * kChunkRowBytes;
-            const unsigned b = stage + chunk * Ring::kBytesChunk;
+            const unsigned b = k + latent_ring.stage * kBytesK + chunk * Ring::kBytesChunk;
             if (chunk < Ring::kChunks - 1)
                 start_scores<config.element, kChunk, config.Br, config.Bc>(s, a, b, n != 0);
             else
                 start_scores<config.element, kLast, config.Br, config.Bc>(s, a, b, n != 0);
+            ptx::wgmma_commit();
         }
     }
 
@@ -289,12 +295,9 @@ struct LatentForwardSm90 : QueryPipeline<config> {
         return threadIdx.x % 128 == 0;
     }
 
-    // The stages of the block that S was started of last, and of the one before it.
+    // The stage of the block before the one that the ring is at.
     __device__ __forceinline__ int before() const {
         return (latent_ring.stage + config.stages - 1) % config.stages;
-    }
-    __device__ __forceinline__ int before_last() const {
-        return (latent_ring.stage + 2 * config.stages - 2) % config.stages;
     }
     __device__ __forceinline__ unsigned value_stage(int stage) const {
         return k + stage * kBytesK;

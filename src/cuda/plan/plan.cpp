@@ -110,15 +110,16 @@ std::vector<KernelConfig> configs_for(Problem problem, const Access& access, con
                 if (std::ranges::find(all, length) == all.end()) all.push_back(length);
         return all;
     };
-    Access unmapped = access;  // as a bias's rows may be aligned or not
+    Access unmapped = access, latent = access;  // as a bias's rows may be aligned or not, and v a view of k
     unmapped.bias_map = false;
+    latent.values_in_keys = problem.head_dim_v <= problem.head_dim;
     // Of some sequences there are more splits than thread blocks; more sequences may keep Hopper's own kernel busy.
     constexpr std::int64_t kSome = 16;
     const auto add_pass = [&](std::span<const Candidate* const> candidates, auto plan_pass) {
         for (const std::int64_t seqlen_q : lengths(candidates, &Candidate::seqlens_q))
             for (const std::int64_t seqlen_k : lengths(candidates, &Candidate::seqlens_k))
                 for (const std::int64_t batch : {std::int64_t{1}, kSome})
-                    for (const Access& each : {access, unmapped}) {
+                    for (const Access& each : {access, unmapped, latent}) {
                         problem.seqlen_q = seqlen_q;
                         problem.seqlen_k = seqlen_k;
                         problem.batch = batch;

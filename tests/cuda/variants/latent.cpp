@@ -17,7 +17,7 @@ std::vector<Variant> latent() {
         band,
         lengths,
         cache,
-        serving,
+        asked,
         softcap,
         scale,
         exact_max,
@@ -40,8 +40,8 @@ std::vector<Variant> latent() {
         if (row[band] == 2) p.window_left = 1000;
         p.cache = row[cache] != 0;
         p.page_size = row[cache] == 2 ? 64 : 0;
-        if (row[serving] == 1) p.sinks = DType::fp32, p.attention_chunk = 512;
-        if (row[serving] == 2) p.first_k = p.used_q = true;
+        if (row[asked] == 1) p.sinks = DType::fp32, p.attention_chunk = 512;
+        if (row[asked] == 2) p.first_k = p.used_q = true;
         p.softcap = row[softcap] == 1 ? 30.0f : 0.0f;
         p.scale = row[scale] == 1 ? -0.125f : 0.125f;
         p.exact_max = row[exact_max] == 1;
