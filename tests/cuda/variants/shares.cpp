@@ -12,7 +12,7 @@ std::vector<Variant> shares() {
     enum FactorIndex : std::size_t { dtype, dims, group, queries, band, keys, lengths, sinks, softcap, first_k, exact };
     constexpr std::pair<int, int> kDims[] = {{64, 64}, {128, 128}, {192, 128}, {256, 256}, {40, 72}};
     constexpr int kGroups[] = {1, 4, 12};
-    constexpr int kQueries[] = {1, 40, 512};  // a tile of a consumer, more, and so many that nothing is shared out
+    static constexpr int kQueries[] = {1, 40, 512};  // a tile of a consumer, more, and so many that nothing is shared out
     enum Band { full, causal, window, chunk };
     enum Keys { dense, rows, pages, prefixes };
     enum Lengths { equal, used, packed, used_both };
