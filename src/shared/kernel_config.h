@@ -84,7 +84,8 @@ struct KernelConfig {
     bool lazy_rescale = false;   // forward: m may lag behind the maximum; off with batch_invariant and exact_max
     // Hopper's forward, and its combine: thread blocks get equal shares of the blocks of keys of all sequences.
     bool shares = false;
-    bool prefixes = false;   // with shares: the keys that sequences state to share are read once for all of them
+    // With shares, and without windows and first_k: keys that sequences state to share are read once for all of them.
+    bool prefixes = false;
     bool split = false;      // forward: the keys of a sequence with few queries are split (section 3.2 of the paper)
     bool exact_max = false;  // Hopper's backward computes dS from P in fp32, which is slower
 

@@ -680,9 +680,7 @@ private:
                 if (packed) {
                     c.lengths_q = {queries, 0, 1, queries, 3, 5, 1, 2, 9, 1, 1, 0, 1, 1, 2};
                     c.lengths_k = std::exchange(c.used_k, {});
-                } else if (heads == 2) {
-                    c.window = {350, 4};
-                } else {
+                } else if (heads == 8) {
                     c.sinks = Sinks::in_fp32;
                 }
             }

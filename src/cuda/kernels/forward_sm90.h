@@ -301,13 +301,19 @@ struct ForwardSm90 : QueryPipeline<config> {
                                           Softmax<1, own_units<config>()>& softmax) {
         const Place place = place_of(tile, consumer, n);
         modify(tile, place, unnamed, bias_and_mask, s);
-        // After a block in which every row saw a key, only the left side of a window hides keys, or a hidden
-        // start.
-        constexpr bool kBandMayHide = !kKept || config.window || config.hides_first_keys();
-        if (kBandMayHide && !tile.seq.template sees_all<config>(place.i0, smaller(place.i0 + 16, tile.i1), place.j0,
-                                                                place.j0 + config.Bc))
-            apply_band<config>(s, tile.seq, place);
+        // After a block in which every row saw a key, only the left side of a window hides keys, or first_k, or the end
+        // of a prefix, which is in the last block. Its bounds do not stay in registers until then.
+        if constexpr (!kKept || config.window || config.first_k)
+            hide(tile, place, s);
+        else if constexpr (config.prefixes)
+            if (n + 1 == tile.keys.count) hide(tile_at_hand(), place, s);
         if constexpr (!kKept) softmax.template find_maximum<config.lazy_rescale>(s, log2_factor<config>(params));
+    }
+
+    __device__ __forceinline__ void hide(const Tile& tile, const Place& place, Scores& s) const {
+        if (!tile.seq.template sees_all<config>(place.i0, smaller(place.i0 + 16, tile.i1), place.j0,
+                                                place.j0 + config.Bc))
+            apply_band<config>(s, tile.seq, place);
     }
 
     // Lines 13 to 15, while the last product runs: LSE = m + log l, and the factor of O, 1 / l, which is the only

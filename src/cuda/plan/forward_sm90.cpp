@@ -36,6 +36,8 @@ constexpr Condition kConditions[] = {
     {"a cache, attention_chunk, sinks, first_k or seqused_q, with which no GPU has run Hopper's kernel yet",
      [](const Question& q) { return q.access.unseen_kernels || !asks_for_serving(q.config); }},
     {"tree_mask, which the general kernel has so far", [](const Question& q) { return !q.config.tree_mask; }},
+    {"a prefix that sequences share, of which something is hidden (a window, attention_chunk, first_k)",
+     [](const Question& q) { return q.problem.prefix_groups == 0 || (!q.config.window && !q.config.first_k); }},
     {"a prefix that sequences share, with many queries, with queries at unequal steps or with seqused_q",
      [](const Question& q) {
          return q.problem.prefix_groups == 0 || (shares_keys(q) && q.access.even_queries && !q.config.seqused_q);
@@ -55,6 +57,10 @@ constexpr Condition kConditions[] = {
          const KernelConfig& c = q.config;
          const bool many = c.bias == BiasElement::fp32 || (c.mask && c.bias != BiasElement::none);
          return !many || std::max(c.head_dim, c.head_dim_v) <= 192;
+     }},
+    {"a head dimension over 192, and a prefix that sequences share, which takes more registers",
+     [](const Question& q) {
+         return q.problem.prefix_groups == 0 || std::max(q.config.head_dim, q.config.head_dim_v) <= 192;
      }},
 };
 

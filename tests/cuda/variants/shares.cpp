@@ -10,17 +10,19 @@ namespace flashtile::variants {
 
 std::vector<Variant> shares() {
     enum FactorIndex : std::size_t { dtype, dims, group, queries, band, keys, lengths, sinks, softcap, first_k, exact };
-    constexpr std::pair<int, int> kDims[] = {{64, 64}, {128, 128}, {192, 128}, {256, 256}, {40, 72}};
+    static constexpr std::pair<int, int> kDims[] = {{64, 64}, {128, 128}, {192, 128}, {256, 256}, {40, 72}};
     constexpr int kGroups[] = {1, 4, 12};
-    static constexpr int kQueries[] = {1, 40, 512};  // a tile of a consumer, more, and so many that nothing is shared out
+    static constexpr int kQueries[] = {1, 40,
+                                       512};  // a tile of a consumer, more, and so many that nothing is shared out
     enum Band { full, causal, window, chunk };
     enum Keys { dense, rows, pages, prefixes };
     enum Lengths { equal, used, packed, used_both };
     const gpu::DeviceFacts& device = gpu::known_device("H200");
     std::vector<Variant> result;
-    // With many queries, or with seqused_q, what sequences share is the general kernel's.
+    // What sequences share is the general kernel's with many queries, or where something of it is hidden.
     const auto allowed = [](const Row& row) {
-        return row[keys] != prefixes || (row[lengths] != used_both && kQueries[row[queries]] <= 64);
+        return row[keys] != prefixes || (row[lengths] != used_both && kQueries[row[queries]] <= 64 &&
+                                         row[band] <= causal && kDims[row[dims]].first <= 192 && row[first_k] == 0);
     };
     for (const Row& row : pairwise({2, 5, 3, 3, 4, 4, 4, 2, 2, 2, 2}, allowed)) {
         Problem p;

@@ -111,9 +111,6 @@ struct Sequence {
         const Sequence s = make<config>(p, number < p.batch ? number : number - groups_end, h);
         return number < p.batch ? s.behind_prefix() : s.within_prefix(number);
     }
-    __device__ __forceinline__ bool is_group(const KernelParams& p) const {
-        return b >= p.batch && b < p.batch + p.prefixes;
-    }
     __device__ __forceinline__ Sequence behind_prefix() const {
         Sequence s = *this;
         if (s.hidden_k < prefix) s.hidden_k = prefix;
@@ -235,12 +232,16 @@ private:
     template <KernelConfig config>
     __device__ static __forceinline__ Sequence of_group(const KernelParams& p, Index number, Index h) {
         const PrefixGroup group = PrefixGroup::at(p, number - p.batch);
-        const bool any = !config.window && group.end - group.first >= 2;
+        const bool any = group.end - group.first >= 2;
         Index first_q = 0;
         int seqlen_q = static_cast<int>((group.end - group.first) * p.seqlen_q);
         if constexpr (config.packed) read_group(p, group, first_q, seqlen_q);
         const Index row = config.packed ? 0 : group.first;
-        Sequence s{number, h, row, first_q, 0, any ? seqlen_q : 0, group.keys, group.keys, Band{0, -1, -1}, row};
+        // Every query sees all keys, and there is no window. Where the diagonal is so far away, nobody sees any.
+        constexpr Index kFar = 1 << 30;
+        const Index below = smaller(Index{0}, greater(p.diagonal, -kFar));
+        const Band band{p.diagonal + group.keys - below, p.window_left, p.window_right};
+        Sequence s{number, h, row, first_q, 0, any ? seqlen_q : 0, group.keys, group.keys, band, row};
         s.prefix_row = group.first;
         return s;
     }
@@ -258,8 +259,7 @@ private:
             if constexpr (config.packed) read_group(p, group, first_of_group, queries);
             const bool among =
                 !config.packed || (first_q >= first_of_group && first_q + seqlen_q <= first_of_group + queries);
-            sees_prefix = !config.window && among && prefix == group.keys && first_key<config>(seqlen_q - 1) == 0 &&
-                          end_key<config>(1) >= prefix;
+            sees_prefix = among && prefix == group.keys && end_key<config>(1) >= prefix;
         }
     }
     // The queries of all sequences of a group, which lie one behind the other.

@@ -89,7 +89,7 @@ struct QueryPipeline {
         config.dropout ? !kDrawersApart : config.lengths_in_memory() || config.group_rows > 1 || config.bias_mapped;
     static constexpr int kProducerRegisters = kConsumers > 2 ? (NT * 6 + OT * 4 > 124 ? 32 : 56)
                                               : config.paged
-                                                  ? 72
+                                                  ? (config.prefixes ? (config.softcap ? 88 : 104) : 72)
                                                   : (kBusyProducer ? (config.blocks_per_sm > 2 ? 48 : 56) : 40);
     static constexpr int kConsumerRegisters =
         (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers / 8 * 8;
@@ -230,7 +230,7 @@ struct QueryPipeline {
         const Slot before = Slot::read(slot());
         now.write(slot());
         if (now.is_tile()) {
-            tile.write(slot() + Slot::kBytes);
+            tile.write(params, slot() + Slot::kBytes);
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ);
             // a group's queries are those of several sequences: its map has them all as one run
             const int before = config.prefixes

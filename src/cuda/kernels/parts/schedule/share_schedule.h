@@ -125,16 +125,18 @@ struct ShareSchedule {
     // The walk through this thread block's share, which one thread does.
     class Walk {
     public:
-        __device__ __forceinline__ explicit Walk(const ShareSchedule& shares) : p(shares.p) {
+        __device__ __forceinline__ explicit Walk(const ShareSchedule& shares) : p(shares.p), table(shares.table) {
             const uint4 found = ptx::load_shared(shares.table);
             b = found.x;
             begin = found.y;
             at = found.z;
             end = found.w;
             if (at < end) its = SequenceShare::of<config>(p, b);
+            keep();
         }
 
         __device__ __forceinline__ bool next(TileNumber& tile) {
+            recall();
             if (at >= end) return false;
             const unsigned heads = static_cast<unsigned>(tile_heads<config>(p));
             for (unsigned count; at - begin >= (count = its.template count<config>(p));) {
@@ -157,6 +159,7 @@ struct ShareSchedule {
             tile.count = count;
             tile.part = TileNumber::kWhole;
             if (count < blocks || !its.whole) tile.part = part_of(number, unit, first == 0);
+            keep();
             return true;
         }
 
@@ -170,7 +173,21 @@ struct ShareSchedule {
             return static_cast<unsigned>(shared_part(blockIdx.x, begins) * p.part_rows);
         }
 
+        // With prefixes it is in shared memory between tiles, where registers are dear.
+        __device__ __forceinline__ void keep() const {
+            if constexpr (!config.prefixes) return;
+            ptx::store_shared(table, make_uint4(b, begin, at, end));
+            ptx::store_shared(table + 16, make_uint4(its.blocks, its.tiles, its.of_prefix, its.whole));
+        }
+        __device__ __forceinline__ void recall() {
+            if constexpr (!config.prefixes) return;
+            const uint4 place = ptx::load_shared(table), share = ptx::load_shared(table + 16);
+            b = place.x, begin = place.y, at = place.z, end = place.w;
+            its = {share.x, share.y, share.z, share.w != 0};
+        }
+
         const KernelParams& p;
+        unsigned table;
         unsigned b, begin;  // the sequence at hand, and how many blocks are before it
         unsigned at, end;   // the next block, and where the share ends
         SequenceShare its;

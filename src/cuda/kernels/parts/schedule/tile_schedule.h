@@ -77,7 +77,7 @@ struct QueryTile {
     // The producer writes it to shared memory for the others, since reading it takes less time than dividing and
     // looking lengths up.
     static constexpr int kBytes = 32 + (config.packed ? 16 : 0) + (config.shares || config.first_k ? 16 : 0);
-    __device__ __forceinline__ void write(unsigned address) const {
+    __device__ __forceinline__ void write(const KernelParams& p, unsigned address) const {
         ptx::store_shared(address, make_uint4(i0, keys.first_block, keys.count, seq.rows_k));
         ptx::store_shared(address + 16, make_uint4(low(seq.b), low(seq.h), seq.seqlen_q, seq.seqlen_k));
         if constexpr (config.packed)
@@ -85,7 +85,7 @@ struct QueryTile {
                               make_uint4(low(seq.first_q), high(seq.first_q), low(seq.first_k), high(seq.first_k)));
         if constexpr (config.shares || config.first_k)
             ptx::store_shared(address + kBytes - 16, make_uint4(part, static_cast<unsigned>(seq.hidden_k),
-                                                                low(seq.band.offset), high(seq.band.offset)));
+                                                                low(seq.band.offset - p.diagonal), 0));
     }
     __device__ static __forceinline__ QueryTile read(const KernelParams& p, unsigned address) {
         const uint4 place = ptx::load_shared(address), sequence = ptx::load_shared(address + 16);
@@ -109,10 +109,8 @@ struct QueryTile {
             const uint4 more = ptx::load_shared(address + kBytes - 16);
             tile.part = more.x;
             tile.seq.hidden_k = static_cast<int>(more.y);
-            if constexpr (config.prefixes) {  // the band is not that of these lengths
-                tile.seq.band.offset = both(more.z, more.w);
-                if (tile.seq.is_group(p)) tile.seq.band = {0, -1, -1};
-            }
+            // the band is not that of these lengths
+            if constexpr (config.prefixes) tile.seq.band.offset = p.diagonal + static_cast<int>(more.z);
         }
         return tile;
     }
