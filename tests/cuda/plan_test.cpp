@@ -361,7 +361,7 @@ TEST(Plan, LatentHeadsShareTiles) {
     EXPECT_EQ(plan.launches.size(), 1u);
     p.heads = 15;
     EXPECT_EQ(plan_forward(p, access, known_device("H200")).main().config.group_rows, 16);
-    EXPECT_STREQ(plan_forward(p, access, known_device("A100-80")).name, "split_forward_sm80");
+    EXPECT_STREQ(plan_forward(p, access, known_device("A100-80")).name, "forward_sm80");
     Problem few = p;
     few.seqlen_q = 1;
     const Plan shared = plan_forward(few, access, known_device("H200"));
