@@ -123,7 +123,7 @@ struct KernelParams {
     // Where thread blocks get shares: how many thread blocks there are, and how many rows a part has.
     unsigned share_blocks;
     int part_rows;
-    int page_box;           // Hopper's forward: how many rows of a page TMA loads at a time
+    int page_box;  // Hopper's forward: how many rows of a page TMA loads at a time
 };
 
 }  // namespace FLASHTILE_TARGET

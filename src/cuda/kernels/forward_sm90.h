@@ -294,6 +294,12 @@ struct ForwardSm90 : QueryPipeline<config> {
         softmax.template exponentiate_seen<kGroup>(s, log2_factor<config>(params), seen);
     }
 
+    __device__ __forceinline__ static void hide(const Tile& tile, const Place& place, Scores& s) {
+        if (!tile.seq.template sees_all<config>(place.i0, smaller(place.i0 + 16, tile.i1), place.j0,
+                                                place.j0 + config.Bc))
+            apply_band<config>(s, tile.seq, place);
+    }
+
     // Line 9 up to P = 2^(S - m): options, masks, and the maximum unless that of an earlier block is kept.
     template <bool kKept>
     __device__ __forceinline__ void ready(const Tile& tile, int consumer, int n, unsigned unnamed, Scores& s,
@@ -302,18 +308,16 @@ struct ForwardSm90 : QueryPipeline<config> {
         const Place place = place_of(tile, consumer, n);
         modify(tile, place, unnamed, bias_and_mask, s);
         // After a block in which every row saw a key, only the left side of a window hides keys, or first_k, or the end
-        // of a prefix, which is in the last block. Its bounds do not stay in registers until then.
-        if constexpr (!kKept || config.window || config.first_k)
+        // of a prefix, which is in the last block.
+        constexpr bool kBandMayHide = !kKept || config.window || config.first_k;
+        // What chunks, first_k and prefixes take of the tile would otherwise stay in registers.
+        if constexpr (kBandMayHide && (config.chunk || config.hides_first_keys()))
+            hide(tile_at_hand(), place, s);
+        else if constexpr (kBandMayHide)
             hide(tile, place, s);
-        else if constexpr (config.prefixes)
-            if (n + 1 == tile.keys.count) hide(tile_at_hand(), place, s);
+        else if (config.prefixes && n + 1 == tile.keys.count)
+            hide(tile_at_hand(), place, s);
         if constexpr (!kKept) softmax.template find_maximum<config.lazy_rescale>(s, log2_factor<config>(params));
-    }
-
-    __device__ __forceinline__ void hide(const Tile& tile, const Place& place, Scores& s) const {
-        if (!tile.seq.template sees_all<config>(place.i0, smaller(place.i0 + 16, tile.i1), place.j0,
-                                                place.j0 + config.Bc))
-            apply_band<config>(s, tile.seq, place);
     }
 
     // Lines 13 to 15, while the last product runs: LSE = m + log l, and the factor of O, 1 / l, which is the only
@@ -352,9 +356,9 @@ struct ForwardSm90 : QueryPipeline<config> {
         if constexpr (config.shares) {
             if (tile.part != TileNumber::kWhole) return store_part(tile, consumer, softmax, o);
             const int i0 = warp_row(tile, consumer);
-            return store_rows_at<config.element>(o, factor, config.head_dim_v, [&](int row) {
-                return is_row(tile, i0 + row) ? row_of(tile, i0 + row) : nullptr;
-            });
+            return store_rows_at<config.element>(
+                o, factor, config.head_dim_v, [&](int row) { return is_row(tile, i0 + row); },
+                [&](int row) { return row_of(tile, i0 + row); });
         }
         // TMA knows where a tensor ends, but not where a sequence does.
         if constexpr (kPartsO > 0)

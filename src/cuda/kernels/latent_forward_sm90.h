@@ -20,7 +20,7 @@ struct LatentForwardSm90 : QueryPipeline<config> {
     using Base = QueryPipeline<config>;
     using Base::Base, Base::NT, Base::kBytesQ, Base::kBytesK, Base::kConsumers;
     using Base::params, Base::q, Base::k, Base::handed, Base::q_ring, Base::latent_ring;
-    using Base::slot, Base::tile_at_hand, Base::release_query, Base::unnamed_keys;
+    using Base::slot, Base::tile_at_hand, Base::release_query;
     using typename Base::M, typename Base::Scalar, typename Base::Slot, typename Base::Tile;
     using Ring = LatentRing<config>;
     using Scores = Fragments<1, NT>;
@@ -245,6 +245,7 @@ struct LatentForwardSm90 : QueryPipeline<config> {
                                tile.seq.first_q)[query_of<config>(row) * params.lse.stride_row] =
                     static_cast<float>(row_lse<config>(params, h, m, l));
         }
+        __syncwarp();  // a barrier takes whole warps
         ptx::named_barrier(barriers::kReadP, kBoth);
         write_factors(factor);
         ptx::named_barrier_arrive(barriers::kFullP, kBoth);
@@ -254,13 +255,15 @@ struct LatentForwardSm90 : QueryPipeline<config> {
     template <int kColumn, int OT>
     __device__ __forceinline__ void store(const Tile& tile, const float (&factor)[2], const Fragments<1, OT>& o) const {
         if (is_part(tile)) return store_part<kColumn>(tile, o);
-        store_rows_at<config.element>(o, factor, config.head_dim_v - kColumn, [&](int n) -> Scalar* {
-            const int row = tile.i0 + own_row() + n;
-            if (!is_row(tile, row)) return nullptr;
-            return rows_of<Scalar>(params.out, tile.seq.batch_row, tile.seq.h + row % config.group_rows,
-                                   tile.seq.first_q + query_of<config>(row)) +
-                   kColumn;
-        });
+        const int first = tile.i0 + own_row();
+        store_rows_at<config.element>(
+            o, factor, config.head_dim_v - kColumn, [&](int n) { return is_row(tile, first + n); },
+            [&](int n) {
+                const int row = first + n;
+                return rows_of<Scalar>(params.out, tile.seq.batch_row, tile.seq.h + row % config.group_rows,
+                                       tile.seq.first_q + query_of<config>(row)) +
+                       kColumn;
+            });
     }
     template <int kColumn, int OT>
     __device__ __forceinline__ void store_part(const Tile& tile, const Fragments<1, OT>& o) const {

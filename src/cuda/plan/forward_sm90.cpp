@@ -44,6 +44,11 @@ constexpr Condition kConditions[] = {
      }},
     {"a cache with a bias, a mask or dropout, which the general kernel has so far",
      [](const Question& q) { return !q.config.cache || (!q.config.has_bias_or_mask() && !q.config.dropout); }},
+    {"first_k or attention_chunk with softcap or a head dimension over 128, which take more registers",
+     [](const Question& q) {
+         const KernelConfig& c = q.config;
+         return !(c.first_k || c.chunk) || (!c.softcap && std::max(c.head_dim, c.head_dim_v) <= 128);
+     }},
     {"pages of which TMA would load fewer than 16 rows at a time",
      [](const Question& q) { return !q.config.paged || q.problem.page_size % kLeastBox == 0; }},
     {"num_splits, which the general kernel has so far", [](const Question& q) { return q.problem.num_splits <= 1; }},

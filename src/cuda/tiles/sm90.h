@@ -35,13 +35,13 @@ inline constexpr Tile kForwardShort[] = {
 inline constexpr Tile kForwardFew[] = {
     {64, 64, 128, 8, 2, 2, "one consumer, two blocks share a multiprocessor: 128 KB of K and V on their way"},
     {128, 64, 64, 8, 2, 2, "one consumer, two blocks share a multiprocessor: 128 KB of K and V on their way"},
-    {192, 128, 80, 12, 2, 1, "O takes 96 registers a lane"},
+    {192, 128, 64, 12, 3, 1, "144 KB of K and V on their way"},
     {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane"},
 };
 inline constexpr Tile kForwardSome[] = {
-    {64, 128, 128, 12, 3, 1, "two consumers"},
-    {128, 128, 128, 12, 2, 1, "two consumers"},
-    {192, 128, 80, 12, 2, 1, "O takes 96 registers a lane"},
+    {64, 128, 64, 12, 4, 1, "64 KB of K and V on their way"},
+    {128, 128, 64, 12, 4, 1, "128 KB of K and V on their way"},
+    {192, 128, 64, 12, 3, 1, "144 KB of K and V on their way"},
     {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane"},
 };
 

@@ -9,16 +9,17 @@
 
 namespace flashtile {
 
-// Stores the first `columns` columns, a multiple of 8, of this warp's 16 rows, times `factor` of each. place(row) is
-// where a row begins; null: the row is not stored.
-template <Element kElement, int OT, class RowPlace>
+// Stores the first `columns` columns, a multiple of 8, of those of this warp's 16 rows that is_stored(row) says, times
+// `factor` of each. place(row) is where a row begins.
+template <Element kElement, int OT, class IsStored, class RowPlace>
 __device__ __forceinline__ void store_rows_at(const Fragments<1, OT>& x, const float (&factor)[2], int columns,
-                                              RowPlace place) {
+                                              IsStored is_stored, RowPlace place) {
     static_assert(OT % 4 == 0, "");
     const int column = static_cast<int>(lane_id() % 4) * 8;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        typename Math<kElement>::Scalar* const to = place(Place::row(0, 2 * half));
+        const int row = Place::row(0, 2 * half);
+        auto* const to = place(row) + column;
 #pragma unroll
         for (int n = 0; n < OT; n += 4) {
             unsigned words[4];
@@ -27,8 +28,8 @@ __device__ __forceinline__ void store_rows_at(const Fragments<1, OT>& x, const f
                 words[t] = Math<kElement>::pack(x.c[0][n + t][2 * half] * factor[half],
                                                 x.c[0][n + t][2 * half + 1] * factor[half]);
             transpose_in_quad(words);
-            if (to != nullptr && n * 8 + column < columns)
-                *reinterpret_cast<uint4*>(to + n * 8 + column) = make_uint4(words[0], words[1], words[2], words[3]);
+            if (is_stored(row) && n * 8 + column < columns)
+                *reinterpret_cast<uint4*>(to + n * 8) = make_uint4(words[0], words[1], words[2], words[3]);
         }
     }
 }
@@ -38,7 +39,8 @@ template <Element kElement, int kColumns, int OT>
 __device__ __forceinline__ void store_rows(const Fragments<1, OT>& x, const float (&factor)[2],
                                            typename Math<kElement>::Scalar* to, Index stride, int count) {
     static_assert(kColumns % 8 == 0, "");
-    store_rows_at<kElement>(x, factor, kColumns, [&](int row) { return row < count ? to + row * stride : nullptr; });
+    store_rows_at<kElement>(
+        x, factor, kColumns, [&](int row) { return row < count; }, [&](int row) { return to + row * stride; });
 }
 
 }  // namespace flashtile
