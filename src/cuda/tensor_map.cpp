@@ -185,7 +185,8 @@ public:
         const auto& [queries, keys] = map.seen_rows_only ? seen_ : all_;
         switch (map.operand) {
             case MappedOperand::q:
-                params.q_map = of_queries(x_.q, p_.head_dim, queries, box_rows);
+                params.q_map =
+                    config_.prefixes ? of_all_queries(box_rows) : of_queries(x_.q, p_.head_dim, queries, box_rows);
                 params.first_query = static_cast<int>(queries.first);
                 break;
             case MappedOperand::dout:
@@ -211,6 +212,16 @@ private:
     TensorMap of_queries(const Operand& x, std::int64_t columns, const Rows& rows, int box_rows) const {
         if (config_.group_rows > 1) return map_of_groups(x, p_, config_, columns, box_rows);
         return map_of_rows(x, p_.dtype, columns, rows.first, rows.end, p_.heads, p_.runs(), box_rows);
+    }
+    // All sequences' as one run; Access says that they lie so.
+    TensorMap of_all_queries(int box_rows) const {
+        Problem run = p_;
+        run.packed = true;
+        run.total_q = p_.rows_q() * p_.runs();
+        Operand q = x_.q;
+        if (p_.runs() > 1 && p_.seqlen_q == 1) q.stride_row = q.stride_batch;
+        if (config_.group_rows > 1) return map_of_groups(q, run, config_, p_.head_dim, box_rows);
+        return map_of_rows(q, p_.dtype, p_.head_dim, 0, run.total_q, p_.heads, 1, box_rows);
     }
     TensorMap of_keys(const Operand& x, std::int64_t columns, const Rows& rows, int box_rows) const {
         return map_of_rows(x, p_.dtype, columns, rows.first, rows.end, p_.kv_heads, runs_of_keys(p_), box_rows);

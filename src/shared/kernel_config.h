@@ -84,6 +84,8 @@ struct KernelConfig {
     bool lazy_rescale = false;   // forward: m may lag behind the maximum; off with batch_invariant and exact_max
     // Hopper's forward, and its combine: thread blocks get equal shares of the blocks of keys of all sequences.
     bool shares = false;
+    // With shares, and without windows and first_k: keys that sequences state to share are read once for all of them.
+    bool prefixes = false;
     bool split = false;      // forward: the keys of a sequence with few queries are split (section 3.2 of the paper)
     bool exact_max = false;  // Hopper's backward computes dS from P in fp32, which is slower
 
@@ -93,6 +95,8 @@ struct KernelConfig {
     constexpr bool lengths_in_memory() const { return lengths_differ() || seqused_q || cache; }
     // TMA's maps then hold keys that no query sees, too, and the kernel clears what V has there.
     constexpr bool maps_hold_hidden_keys() const { return lengths_in_memory() || first_k || chunk; }
+    // Some keys at a sequence's start are not seen: left padding, or those of a prefix, which lie elsewhere.
+    constexpr bool hides_first_keys() const { return first_k || prefixes; }
     constexpr bool packed_keys() const { return packed && !cache; }
     constexpr bool has_bias_or_mask() const { return mask || bias != BiasElement::none; }
     bool operator==(const KernelConfig&) const = default;

@@ -37,6 +37,7 @@ public:
         latents();
         serving_options();
         prefixes();
+        prefixes_of_many();
         return std::move(cases_);
     }
 
@@ -661,6 +662,28 @@ private:
                     if (n % 6 == 0) c.first_k = {3, 0, 600, 1, 0, 20};
                     c.threads = 1 + static_cast<int>(n % 3);
                 }
+    }
+
+    // Groups whose queries fill several tiles, of which some do not see all of the prefix, beside empty sequences.
+    void prefixes_of_many() {
+        for (const std::int64_t heads : {2, 8})
+            for (const bool packed : {false, true}) {
+                const std::int64_t queries = heads == 8 ? 6 : 20;
+                Case& c = add("prefix_of_many/" + std::to_string(heads) + (packed ? "_packed" : ""));
+                size(c, packed ? 1 : queries, 460, heads, 64);
+                c.kv_heads = 2;
+                c.type = packed ? fp16 : bf16;
+                c.causal = heads == 8 || packed;
+                c.batch = 15;
+                c.cache = {.present = true, .page_size = 16, .groups = {0, 11, 12, 14}, .prefixes = {300, 129, 21}};
+                c.used_k = {460, 0, 300, 320, 321, 305, 450, 7, 330, 340, 350, 1, 20, 460, 400};
+                if (packed) {
+                    c.lengths_q = {queries, 0, 1, queries, 3, 5, 1, 2, 9, 1, 1, 0, 1, 1, 2};
+                    c.lengths_k = std::exchange(c.used_k, {});
+                } else if (heads == 8) {
+                    c.sinks = Sinks::in_fp32;
+                }
+            }
     }
 
     // What serving asks of forward, each with each and with the options that change scores.

@@ -81,6 +81,43 @@ TEST(SharePlan, PagesAreLoadedInTheirCommonRows) {
     }
 }
 
+// A part for every tile of every sequence, with its own keys and with its prefix, one for every tile of the groups, and
+// one more of each for every thread block that goes on with another's tile.
+TEST(SharePlan, WithPrefixesEveryTileIsAPart) {
+    for (const bool packed : {false, true}) {
+        Problem p = decode(20, 32, 8, 4096);
+        p.cache = true;
+        p.pages = 1024;
+        p.page_size = 16;
+        p.prefix_groups = 3;
+        p.seqlen_q = 9;
+        p.packed = packed;
+        p.total_q = 131;
+        const Plan plan = planned(p);
+        ASSERT_STREQ(plan.name, "forward_sm90");
+        const KernelConfig& c = plan.main().config;
+        EXPECT_TRUE(c.prefixes);
+        EXPECT_TRUE(plan.find(Kernel::combine_shares)->config.prefixes);
+        EXPECT_EQ(plan.part_rows, 9 * 4);
+        const std::int64_t blocks = plan.main().blocks, of_groups = 8 * ((packed ? 131 : 180) * 4 / c.Br + 3);
+        const std::int64_t rows = (2 * 20 * 8 + blocks) * plan.part_rows + (of_groups + blocks) * c.Br;
+        EXPECT_EQ(plan.workspace.find(Region::part_o)->bytes, static_cast<std::size_t>(rows * 128 * 4));
+        EXPECT_EQ(plan.workspace.find(Region::part_ml)->bytes, static_cast<std::size_t>(rows * 8));
+        EXPECT_EQ(plan.workspace.find(Region::first_unit)->bytes, (2u * 20 + 3 + 1) * 4);
+    }
+}
+
+TEST(SharePlan, ABundleHasWhatReadsAPrefixOnce) {
+    Problem p = decode(1, 32, 8, 4096);
+    p.cache = true;
+    p.pages = 1024;
+    p.page_size = 16;
+    const std::vector<KernelConfig> all =
+        configs_for(p, {.seqused = true, .unseen_kernels = true}, known_device("H200"), Passes::forward);
+    for (const Kernel kernel : {Kernel::forward_sm90, Kernel::combine_shares})
+        EXPECT_TRUE(std::ranges::any_of(all, [&](const KernelConfig& c) { return c.kernel == kernel && c.prefixes; }));
+}
+
 struct Exception {
     const char* name;
     void (*apply)(Problem&);
@@ -93,6 +130,12 @@ TEST(SharePlan, TheGeneralKernelHasTheRest) {
         {"num_splits", [](Problem& p) { p.num_splits = 3; }},
         {"batch_invariant", [](Problem& p) { p.batch_invariant = true; }},
         {"a bias", [](Problem& p) { p.bias = p.dtype; }},
+        {"a prefix and a window", [](Problem& p) { p.prefix_groups = 1, p.window_left = 100, p.window_right = 0; }},
+        {"a prefix and chunks", [](Problem& p) { p.prefix_groups = 1, p.attention_chunk = 512; }},
+        {"a prefix and left padding", [](Problem& p) { p.prefix_groups = 1, p.first_k = true; }},
+        {"a prefix and unused queries", [](Problem& p) { p.prefix_groups = 1, p.used_q = true; }},
+        {"a prefix and many queries", [](Problem& p) { p.prefix_groups = 1, p.seqlen_q = 65; }},
+        {"a prefix of wide heads", [](Problem& p) { p.prefix_groups = 1, p.head_dim = p.head_dim_v = 256; }},
         {"sequences of one query beside one of many",
          [](Problem& p) { p.packed = true, p.batch = 16, p.seqlen_q = 512, p.total_q = 512 + 15; }},
     };
@@ -107,6 +150,10 @@ TEST(SharePlan, TheGeneralKernelHasTheRest) {
         exception.apply(p);
         EXPECT_STREQ(planned(p).name, "split_forward_sm80") << exception.name;
     }
+    cache.prefix_groups = 1;
+    EXPECT_STREQ(planned(cache).name, "forward_sm90");
+    const Access uneven = {.even_queries = false, .seqused = true, .unseen_kernels = true};
+    EXPECT_STREQ(plan_forward(cache, uneven, known_device("H200")).name, "split_forward_sm80");
 }
 
 // Queries of a chunk fill tiles by themselves.

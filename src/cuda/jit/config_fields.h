@@ -57,6 +57,7 @@ constexpr void visit_members(Visit&& visit) {
     visit("deterministic", &C::deterministic, option);
     visit("lazy_rescale", &C::lazy_rescale, manner);
     visit("shares", &C::shares, manner);
+    visit("prefixes", &C::prefixes, manner);
     visit("split", &C::split, manner);
     visit("exact_max", &C::exact_max, option);
 }

@@ -24,13 +24,14 @@ __device__ __forceinline__ void combine_shares(const KernelParams& p) {
     const Sequence seq = Sequence::make<config>(p, b, h);
     if (i >= seq.seqlen_q) return;
     const RowParts<config> parts(p, seq, static_cast<int>(i));
-    if (parts.count <= 1) return;
+    if (parts.complete) return;
+    const int count = parts.count();
 
     // every warp finds m and l by itself
     const float2* const ml = reinterpret_cast<const float2*>(p.ws_part_ml);
     const int lane = static_cast<int>(lane_id());
     float m = -infinity();
-    for (int part = lane; part < parts.count; part += 32) m = fmaxf(m, ml[parts[part]].x);
+    for (int part = lane; part < count; part += 32) m = fmaxf(m, ml[parts[part]].x);
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, step));
     const auto alpha_of = [&](int part) {
@@ -38,7 +39,7 @@ __device__ __forceinline__ void combine_shares(const KernelParams& p) {
         return ptx::exp2(own_units<config>() ? below * log2_factor<config>(p) : below);
     };
     float l = 0.0f;
-    for (int part = lane; part < parts.count; part += 32) l = fmaf(ml[parts[part]].y, alpha_of(part), l);
+    for (int part = lane; part < count; part += 32) l = fmaf(ml[parts[part]].y, alpha_of(part), l);
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) l += __shfl_xor_sync(~0u, l, step);
 
@@ -48,7 +49,7 @@ __device__ __forceinline__ void combine_shares(const KernelParams& p) {
         float O[kPiece] = {};
         if (column < config.head_dim_v) {
 #pragma unroll 4
-            for (int part = static_cast<int>(threadIdx.x) / kRowLanes; part < parts.count; part += kGroups) {
+            for (int part = static_cast<int>(threadIdx.x) / kRowLanes; part < count; part += kGroups) {
                 const float alpha = alpha_of(part);
                 const auto piece = *reinterpret_cast<const Piece<float, kPiece>*>(
                     p.ws_part_o + parts[part] * config.head_dim_v + column);

@@ -29,7 +29,8 @@ struct ForwardSm90 : QueryPipeline<config> {
     static constexpr float kAllowedGrowth = kMayHide ? 16.0f : NT / 2;  // Softmax::find_growth
     using Accumulators = Fragments<1, OT>;
     using Scores = Fragments<1, NT>;
-    static constexpr bool kRowsDiffer = config.packed || config.seqused_q;  // in how many queries sequences have
+    // Whether TMA brings rows behind a sequence's own.
+    static constexpr bool kRowsDiffer = config.packed || config.seqused_q || config.prefixes;
     using LeftP = typename M::template Left<1, NT>;
     // Whether the registers hold P of two blocks beside S, O and about 40 values more. Options take more than that, and
     // wider heads wait for their products anyway.
@@ -98,7 +99,7 @@ struct ForwardSm90 : QueryPipeline<config> {
             ptx::wgmma_wait<0>();
             pin(s);
             release_keys(elected);
-            if constexpr (config.band && !config.chunk && !config.first_k) {
+            if constexpr (config.band && !config.chunk && !config.hides_first_keys()) {
                 exponentiate_first(tile, consumer, unnamed, s, bias_and_mask, softmax);
             } else {
                 ready<false>(tile, consumer, 0, unnamed, s, bias_and_mask, softmax);
@@ -306,13 +307,16 @@ struct ForwardSm90 : QueryPipeline<config> {
                                           Softmax<1, own_units<config>()>& softmax) {
         const Place place = place_of(tile, consumer, n);
         modify(tile, place, unnamed, bias_and_mask, s);
-        // After a block in which every row saw a key, only the left side of a window hides keys, or first_k.
+        // After a block in which every row saw a key, only the left side of a window hides keys, or first_k, or the end
+        // of a prefix, which is in the last block.
         constexpr bool kBandMayHide = !kKept || config.window || config.first_k;
-        // What chunks and first_k take of the tile would otherwise stay in registers.
-        if constexpr (kBandMayHide && (config.chunk || config.first_k))
+        // What chunks, first_k and prefixes take of the tile would otherwise stay in registers.
+        if constexpr (kBandMayHide && (config.chunk || config.hides_first_keys()))
             hide(tile_at_hand(), place, s);
         else if constexpr (kBandMayHide)
             hide(tile, place, s);
+        else if (config.prefixes && n + 1 == tile.keys.count)
+            hide(tile_at_hand(), place, s);
         if constexpr (!kKept) softmax.template find_maximum<config.lazy_rescale>(s, log2_factor<config>(params));
     }
 
@@ -384,7 +388,7 @@ struct ForwardSm90 : QueryPipeline<config> {
         for (int half = 0; half < 2; ++half) {
             const int row = warp_row(tile, consumer) + Place::row(0, 2 * half);
             if (!is_row(tile, row)) continue;
-            const Index part = Index{tile.part} * params.part_rows + (row - tile.i0);
+            const Index part = Index{tile.part} + (row - tile.i0);
             if (lane_id() % 4 == 0)
                 *reinterpret_cast<float2*>(params.ws_part_ml + 2 * part) =
                     make_float2(softmax.m[0][half], softmax.l[0][half]);

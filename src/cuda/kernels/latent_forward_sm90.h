@@ -283,7 +283,7 @@ struct LatentForwardSm90 : QueryPipeline<config> {
         return config.shares && tile.part != TileNumber::kWhole;
     }
     __device__ __forceinline__ Index part_of(const Tile& tile, int row) const {
-        return Index{tile.part} * params.part_rows + (row - tile.i0);
+        return Index{tile.part} + (row - tile.i0);
     }
     // Whether a row of the tile is one of out.
     __device__ __forceinline__ bool is_row(const Tile& tile, int row) const {

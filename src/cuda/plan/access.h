@@ -13,6 +13,7 @@ struct Access {
     int append_bytes = 16;        // the same, of what is appended first
     bool tensor_maps = true;      // TMA can read q, k and v
     bool bias_map = true;         // TMA can read the bias
+    bool even_queries = true;     // q's rows lie at equal steps, over all sequences
     bool values_in_keys = false;  // v is the first columns of k, in the same memory
     bool lse = true;              // forward writes LSE
     bool seqused = false;

@@ -25,6 +25,12 @@ std::int64_t most_tiles(const Problem& p, const KernelConfig& c) {
     return checked_blocks(blocks_of(p.seqlen_q * c.group_rows, c.Br) * heads * p.batch);
 }
 
+// With prefixes a sequence's tiles are worked on twice, once for a prefix by itself, and groups have tiles, too.
+std::int64_t most_group_tiles(const Problem& p, const KernelConfig& c) {
+    const std::int64_t heads = c.group_rows > 1 ? p.kv_heads : p.heads;
+    return heads * (checked_blocks(p.rows_q() * p.runs() * c.group_rows) / c.Br + p.prefix_groups);
+}
+
 Launch combine_launch(const Question& q, const KernelConfig& main) {
     KernelConfig c = q.config;
     reset(c, FieldGroup::option);
@@ -36,6 +42,7 @@ Launch combine_launch(const Question& q, const KernelConfig& main) {
     c.sinks = main.sinks;
     c.lse = main.lse;
     c.shares = true;
+    c.prefixes = c.paged = main.prefixes;
     c.group_rows = main.group_rows;
     c.Br = main.Br;
     c.warps = 4;
@@ -50,16 +57,22 @@ Launch combine_launch(const Question& q, const KernelConfig& main) {
 void share_out(const Question& q, std::int64_t tiles, Launch& launch, Plan& plan) {
     const Problem& p = q.problem;
     const KernelConfig& c = launch.config;
-    const std::int64_t most_keys = checked_blocks(tiles * std::max<std::int64_t>(1, blocks_of(p.seqlen_k, c.Bc)));
+    const std::int64_t of_groups = c.prefixes && tiles > 0 ? most_group_tiles(p, c) : 0;
+    const std::int64_t all_tiles = c.prefixes ? 2 * tiles + of_groups : tiles;
+    const std::int64_t most_keys = checked_blocks(all_tiles * std::max<std::int64_t>(1, blocks_of(p.seqlen_k, c.Bc)));
     launch.blocks = std::min(blocks_at_a_time(q, c), blocks_of(most_keys, KeyShares::kFewest));
     if (launch.blocks == 0) return;
     plan.part_queries = static_cast<int>(p.seqlen_q);
     plan.part_rows = static_cast<int>(std::min<std::int64_t>(c.Br, p.seqlen_q * c.group_rows));
     plan.share_blocks = static_cast<unsigned>(launch.blocks);
-    const auto parts = static_cast<std::size_t>(2 * launch.blocks * plan.part_rows);
-    plan.workspace.add(Region::first_unit, static_cast<std::size_t>(p.batch + 1) * sizeof(std::uint32_t));
-    plan.workspace.add(Region::part_o, parts * static_cast<std::size_t>(p.head_dim_v) * sizeof(float));
-    plan.workspace.add(Region::part_ml, parts * 2 * sizeof(float));
+    const std::int64_t sequences = c.prefixes ? 2 * p.batch + p.prefix_groups : p.batch;
+    const std::int64_t part_rows =
+        c.prefixes ? checked_blocks((2 * tiles + launch.blocks) * plan.part_rows + (of_groups + launch.blocks) * c.Br)
+                   : 2 * launch.blocks * plan.part_rows;
+    const auto rows = static_cast<std::size_t>(part_rows);
+    plan.workspace.add(Region::first_unit, static_cast<std::size_t>(sequences + 1) * sizeof(std::uint32_t));
+    plan.workspace.add(Region::part_o, rows * static_cast<std::size_t>(p.head_dim_v) * sizeof(float));
+    plan.workspace.add(Region::part_ml, rows * 2 * sizeof(float));
 }
 
 }  // namespace
@@ -94,7 +107,8 @@ void add_forward_launches(const Question& q, Launch launch, Plan& plan) {
     if (output_parts(c) > 0) launch.maps.push_back({MappedOperand::out, kConsumerRows});
     if (c.bias_mapped) launch.maps.push_back({MappedOperand::bias, c.Br});
     plan.launches.push_back(launch);
-    if (c.shares && launch.blocks > 0 && p.seqlen_k > c.Bc) plan.launches.push_back(combine_launch(q, c));
+    if (c.shares && launch.blocks > 0 && (c.prefixes || p.seqlen_k > c.Bc))
+        plan.launches.push_back(combine_launch(q, c));
 }
 
 }  // namespace flashtile::gpu

@@ -36,8 +36,12 @@ constexpr Condition kConditions[] = {
     {"a cache, attention_chunk, sinks, first_k or seqused_q, with which no GPU has run Hopper's kernel yet",
      [](const Question& q) { return q.access.unseen_kernels || !asks_for_serving(q.config); }},
     {"tree_mask, which the general kernel has so far", [](const Question& q) { return !q.config.tree_mask; }},
-    {"a prefix that sequences share, which the general kernel has so far",
-     [](const Question& q) { return q.problem.prefix_groups == 0; }},
+    {"a prefix that sequences share, of which something is hidden (a window, attention_chunk, first_k)",
+     [](const Question& q) { return q.problem.prefix_groups == 0 || (!q.config.window && !q.config.first_k); }},
+    {"a prefix that sequences share, with many queries, with queries at unequal steps or with seqused_q",
+     [](const Question& q) {
+         return q.problem.prefix_groups == 0 || (shares_keys(q) && q.access.even_queries && !q.config.seqused_q);
+     }},
     {"a cache with a bias, a mask or dropout, which the general kernel has so far",
      [](const Question& q) { return !q.config.cache || (!q.config.has_bias_or_mask() && !q.config.dropout); }},
     {"first_k or attention_chunk with softcap or a head dimension over 128, which take more registers",
@@ -59,6 +63,10 @@ constexpr Condition kConditions[] = {
          const bool many = c.bias == BiasElement::fp32 || (c.mask && c.bias != BiasElement::none);
          return !many || std::max(c.head_dim, c.head_dim_v) <= 192;
      }},
+    {"a head dimension over 192, and a prefix that sequences share, which takes more registers",
+     [](const Question& q) {
+         return q.problem.prefix_groups == 0 || std::max(q.config.head_dim, q.config.head_dim_v) <= 192;
+     }},
 };
 
 // Rows of a tile for each query, where the heads of a group share it.
@@ -68,9 +76,10 @@ int group_rows(const KernelConfig& c, const Problem& p) {
 }
 
 std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
+    // what a group shares, the queries of many sequences see
     if (c.shares)
-        return p.seqlen_q * c.group_rows <= kConsumerRows ? std::span<const Tile>(sm90::kForwardFew)
-                                                          : sm90::kForwardSome;
+        return !c.prefixes && p.seqlen_q * c.group_rows <= kConsumerRows ? std::span<const Tile>(sm90::kForwardFew)
+                                                                         : sm90::kForwardSome;
     if (c.has_bias_or_mask()) {
         if (c.dropout) return sm90::kForwardBiasOrMaskDropout;
         const bool alone = c.softcap + c.alibi + c.mask + (c.bias != BiasElement::none) == 1;
@@ -88,6 +97,7 @@ std::optional<Launch> main_launch(const Question& q) {
     KernelConfig c = forward_config(q, Kernel::forward_sm90);
     c.bias_mapped = c.bias == BiasElement::same && q.access.bias_map && !c.dropout;
     c.shares = shares_keys(q);
+    c.prefixes = c.shares && q.problem.prefix_groups != 0;
     KernelConfig grouped = c;
     grouped.group_rows = group_rows(c, q.problem);
     if (auto launch = first_fit(grouped, table_for(grouped, q.problem), q.device)) return launch;

@@ -124,6 +124,10 @@ std::vector<KernelConfig> configs_for(Problem problem, const Access& access, con
                         problem.seqlen_k = seqlen_k;
                         problem.batch = batch;
                         add(plan_pass(problem, each, device, TunedTiles()));
+                        if (problem.page_size == 0) continue;
+                        Problem with_prefixes = problem;  // which no option asks for
+                        with_prefixes.prefix_groups = 1;
+                        add(plan_pass(with_prefixes, each, device, TunedTiles()));
                     }
     };
     add_pass(kForward, plan_forward);

@@ -10,15 +10,21 @@ namespace flashtile::variants {
 
 std::vector<Variant> shares() {
     enum FactorIndex : std::size_t { dtype, dims, group, queries, band, keys, lengths, sinks, softcap, first_k, exact };
-    constexpr std::pair<int, int> kDims[] = {{64, 64}, {128, 128}, {192, 128}, {256, 256}, {40, 72}};
+    static constexpr std::pair<int, int> kDims[] = {{64, 64}, {128, 128}, {192, 128}, {256, 256}, {40, 72}};
     constexpr int kGroups[] = {1, 4, 12};
-    constexpr int kQueries[] = {1, 40, 512};  // a tile of a consumer, more, and so many that nothing is shared out
+    static constexpr int kQueries[] = {1, 40,
+                                       512};  // a tile of a consumer, more, and so many that nothing is shared out
     enum Band { full, causal, window, chunk };
-    enum Keys { dense, rows, pages };
+    enum Keys { dense, rows, pages, prefixes };
     enum Lengths { equal, used, packed, used_both };
     const gpu::DeviceFacts& device = gpu::known_device("H200");
     std::vector<Variant> result;
-    for (const Row& row : pairwise({2, 5, 3, 3, 4, 3, 4, 2, 2, 2, 2}, [](const Row&) { return true; })) {
+    // What sequences share is the general kernel's with many queries, or where something of it is hidden.
+    const auto allowed = [](const Row& row) {
+        return row[keys] != prefixes || (row[lengths] != used_both && kQueries[row[queries]] <= 64 &&
+                                         row[band] <= causal && kDims[row[dims]].first <= 192 && row[first_k] == 0);
+    };
+    for (const Row& row : pairwise({2, 5, 3, 3, 4, 4, 4, 2, 2, 2, 2}, allowed)) {
         Problem p;
         p.dtype = row[dtype] == 0 ? DType::bf16 : DType::fp16;
         p.batch = 16;
@@ -33,7 +39,8 @@ std::vector<Variant> shares() {
         if (row[band] == window) p.window_left = 1000;
         if (row[band] == chunk) p.attention_chunk = 512;
         p.cache = row[keys] != dense;
-        p.page_size = row[keys] == pages ? 16 : 0;
+        p.page_size = row[keys] == pages || row[keys] == prefixes ? 16 : 0;
+        p.prefix_groups = row[keys] == prefixes ? 4 : 0;
         p.pages = 16 * 512;
         p.packed = row[lengths] == packed;
         p.total_q = p.batch * p.seqlen_q;

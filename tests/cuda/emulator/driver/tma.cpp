@@ -1,6 +1,7 @@
 // tma.cpp: see tma.h.
 #include "emulator/driver/tma.h"
 
+#include <cstdint>
 #include <cstring>
 
 #include "emulator/driver/barriers.h"
@@ -79,9 +80,12 @@ void store_now(const Block& block, const PendingStore& store) {
     });
 }
 
+std::uint64_t loads = 0;
+
 }  // namespace
 
 void tma_load(unsigned to, const Box& box, unsigned barrier) {
+    ++loads;
     const MapFields map = fields_of(box);
     const unsigned alignment = map.swizzle_bytes == 0 ? 128 : 8 * map.swizzle_bytes;
     if (to % alignment != 0)
@@ -129,3 +133,8 @@ void tma_wait() {
 }
 
 }  // namespace emulator
+
+// For tests of what is loaded: how many boxes TMA has been asked for in all.
+extern "C" __attribute__((visibility("default"))) std::uint64_t emulated_loads() {
+    return emulator::loads;
+}

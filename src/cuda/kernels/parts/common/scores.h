@@ -190,21 +190,24 @@ __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence&
     const int own_row = place.i0 + Place::row(0, 0);
     const int i = query_of<config>(own_row), j = place.j0 + Place::column(0, 0);
     const int end = clamp_to_int(Index{seq.seqlen_k} - j);
-    const int first = config.window ? clamp_to_int(seq.band.start(i) - j) : 0;
+    // with prefixes there is no window, and the first keys are hidden from all rows
+    const int first = config.prefixes ? seq.hidden_k - j : config.window ? clamp_to_int(seq.band.start(i) - j) : 0;
     const int last = config.band ? clamp_to_int(seq.band.stop(i) - j) : 0;
 #pragma unroll
     for (int m = 0; m < MT; ++m)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int further = query_of<config>(own_row + m * 16 + half * 8) - i;
-            const int low = first + further, high = config.band ? smaller(last + further, end) : end;
+            const int low = config.prefixes ? first : first + further;
+            const int high = config.band ? smaller(last + further, end) : end;
 #pragma unroll
             for (int n = 0; n < NT; ++n) {
                 if (NT > kGroup && (n / kGroup < first_group || n / kGroup >= end_group)) continue;
 #pragma unroll
                 for (int e = 2 * half; e < 2 * half + 2; ++e) {
                     const int column = n * 8 + e % 2;
-                    if (column >= high || (config.window && column < low)) s.c[m][n][e] = -infinity();
+                    if (column >= high || ((config.window || config.prefixes) && column < low))
+                        s.c[m][n][e] = -infinity();
                 }
             }
         }

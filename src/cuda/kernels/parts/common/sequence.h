@@ -33,6 +33,28 @@ __device__ __forceinline__ int query_end(int end) {
     return query_of<config>(end + config.group_rows - 1);
 }
 
+// Sequences [first, end), which share their first keys, as row `first` of the block table has them.
+struct PrefixGroup {
+    Index first = 0, end = 0;
+    int keys = 0;
+
+    // An impossible group is empty.
+    __device__ static __forceinline__ PrefixGroup at(const KernelParams& p, Index n) {
+        const Index first = value_at(p.prefix_groups, n), end = value_at(p.prefix_groups, n + 1);
+        if (first < 0 || end < first || end > p.batch) return {};
+        return {first, end, static_cast<int>(greater(0, smaller(value_at(p.prefix_lengths, n), p.seqlen_k)))};
+    }
+    // The only one that sequence b may be in: the last one that starts at or before it.
+    __device__ static __forceinline__ Index number_of(const KernelParams& p, Index b) {
+        Index group = 0, end = p.prefixes;
+        while (end - group > 1) {
+            const Index middle = (group + end) / 2;
+            (value_at(p.prefix_groups, middle) <= b ? group : end) = middle;
+        }
+        return group;
+    }
+};
+
 struct Sequence {
     Index b, h;
     Index batch_row;         // in units of the batch stride: b, or 0 when packed
@@ -48,14 +70,15 @@ struct Sequence {
     // In a paged cache the keys before `prefix` are those that row prefix_row of the table names.
     Index prefix_row = 0;
     int prefix = 0;
+    bool sees_prefix = false;  // every query sees all of it, and all that its group shares
 
     template <KernelConfig config>
     __device__ static __forceinline__ Sequence make(const KernelParams& p, Index b, Index h) {
         const int longest_q = static_cast<int>(p.seqlen_q), longest_k = static_cast<int>(p.seqlen_k);
         Index first_q = 0, first_k = 0;
         int seqlen_q = longest_q, rows_k = longest_k;
-        if constexpr (config.packed) read(p.cu_seqlens_q, b, p.total_q, longest_q, first_q, seqlen_q);
-        if constexpr (config.packed_keys()) read(p.cu_seqlens_k, b, p.total_k, longest_k, first_k, rows_k);
+        if constexpr (config.packed) read(p.cu_seqlens_q, b, b + 1, p.total_q, longest_q, first_q, seqlen_q);
+        if constexpr (config.packed_keys()) read(p.cu_seqlens_k, b, b + 1, p.total_k, longest_k, first_k, rows_k);
         int seqlen_k = rows_k;
         if constexpr (config.seqused) seqlen_k = used(p.seqused_k, b, rows_k);
         if constexpr (config.seqused_q) seqlen_q = used(p.seqused_q, b, seqlen_q);
@@ -72,9 +95,45 @@ struct Sequence {
         if constexpr (config.chunk) s.chunk = p.attention_chunk;
         if constexpr (config.first_k) s.hidden_k = used(p.first_k, b, seqlen_k);
         if constexpr (config.tree_mask) s.find_positions<config>(p);
-        if constexpr (config.paged) s.find_prefix(p);
+        if constexpr (config.paged) s.find_prefix<config>(p);
         return s;
     }
+    // With config.prefixes a sequence's keys are worked on apart. Number
+    // - b is sequence b with its own keys, those behind its prefix;
+    // - batch + n is group n: what its sequences share, with the queries of all of them, which see all of it;
+    // - batch + prefixes + b is sequence b with its prefix, where the group's is not for it: some query does not see
+    //   all of that.
+    template <KernelConfig config>
+    __device__ static __forceinline__ Sequence make_apart(const KernelParams& p, Index number, Index h) {
+        if constexpr (!config.prefixes) return make<config>(p, number, h);
+        const Index groups_end = p.batch + p.prefixes;
+        if (number >= p.batch && number < groups_end) return of_group<config>(p, number, h);
+        const Sequence s = make<config>(p, number < p.batch ? number : number - groups_end, h);
+        return number < p.batch ? s.behind_prefix() : s.within_prefix(number);
+    }
+    __device__ __forceinline__ Sequence behind_prefix() const {
+        Sequence s = *this;
+        if (s.hidden_k < prefix) s.hidden_k = prefix;
+        s.prefix_row = b;
+        return s;
+    }
+    __device__ __forceinline__ Sequence within_prefix(Index number) const {
+        Sequence s = *this;
+        s.b = number;
+        s.seqlen_k = prefix;  // the band stays
+        return s;
+    }
+
+    // How many queries lie before those of a group.
+    template <KernelConfig config>
+    __device__ static __forceinline__ Index queries_before_group(const KernelParams& p, Index number) {
+        const PrefixGroup group = PrefixGroup::at(p, number);
+        Index first = group.first * p.seqlen_q;
+        int queries = 0;
+        if constexpr (config.packed) read_group(p, group, first, queries);
+        return first;
+    }
+
     template <KernelConfig config>
     __device__ static __forceinline__ Sequence of_lengths(const KernelParams& p, Index b, Index h, Index first_q,
                                                           Index first_k, int seqlen_q, int seqlen_k, int rows_k) {
@@ -115,7 +174,7 @@ struct Sequence {
     __device__ __forceinline__ int first_key(int i0) const {
         if (config.tree_mask && positions != nullptr) return first_of_any > hidden_k ? first_of_any : hidden_k;
         const int first = config.band ? static_cast<int>(smaller(mask<config>().first_key(i0), Index{seqlen_k})) : 0;
-        return config.first_k && first < hidden_k ? hidden_k : first;
+        return config.hides_first_keys() && first < hidden_k ? hidden_k : first;
     }
     template <KernelConfig config>
     __device__ __forceinline__ int end_key(int i1) const {
@@ -146,7 +205,7 @@ struct Sequence {
     }
     template <KernelConfig config>
     __device__ __forceinline__ bool sees_all(int i0, int i1, int j0, int j1) const {
-        if (j1 > seqlen_k || (config.first_k && j0 < hidden_k)) return false;
+        if (j1 > seqlen_k || (config.hides_first_keys() && j0 < hidden_k)) return false;
         if (config.band && config.tree_mask && positions != nullptr) return false;
         if constexpr (config.band) return mask<config>().covers(query_of<config>(i0), query_end<config>(i1), j0, j1);
         return true;
@@ -170,28 +229,55 @@ private:
         first_of_any = static_cast<int>(greater(0, smaller(first, Index{seqlen_k - seqlen_q})));
     }
 
-    // The group that the sequence is in, if it is in one.
+    template <KernelConfig config>
+    __device__ static __forceinline__ Sequence of_group(const KernelParams& p, Index number, Index h) {
+        const PrefixGroup group = PrefixGroup::at(p, number - p.batch);
+        const bool any = group.end - group.first >= 2;
+        Index first_q = 0;
+        int seqlen_q = static_cast<int>((group.end - group.first) * p.seqlen_q);
+        if constexpr (config.packed) read_group(p, group, first_q, seqlen_q);
+        const Index row = config.packed ? 0 : group.first;
+        // Every query sees all keys, and there is no window. Where the diagonal is so far away, nobody sees any.
+        constexpr Index kFar = 1 << 30;
+        const Index below = smaller(Index{0}, greater(p.diagonal, -kFar));
+        const Band band{p.diagonal + group.keys - below, p.window_left, p.window_right};
+        Sequence s{number, h, row, first_q, 0, any ? seqlen_q : 0, group.keys, group.keys, band, row};
+        s.prefix_row = group.first;
+        return s;
+    }
+    // The group that the sequence is in, if it shares something with another.
+    template <KernelConfig config>
     __device__ __forceinline__ void find_prefix(const KernelParams& p) {
         if (p.prefixes == 0) return;
-        Index group = 0, end = p.prefixes;  // the last one that starts at or before b
-        while (end - group > 1) {
-            const Index middle = (group + end) / 2;
-            (value_at(p.prefix_groups, middle) <= b ? group : end) = middle;
+        const PrefixGroup group = PrefixGroup::at(p, PrefixGroup::number_of(p, b));
+        if (b < group.first || b >= group.end || group.end - group.first < 2) return;
+        prefix_row = group.first;
+        prefix = smaller(group.keys, seqlen_k);
+        if constexpr (config.prefixes) {
+            Index first_of_group = 0;
+            int queries = 0;
+            if constexpr (config.packed) read_group(p, group, first_of_group, queries);
+            const bool among =
+                !config.packed || (first_q >= first_of_group && first_q + seqlen_q <= first_of_group + queries);
+            sees_prefix = among && prefix == group.keys && end_key<config>(1) >= prefix;
         }
-        const Index first = value_at(p.prefix_groups, group);
-        if (first < 0 || first > b || b >= value_at(p.prefix_groups, group + 1)) return;
-        prefix_row = first;
-        prefix = static_cast<int>(smaller(value_at(p.prefix_lengths, group), Index{seqlen_k}));
+    }
+    // The queries of all sequences of a group, which lie one behind the other.
+    __device__ static __forceinline__ void read_group(const KernelParams& p, const PrefixGroup& group, Index& first,
+                                                      int& queries) {
+        const int most = static_cast<int>((group.end - group.first) * p.seqlen_q);
+        read(p.cu_seqlens_q, group.first, group.end, p.total_q, most, first, queries);
     }
 
     __device__ static __forceinline__ int used(const DeviceLengths& lengths, Index n, int most) {
         return static_cast<int>(greater(0, smaller(Index{most}, value_at(lengths, n))));
     }
-    __device__ static __forceinline__ void read(const DeviceLengths& cu, Index b, Index total, int longest,
+    // Of the sequences [b, end).
+    __device__ static __forceinline__ void read(const DeviceLengths& cu, Index b, Index end, Index total, int longest,
                                                 Index& first, int& length) {
         first = greater(0, smaller(value_at(cu, b), total));
-        const Index end = greater(first, smaller(value_at(cu, b + 1), total));
-        length = static_cast<int>(smaller(end - first, Index{longest}));
+        const Index last = greater(first, smaller(value_at(cu, end), total));
+        length = static_cast<int>(smaller(last - first, Index{longest}));
     }
 };
 

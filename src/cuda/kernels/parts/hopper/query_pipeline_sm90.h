@@ -89,7 +89,7 @@ struct QueryPipeline {
         config.dropout ? !kDrawersApart : config.lengths_in_memory() || config.group_rows > 1 || config.bias_mapped;
     static constexpr int kProducerRegisters = kConsumers > 2 ? (NT * 6 + OT * 4 > 124 ? 32 : 56)
                                               : config.paged
-                                                  ? 72
+                                                  ? (config.prefixes ? (config.softcap ? 88 : 104) : 72)
                                                   : (kBusyProducer ? (config.blocks_per_sm > 2 ? 48 : 56) : 40);
     static constexpr int kConsumerRegisters =
         (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers / 8 * 8;
@@ -230,12 +230,15 @@ struct QueryPipeline {
         const Slot before = Slot::read(slot());
         now.write(slot());
         if (now.is_tile()) {
-            tile.write(slot() + Slot::kBytes);
+            tile.write(params, slot() + Slot::kBytes);
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ);
-            copy_queries<config>(
-                q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns,
-                (static_cast<int>(tile.seq.first_q) - params.first_query) * config.group_rows + tile.i0,
-                tile.map_head(params), static_cast<int>(tile.seq.batch_row));
+            // a group's queries are those of several sequences: its map has them all as one run
+            const int before = config.prefixes
+                                   ? static_cast<int>(tile.seq.first_q + tile.seq.batch_row * params.seqlen_q)
+                                   : static_cast<int>(tile.seq.first_q) - params.first_query;
+            copy_queries<config>(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns,
+                                 before * config.group_rows + tile.i0, tile.map_head(params),
+                                 config.prefixes ? 0 : static_cast<int>(tile.seq.batch_row));
         } else {
             ptx::mbarrier_arrive(q_ring.full_barrier());
         }
@@ -255,7 +258,7 @@ struct QueryPipeline {
               head(static_cast<int>(tile.seq.kv_head(p))),
               b(static_cast<int>(config.cache && !config.paged ? tile.seq.key_row : tile.seq.batch_row)) {
             if constexpr (config.paged) {
-                b = static_cast<int>(tile.seq.b);
+                b = static_cast<int>(config.prefixes ? tile.seq.prefix_row : tile.seq.b);
                 first = tile.seq.template first_key<config>(0);
                 end = tile.seq.template end_key<config>(tile.seq.seqlen_q);
             }

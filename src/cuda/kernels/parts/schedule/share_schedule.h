@@ -2,9 +2,11 @@
 // of the paper). The blocks of keys of all sequences, heads and tiles lie end to end, and each thread block has an
 // equal share of them: the end of one tile's, those of whole tiles, and the beginning of another's. What a tile's
 // pieces come to goes to the workspace, and combine_shares.h folds it. A thread block adds up the sequences' blocks by
-// itself before it begins.
+// itself before it begins. Where sequences state that they share their first keys (config.prefixes), these keys are
+// those of a sequence more, whose queries are the queries of all sequences of the group.
 #pragma once
 
+#include "cuda/kernels/parts/schedule/part_places.h"
 #include "cuda/kernels/parts/schedule/tile_schedule.h"
 #include "cuda/kernels/ptx/shared_memory.h"
 #include "shared/key_splits.h"
@@ -15,23 +17,57 @@ namespace flashtile {
 struct SequenceShare {
     unsigned blocks;  // of keys, of each tile: those that any of the sequence's queries sees, or one, to write zeros
     unsigned tiles;   // of rows, of each head
+    unsigned of_prefix = 0;  // behind those, blocks of keys of each tile once more: those of a prefix
+    bool whole = true;       // a tile with all its blocks has its result
 
+    // Sequences, and groups of them, are numbered as Sequence::make_apart has it.
     template <KernelConfig config>
-    __device__ static __forceinline__ SequenceShare of(const Sequence& seq) {
-        const int blocks = seen_blocks<config>(seq).count;
-        return {static_cast<unsigned>(blocks > 0 ? blocks : 1),
-                static_cast<unsigned>(query_blocks<config>(seq.seqlen_q))};
+    __device__ static __forceinline__ SequenceShare of(const KernelParams& p, Index number) {
+        if constexpr (config.prefixes)
+            if (number >= p.batch) return of_group<config>(Sequence::make_apart<config>(p, number, 0));
+        const Sequence seq = Sequence::make<config>(p, number, 0);
+        if (config.prefixes && seq.prefix > 0) return of_member<config>(seq);
+        return {at_least_one(seen_blocks<config>(seq).count), tiles_of<config>(seq)};
+    }
+    // The blocks of all heads and tiles: without those of a prefix, and with them.
+    template <KernelConfig config>
+    __device__ __forceinline__ unsigned own_count(const KernelParams& p) const {
+        return static_cast<unsigned>(tile_heads<config>(p)) * tiles * blocks;
     }
     template <KernelConfig config>
     __device__ __forceinline__ unsigned count(const KernelParams& p) const {
-        return static_cast<unsigned>(tile_heads<config>(p)) * tiles * blocks;
+        return static_cast<unsigned>(tile_heads<config>(p)) * tiles * (blocks + of_prefix);
+    }
+
+private:
+    template <KernelConfig config>
+    __device__ static __forceinline__ SequenceShare of_group(const Sequence& group) {
+        return {static_cast<unsigned>(seen_blocks<config>(group).count), tiles_of<config>(group), 0, false};
+    }
+    template <KernelConfig config>
+    __device__ static __forceinline__ SequenceShare of_member(const Sequence& seq) {
+        const int own = seen_blocks<config>(seq.behind_prefix()).count;
+        const unsigned prefix = seq.sees_prefix ? 0 : at_least_one(seen_blocks<config>(seq.within_prefix(seq.b)).count);
+        return {static_cast<unsigned>(own), tiles_of<config>(seq), prefix, false};
+    }
+    __device__ static __forceinline__ unsigned at_least_one(int blocks) {
+        return static_cast<unsigned>(blocks > 0 ? blocks : 1);
+    }
+    template <KernelConfig config>
+    __device__ static __forceinline__ unsigned tiles_of(const Sequence& seq) {
+        return static_cast<unsigned>(query_blocks<config>(seq.seqlen_q));
     }
 };
 
-// Piece n of a tile is in the n-th thread block of those that share it. A thread block has at most two pieces that are
-// not whole tiles: its first, which goes on where another has begun, and its last, which others go on with.
-__device__ __forceinline__ Index shared_part(Index thread_block, bool begins) {
-    return 2 * thread_block + (begins ? 1 : 0);
+// How many sequences and groups there are; and which of the numbers in KernelParams::ws_first_unit says how many blocks
+// of keys are before one's. With prefixes a sequence has two, the second for those of its prefix.
+template <KernelConfig config>
+__device__ __forceinline__ int all_sequences(const KernelParams& p) {
+    return p.batch + (config.prefixes ? static_cast<int>(p.prefixes) : 0);
+}
+template <KernelConfig config>
+__device__ __forceinline__ Index first_unit_of(const KernelParams& p, Index number) {
+    return config.prefixes ? number + (number < p.batch ? number : Index{p.batch}) : number;
 }
 
 template <KernelConfig config>
@@ -46,15 +82,15 @@ struct ShareSchedule {
     // know.
     __device__ __forceinline__ void find() const {
         // a thread adds up some neighbouring sequences
-        const int each = (p.batch + kThreads - 1) / kThreads;
-        const int first = smaller(static_cast<int>(threadIdx.x) * each, p.batch), last = smaller(first + each, p.batch);
+        const int all = all_sequences<config>(p), each = (all + kThreads - 1) / kThreads;
+        const int first = smaller(static_cast<int>(threadIdx.x) * each, all), last = smaller(first + each, all);
         unsigned own = 0;
-        for (int b = first; b < last; ++b) own += blocks_of(b);
+        for (int b = first; b < last; ++b) own = sum_of(own, blocks_of(b));
         unsigned sum = own;
 #pragma unroll
         for (int step = 1; step < 32; step *= 2) {
             const unsigned before = __shfl_up_sync(~0u, sum, step);
-            if (static_cast<int>(lane_id()) >= step) sum += before;
+            if (static_cast<int>(lane_id()) >= step) sum = sum_of(sum, before);
         }
         if (lane_id() == 31) ptx::store_shared(table + 16 + warp_id() * 4, sum);
         __syncthreads();  // every warp's sum is there
@@ -62,15 +98,19 @@ struct ShareSchedule {
         for (int warp = 0; warp < kWarps; ++warp) {
             const unsigned of_warp = ptx::load_shared_word(table + 16 + warp * 4);
             if (warp < static_cast<int>(warp_id())) begin += of_warp;
-            total += of_warp;
+            total = sum_of(total, of_warp);
         }
+        if (config.prefixes && total == kTooMany) total = 0;
         if (blockIdx.x == 0) {
             unsigned before = begin;
             for (int b = first; b < last; ++b) {
-                p.ws_first_unit[b] = before;
-                before += blocks_of(b);
+                unsigned* const to = p.ws_first_unit + first_unit_of<config>(p, b);
+                const SequenceShare its = SequenceShare::of<config>(p, b);
+                to[0] = before;
+                if (config.prefixes && b < p.batch) to[1] = before + its.template own_count<config>(p);
+                before += its.template count<config>(p);
             }
-            if (threadIdx.x == 0) p.ws_first_unit[p.batch] = total;
+            if (threadIdx.x == 0) p.ws_first_unit[first_unit_of<config>(p, all)] = total;
         }
         const unsigned share = KeyShares::of(total, gridDim.x);
         const unsigned start = blockIdx.x * share;
@@ -85,44 +125,83 @@ struct ShareSchedule {
     // The walk through this thread block's share, which one thread does.
     class Walk {
     public:
-        __device__ __forceinline__ explicit Walk(const ShareSchedule& shares) : p(shares.p) {
+        __device__ __forceinline__ explicit Walk(const ShareSchedule& shares) : p(shares.p), table(shares.table) {
             const uint4 found = ptx::load_shared(shares.table);
             b = found.x;
             begin = found.y;
             at = found.z;
             end = found.w;
-            if (at < end) its = SequenceShare::of<config>(Sequence::make<config>(p, b, 0));
+            if (at < end) its = SequenceShare::of<config>(p, b);
+            keep();
         }
 
         __device__ __forceinline__ bool next(TileNumber& tile) {
+            recall();
             if (at >= end) return false;
             const unsigned heads = static_cast<unsigned>(tile_heads<config>(p));
             for (unsigned count; at - begin >= (count = its.template count<config>(p));) {
                 begin += count;
-                its = SequenceShare::of<config>(Sequence::make<config>(p, ++b, 0));
+                its = SequenceShare::of<config>(p, ++b);
             }
-            const unsigned unit = (at - begin) / its.blocks, first = (at - begin) % its.blocks;
-            const unsigned left = its.blocks - first, count = left < end - at ? left : end - at;
+            unsigned place = at - begin, blocks = its.blocks, number = b;
+            if constexpr (config.prefixes)
+                if (const unsigned own = its.template own_count<config>(p); place >= own) {
+                    place -= own;
+                    blocks = its.of_prefix;
+                    number += static_cast<unsigned>(all_sequences<config>(p));
+                }
+            const unsigned unit = place / blocks, first = place % blocks;
+            const unsigned left = blocks - first, count = left < end - at ? left : end - at;
             at += count;
-            tile.head = b * heads + unit / its.tiles;
+            tile.head = number * heads + unit / its.tiles;
             tile.block = unit % its.tiles;
             tile.first = first;
             tile.count = count;
-            tile.part =
-                count == its.blocks ? TileNumber::kWhole : static_cast<unsigned>(shared_part(blockIdx.x, first == 0));
+            tile.part = TileNumber::kWhole;
+            if (count < blocks || !its.whole) tile.part = part_of(number, unit, first == 0);
+            keep();
             return true;
         }
 
     private:
+        // The row of the workspace where a part begins.
+        __device__ __forceinline__ unsigned part_of(unsigned number, unsigned tile, bool begins) const {
+            if constexpr (config.prefixes) {
+                const auto places = PartPlaces<config>::of(p, number, tile);
+                return static_cast<unsigned>(places.first + blockIdx.x * places.step);
+            }
+            return static_cast<unsigned>(shared_part(blockIdx.x, begins) * p.part_rows);
+        }
+
+        // With prefixes it is in shared memory between tiles, where registers are dear.
+        __device__ __forceinline__ void keep() const {
+            if constexpr (!config.prefixes) return;
+            ptx::store_shared(table, make_uint4(b, begin, at, end));
+            ptx::store_shared(table + 16, make_uint4(its.blocks, its.tiles, its.of_prefix, its.whole));
+        }
+        __device__ __forceinline__ void recall() {
+            if constexpr (!config.prefixes) return;
+            const uint4 place = ptx::load_shared(table), share = ptx::load_shared(table + 16);
+            b = place.x, begin = place.y, at = place.z, end = place.w;
+            its = {share.x, share.y, share.z, share.w != 0};
+        }
+
         const KernelParams& p;
+        unsigned table;
         unsigned b, begin;  // the sequence at hand, and how many blocks are before it
         unsigned at, end;   // the next block, and where the share ends
         SequenceShare its;
     };
 
 private:
+    // The plan knows that there are fewer. But groups that the list says to overlap have any number of them, and then
+    // nothing is done at all.
+    static constexpr unsigned kTooMany = 0x7fffffff;
+    __device__ static __forceinline__ unsigned sum_of(unsigned a, unsigned b) {
+        return config.prefixes && a + b > kTooMany ? kTooMany : a + b;
+    }
     __device__ __forceinline__ unsigned blocks_of(int b) const {
-        return SequenceShare::of<config>(Sequence::make<config>(p, b, 0)).template count<config>(p);
+        return SequenceShare::of<config>(p, b).template count<config>(p);
     }
 };
 

@@ -13,7 +13,8 @@ struct TileNumber {
     static constexpr unsigned kWhole = ~0u;
 
     unsigned head, block;
-    // With shares: which of the blocks of keys, and where the workspace has what they come to, unless they are all.
+    // With shares: which of the blocks of keys, and the row of the workspace from which on it has what they come to,
+    // unless that is the result.
     unsigned first = 0, count = 0, part = kWhole;
 };
 
@@ -62,7 +63,7 @@ struct QueryTile {
         }
     }
     __device__ __forceinline__ QueryTile(const KernelParams& p, unsigned head, int block)
-        : seq(Sequence::make<config>(
+        : seq(Sequence::make_apart<config>(
               p, batch_first(p) ? head % p.batch : head / tile_heads<config>(p),
               (batch_first(p) ? head / p.batch : head % tile_heads<config>(p)) * heads_of_tile(p))),
           i0(block * config.Br),
@@ -76,14 +77,15 @@ struct QueryTile {
     // The producer writes it to shared memory for the others, since reading it takes less time than dividing and
     // looking lengths up.
     static constexpr int kBytes = 32 + (config.packed ? 16 : 0) + (config.shares || config.first_k ? 16 : 0);
-    __device__ __forceinline__ void write(unsigned address) const {
+    __device__ __forceinline__ void write(const KernelParams& p, unsigned address) const {
         ptx::store_shared(address, make_uint4(i0, keys.first_block, keys.count, seq.rows_k));
         ptx::store_shared(address + 16, make_uint4(low(seq.b), low(seq.h), seq.seqlen_q, seq.seqlen_k));
         if constexpr (config.packed)
             ptx::store_shared(address + 32,
                               make_uint4(low(seq.first_q), high(seq.first_q), low(seq.first_k), high(seq.first_k)));
         if constexpr (config.shares || config.first_k)
-            ptx::store_shared(address + kBytes - 16, make_uint4(part, static_cast<unsigned>(seq.hidden_k), 0, 0));
+            ptx::store_shared(address + kBytes - 16, make_uint4(part, static_cast<unsigned>(seq.hidden_k),
+                                                                low(seq.band.offset - p.diagonal), 0));
     }
     __device__ static __forceinline__ QueryTile read(const KernelParams& p, unsigned address) {
         const uint4 place = ptx::load_shared(address), sequence = ptx::load_shared(address + 16);
@@ -107,6 +109,8 @@ struct QueryTile {
             const uint4 more = ptx::load_shared(address + kBytes - 16);
             tile.part = more.x;
             tile.seq.hidden_k = static_cast<int>(more.y);
+            // the band is not that of these lengths
+            if constexpr (config.prefixes) tile.seq.band.offset = p.diagonal + static_cast<int>(more.z);
         }
         return tile;
     }
