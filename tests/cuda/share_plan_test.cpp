@@ -85,7 +85,7 @@ TEST(SharePlan, PagesAreLoadedInTheirCommonRows) {
 // one more of each for every thread block that goes on with another's tile.
 TEST(SharePlan, WithPrefixesEveryTileIsAPart) {
     for (const bool packed : {false, true}) {
-        Problem p = decode(20, 32, 8, 4096);
+        Problem p = one_query(20, 32, 8, 4096);
         p.cache = true;
         p.pages = 1024;
         p.page_size = 16;
@@ -108,7 +108,7 @@ TEST(SharePlan, WithPrefixesEveryTileIsAPart) {
 }
 
 TEST(SharePlan, ABundleHasWhatReadsAPrefixOnce) {
-    Problem p = decode(1, 32, 8, 4096);
+    Problem p = one_query(1, 32, 8, 4096);
     p.cache = true;
     p.pages = 1024;
     p.page_size = 16;

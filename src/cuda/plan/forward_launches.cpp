@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "cuda/jit/config_fields.h"
+#include "cuda/plan/forward_config.h"
 #include "cuda/plan/limits.h"
 #include "shared/kernel_layout.h"
 #include "shared/key_splits.h"
@@ -32,20 +32,11 @@ std::int64_t most_group_tiles(const Problem& p, const KernelConfig& c) {
 }
 
 Launch combine_launch(const Question& q, const KernelConfig& main) {
-    KernelConfig c = q.config;
-    reset(c, FieldGroup::option);
-    c.kernel = Kernel::combine_shares;
-    c.packed = main.packed;
-    c.cache = main.cache;
-    c.seqused = main.seqused;
-    c.seqused_q = main.seqused_q;
-    c.sinks = main.sinks;
-    c.lse = main.lse;
+    KernelConfig c = fold_config(q, main, Kernel::combine_shares);
     c.shares = true;
     c.prefixes = c.paged = main.prefixes;
     c.group_rows = main.group_rows;
     c.Br = main.Br;
-    c.warps = 4;
     return {.config = c,
             .shared_memory = shared_bytes(c),
             .blocks = checked_blocks(q.problem.batch * q.problem.seqlen_q * q.problem.heads),

@@ -3,7 +3,6 @@
 // the combine.
 #include <algorithm>
 
-#include "cuda/jit/config_fields.h"
 #include "cuda/plan/candidate.h"
 #include "cuda/plan/forward_config.h"
 #include "cuda/plan/forward_sm80.h"
@@ -102,10 +101,7 @@ Launch deal_launch(const KernelConfig& main) {
     KernelConfig c;
     c.kernel = Kernel::deal_splits;
     c.element = main.element;
-    c.packed = main.packed;
-    c.cache = main.cache;
-    c.seqused = main.seqused;
-    c.seqused_q = main.seqused_q;
+    take_lengths(c, main);
     c.group_rows = main.group_rows;
     c.Br = main.Br;
     c.warps = 8;
@@ -113,17 +109,7 @@ Launch deal_launch(const KernelConfig& main) {
 }
 
 Launch combine_launch(const Question& q, const KernelConfig& main) {
-    KernelConfig c = q.config;
-    reset(c, FieldGroup::option);
-    c.kernel = Kernel::combine;
-    c.packed = main.packed;
-    c.cache = main.cache;
-    c.seqused = main.seqused;
-    c.seqused_q = main.seqused_q;
-    c.sinks = main.sinks;
-    c.dropout = main.dropout;
-    c.lse = main.lse;
-    c.warps = 4;
+    const KernelConfig c = fold_config(q, main, Kernel::combine);
     const std::int64_t rows = q.problem.batch * split_queries(q.problem) * q.problem.heads;
     return {.config = c,
             .blocks = checked_blocks(blocks_of(rows, c.warps * 32 / row_lanes(c))),
