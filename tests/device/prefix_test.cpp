@@ -37,7 +37,7 @@ protected:
     }
 };
 
-// Ten sequences of one block of their own behind four that they share: 14 blocks rather than 50.
+// Ten sequences of 128 keys of their own behind 512 that they share: 1792 keys rather than 6400.
 TEST_F(Prefix, IsLoadedOnce) {
     Count* const count = counter();
     if (count == nullptr || !on_hopper()) GTEST_SKIP() << "no emulated Hopper";
@@ -52,13 +52,13 @@ TEST_F(Prefix, IsLoadedOnce) {
     c.head_dim = c.head_dim_v = 64;
     c.type = bf16;
     c.causal = true;
-    c.cache = {.present = true, .page_size = 128};
+    c.cache = {.present = true, .page_size = 64};
     const std::uint64_t unstated = loads_of(c, count);
     c.cache.groups = {0, 10};
     c.cache.prefixes = {4 * 128};
     const std::uint64_t stated = loads_of(c, count);
     EXPECT_LT(2 * stated, unstated);  // which counts Q, too
-    EXPECT_GT(stated, 2U * 2 * 14) << "of K and V, for two heads";
+    EXPECT_GT(stated, 2U * 2 * 1792 / 64) << "boxes of K and V, for two heads";
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ struct QueryPipeline {
         config.dropout ? !kDrawersApart : config.lengths_in_memory() || config.group_rows > 1 || config.bias_mapped;
     static constexpr int kProducerRegisters = kConsumers > 2 ? (NT * 6 + OT * 4 > 124 ? 32 : 56)
                                               : config.paged
-                                                  ? (config.prefixes ? (config.softcap ? 88 : 104) : 72)
+                                                  ? 72
                                                   : (kBusyProducer ? (config.blocks_per_sm > 2 ? 48 : 56) : 40);
     static constexpr int kConsumerRegisters =
         (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers / 8 * 8;
