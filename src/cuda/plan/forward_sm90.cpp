@@ -26,9 +26,15 @@ bool few_alike(const KernelConfig& c, const Problem& p) {
     return alike && p.seqlen_q <= kFew && p.group() <= kMostOfGroup;
 }
 
+// Softcap takes registers that wide heads do not leave where keys are shared out or lie in a cache.
+bool softcap_fits(const KernelConfig& c) {
+    return !c.softcap || std::max(c.head_dim, c.head_dim_v) <= 128;
+}
+
 // Where queries are few, thread blocks have equal shares of all keys.
 bool shares_keys(const Question& q) {
-    return q.access.unseen_kernels && few_alike(q.config, q.problem) && q.problem.num_splits == 0;
+    return q.access.unseen_kernels && few_alike(q.config, q.problem) && q.problem.num_splits == 0 &&
+           softcap_fits(q.config);
 }
 
 constexpr Condition kConditions[] = {
@@ -44,6 +50,10 @@ constexpr Condition kConditions[] = {
      }},
     {"a cache with a bias, a mask or dropout, which the general kernel has so far",
      [](const Question& q) { return !q.config.cache || (!q.config.has_bias_or_mask() && !q.config.dropout); }},
+    {"a cache, or sinks, with softcap and a head dimension over 128, which takes more registers",
+     [](const Question& q) { return !(q.config.cache || q.config.sinks) || softcap_fits(q.config); }},
+    {"sinks with a bias or a mask, which the general kernel has so far",
+     [](const Question& q) { return !q.config.sinks || !q.config.has_bias_or_mask(); }},
     {"first_k or attention_chunk with softcap or a head dimension over 128, which take more registers",
      [](const Question& q) {
          const KernelConfig& c = q.config;
@@ -80,6 +90,10 @@ std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
     if (c.shares)
         return !c.prefixes && p.seqlen_q * c.group_rows <= kConsumerRows ? std::span<const Tile>(sm90::kForwardFew)
                                                                          : sm90::kForwardSome;
+    if (asks_for_serving(c)) {
+        const bool options = c.window || c.softcap || c.first_k || c.sinks;
+        return options ? std::span<const Tile>(sm90::kForwardSome) : sm90::kForwardCache;
+    }
     if (c.has_bias_or_mask()) {
         if (c.dropout) return sm90::kForwardBiasOrMaskDropout;
         const bool alone = c.softcap + c.alibi + c.mask + (c.bias != BiasElement::none) == 1;

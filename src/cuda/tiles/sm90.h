@@ -38,10 +38,19 @@ inline constexpr Tile kForwardFew[] = {
     {192, 128, 64, 12, 3, 1, "144 KB of K and V on their way"},
     {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane"},
 };
+// The latter serve caches too, whose options take registers.
 inline constexpr Tile kForwardSome[] = {
     {64, 128, 64, 12, 4, 1, "64 KB of K and V on their way"},
     {128, 128, 64, 12, 4, 1, "128 KB of K and V on their way"},
     {192, 128, 64, 12, 3, 1, "144 KB of K and V on their way"},
+    {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane"},
+};
+
+// For many queries on a cache.
+inline constexpr Tile kForwardCache[] = {
+    {64, 128, 128, 12, 3, 1, "two consumers"},
+    {128, 128, 128, 12, 2, 1, "two consumers"},
+    {192, 128, 80, 12, 2, 1, "O takes 96 registers a lane"},
     {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane"},
 };
 
