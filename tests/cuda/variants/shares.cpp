@@ -12,19 +12,20 @@ std::vector<Variant> shares() {
     enum FactorIndex : std::size_t { dtype, dims, group, queries, band, keys, lengths, sinks, softcap, first_k, exact };
     static constexpr std::pair<int, int> kDims[] = {{64, 64}, {128, 128}, {192, 128}, {256, 256}, {40, 72}};
     constexpr int kGroups[] = {1, 4, 12};
-    static constexpr int kQueries[] = {1, 40,
-                                       512};  // a tile of a consumer, more, and so many that nothing is shared out
+    constexpr int kQueries[] = {1, 40, 512};  // a tile of a consumer, more, and so many that nothing is shared out
     enum Band { full, causal, window, chunk };
     enum Keys { dense, rows, pages, prefixes };
     enum Lengths { equal, used, packed, used_both };
     const gpu::DeviceFacts& device = gpu::known_device("H200");
     std::vector<Variant> result;
-    // What sequences share is the general kernel's with many queries, or where something of it is hidden.
-    const auto allowed = [](const Row& row) {
-        return row[keys] != prefixes || (row[lengths] != used_both && kQueries[row[queries]] <= 64 &&
-                                         row[band] <= causal && kDims[row[dims]].first <= 192 && row[first_k] == 0);
-    };
-    for (const Row& row : pairwise({2, 5, 3, 3, 4, 4, 4, 2, 2, 2, 2}, allowed)) {
+    std::vector<Row> all = pairwise({2, 5, 3, 3, 4, 3, 4, 2, 2, 2, 2}, [](const Row&) { return true; });
+    // Prefixes that sequences share, of which nothing is hidden, with few queries that are all used; not of wide heads.
+    for (Row& row :
+         pairwise({2, 5, 3, 2, 2, 1, 3, 2, 2, 1, 2}, [](const Row& r) { return kDims[r[dims]].first != 256; })) {
+        row[keys] = prefixes;
+        all.push_back(row);
+    }
+    for (const Row& row : all) {
         Problem p;
         p.dtype = row[dtype] == 0 ? DType::bf16 : DType::fp16;
         p.batch = 16;
@@ -39,7 +40,7 @@ std::vector<Variant> shares() {
         if (row[band] == window) p.window_left = 1000;
         if (row[band] == chunk) p.attention_chunk = 512;
         p.cache = row[keys] != dense;
-        p.page_size = row[keys] == pages || row[keys] == prefixes ? 16 : 0;
+        p.page_size = row[keys] >= pages ? 16 : 0;
         p.prefix_groups = row[keys] == prefixes ? 4 : 0;
         p.pages = 16 * 512;
         p.packed = row[lengths] == packed;
