@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "cuda/plan/access.h"
+#include "decode_problem.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -45,6 +47,21 @@ TEST(AppendPlan, HasAWarpForEachHeadOfEachRow) {
     AppendProblem nothing = problem(0);
     nothing.rows_k = nothing.rows_q = 0;
     EXPECT_EQ(plan_append(nothing, 16, known_device("A100-80")).blocks, 0);
+}
+
+// Attention behind an append reads the rotated queries, wherever they are put.
+TEST(AppendPlan, AttentionReadsRotatedQueriesAsTheyLie) {
+    Problem p = one_query(2, 4, 2, 256);
+    p.cache = p.appends = true;
+    p.pages = 2;
+    Operands x;
+    x.q = x.k = x.v = x.out = {reinterpret_cast<void*>(0x10000), DType::bf16, 65536, 512, 128, 1};
+    x.append = operands();
+    EXPECT_EQ(access_of(p, x).vector_bytes, 16);
+    EXPECT_TRUE(access_of(p, x).tensor_maps);
+    x.append.q_out.data = reinterpret_cast<void*>(0x10004);
+    EXPECT_EQ(access_of(p, x).vector_bytes, 4);
+    EXPECT_FALSE(access_of(p, x).tensor_maps);
 }
 
 TEST(AppendPlan, RefusesAGpuThatIsTooOld) {

@@ -24,10 +24,8 @@ bool holds_values(const Problem& p, const Operands& x) {
            alike(p.cache ? p.pages : p.runs(), x.k.stride_batch, x.v.stride_batch);
 }
 
-// Of those that forward reads: where it appends first, queries may be rotated to another place.
-bool lies_evenly(const Problem& p, const Operands& x) {
+bool lies_evenly(const Problem& p, const Operand& q) {
     if (p.packed || p.batch <= 1 || p.seqlen_q <= 1 || p.rotates_q_aside) return true;
-    const Operand& q = p.appends && x.append.q_out ? x.append.q_out : x.q;
     return q.stride_batch == q.stride_row * p.seqlen_q;
 }
 
@@ -37,7 +35,10 @@ int alignment_of(std::uint64_t bytes) {
     return bytes == 0 ? 16 : 1 << std::min(4, std::countr_zero(bytes));
 }
 
-Access access_of(const Problem& p, const Operands& x) {
+Access access_of(const Problem& p, const Operands& given) {
+    // where forward appends first, it may read the rotated queries from another place
+    Operands x = given;
+    if (p.appends && given.append.q_out) x.q = given.append.q_out;
     Access access;
     const auto size = static_cast<std::uint64_t>(size_of(p.dtype));
     std::uint64_t all = row_bytes(p);
@@ -56,7 +57,7 @@ Access access_of(const Problem& p, const Operands& x) {
     access.vector_bytes = alignment_of(all);
     access.tensor_maps = can_map(p, x);
     access.bias_map = can_map_bias(p, x);
-    access.even_queries = lies_evenly(p, x);
+    access.even_queries = lies_evenly(p, x.q);
     access.values_in_keys = holds_values(p, x);
     access.lse = static_cast<bool>(x.lse);
     access.seqused = static_cast<bool>(x.seqused_k);
