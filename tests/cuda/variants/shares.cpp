@@ -54,8 +54,9 @@ std::vector<Variant> shares() {
         gpu::Access access = gpu::contiguous_access(p);
         access.seqused = row[lengths] == used || row[lengths] == used_both;
         access.unseen_kernels = true;
-        for (const gpu::Launch& launch : gpu::plan_forward(p, access, device).launches)
-            result.push_back({device.architecture, launch.config});
+        const gpu::Plan plan = gpu::plan_forward(p, access, device);
+        if (plan.main().config.kernel != Kernel::forward_sm90) continue;  // the general kernel has a list of its own
+        for (const gpu::Launch& launch : plan.launches) result.push_back({device.architecture, launch.config});
     }
     return result;
 }
