@@ -14,7 +14,7 @@ std::vector<Variant> shares() {
     constexpr int kGroups[] = {1, 4, 12};
     constexpr int kQueries[] = {1, 40, 512};  // a tile of a consumer, more, and so many that nothing is shared out
     enum Band { full, causal, window, chunk };
-    enum Keys { dense, rows, pages, prefixes };
+    enum Keys { dense, cache_rows, pages, prefixes };
     enum Lengths { equal, used, packed, used_both };
     const gpu::DeviceFacts& device = gpu::known_device("H200");
     std::vector<Variant> result;
