@@ -21,11 +21,6 @@ bool stride_fits(std::int64_t count, std::int64_t bytes) {
     return count <= 1 || (bytes > 0 && bytes % kAlignment == 0 && bytes < kStrideEnd);
 }
 
-// Batch entries of k and v: sequences, pages, or rows of a cache.
-std::int64_t runs_of_keys(const Problem& p) {
-    return p.cache ? p.pages : p.runs();
-}
-
 bool can_map(const Operand& x, std::int64_t rows, std::int64_t heads, std::int64_t batch, std::int64_t size) {
     return reinterpret_cast<std::uintptr_t>(x.data) % kAlignment == 0 && stride_fits(rows, x.stride_row * size) &&
            stride_fits(heads, x.stride_head * size) && stride_fits(batch, x.stride_batch * size);

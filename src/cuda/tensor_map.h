@@ -7,6 +7,11 @@
 
 namespace flashtile::gpu {
 
+// Batch entries of k and v: sequences, pages, or rows of a cache.
+inline std::int64_t runs_of_keys(const Problem& p) {
+    return p.cache ? p.pages : p.runs();
+}
+
 // True if TMA can read the operands as they lie: aligned to 16 bytes, without a broadcast dimension, of few enough
 // rows.
 bool can_map(const Problem& problem, const Operands& operands);

@@ -75,6 +75,7 @@ constexpr int kChunk = kChunkRowBytes / size_of(Element::bf16);
 constexpr int chunk_columns(int columns) {
     return round_up(columns, kChunk);
 }
+constexpr int kLeastPageBox = 16;   // rows of a page that are worth a copy of TMA
 constexpr int kMostBarriers = 384;  // bytes of barriers, and of the slots beside them
 
 // Hopper's forward: the next tile's Q has a stage of its own where shared memory has room.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "cuda/plan/append_kv.h"
 #include "cuda/plan/unseen_kernels.h"
@@ -21,7 +22,7 @@ bool holds_values(const Problem& p, const Operands& x) {
     const auto alike = [](std::int64_t count, std::int64_t k, std::int64_t v) { return count <= 1 || k == v; };
     return x.k.data == x.v.data && p.head_dim_v <= p.head_dim && alike(p.rows_k(), x.k.stride_row, x.v.stride_row) &&
            alike(p.kv_heads, x.k.stride_head, x.v.stride_head) &&
-           alike(p.cache ? p.pages : p.runs(), x.k.stride_batch, x.v.stride_batch);
+           alike(runs_of_keys(p), x.k.stride_batch, x.v.stride_batch);
 }
 
 bool lies_evenly(const Problem& p, const Operand& q) {
@@ -37,8 +38,9 @@ int alignment_of(std::uint64_t bytes) {
 
 Access access_of(const Problem& p, const Operands& given) {
     // where forward appends first, it may read the rotated queries from another place
-    Operands x = given;
-    if (p.appends && given.append.q_out) x.q = given.append.q_out;
+    std::optional<Operands> rotated;
+    if (p.appends && given.append.q_out) rotated.emplace(given).q = given.append.q_out;
+    const Operands& x = rotated ? *rotated : given;
     Access access;
     const auto size = static_cast<std::uint64_t>(size_of(p.dtype));
     std::uint64_t all = row_bytes(p);
@@ -53,7 +55,7 @@ Access access_of(const Problem& p, const Operands& given) {
         stride(runs, t.stride_batch);
     };
     for (const Operand* t : {&x.q, &x.out, &x.dout, &x.dq}) see(*t, p.rows_q(), p.heads, p.runs());
-    for (const Operand* t : {&x.k, &x.v, &x.dk, &x.dv}) see(*t, p.rows_k(), p.kv_heads, p.cache ? p.pages : p.runs());
+    for (const Operand* t : {&x.k, &x.v, &x.dk, &x.dv}) see(*t, p.rows_k(), p.kv_heads, runs_of_keys(p));
     access.vector_bytes = alignment_of(all);
     access.tensor_maps = can_map(p, x);
     access.bias_map = can_map_bias(p, x);

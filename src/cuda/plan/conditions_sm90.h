@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/plan/candidate.h"
+#include "shared/kernel_layout.h"
 
 namespace flashtile::gpu {
 
@@ -20,5 +21,14 @@ inline constexpr Condition kConditionsSm90[] = {
 inline constexpr Condition kAtMost256{"a head dimension over 256", [](const Question& q) {
                                           return std::max(q.config.head_dim, q.config.head_dim_v) <= 256;
                                       }};
+
+// What Hopper's forward kernels leave to the general one.
+inline constexpr Condition kNoTree{"tree_mask, which the general kernel has so far",
+                                   [](const Question& q) { return !q.config.tree_mask; }};
+inline constexpr Condition kNoForcedSplits{"num_splits, which the general kernel has so far",
+                                           [](const Question& q) { return q.problem.num_splits <= 1; }};
+inline constexpr Condition kPagesFillBoxes{
+    "pages of which TMA would load fewer than 16 rows at a time",
+    [](const Question& q) { return !q.config.paged || q.problem.page_size % kLeastPageBox == 0; }};
 
 }  // namespace flashtile::gpu

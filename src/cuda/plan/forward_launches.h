@@ -8,7 +8,7 @@ namespace flashtile::gpu {
 
 inline constexpr std::int64_t kLongKeys = 4096;  // keys of which a tile is work enough for a thread block
 inline constexpr int kConsumerRows = 64;         // a consumer stores its own rows of O
-inline constexpr int kLeastBox = 16;             // rows of a page that are worth a copy of TMA
+inline constexpr std::int64_t kFewQueries = 64;  // of a sequence, beside which keys may be shared out
 
 // Tiles differ in their work, or their number is not known before the launch.
 bool has_uneven_tiles(const KernelConfig& config);

@@ -15,15 +15,14 @@ namespace flashtile::gpu {
 namespace {
 
 constexpr std::int64_t kShort = 2048, kLong = 4096;  // queries and keys at which the tiles change
-constexpr std::int64_t kFew = 64;                    // queries of a head that fill at most half of a tile
 constexpr std::int64_t kMostOfGroup = 64;            // heads that share a tile: a consumer's rows are whole queries
 
-constexpr std::int64_t kSeqlensQ[] = {1, kFew + 1, kShort, kLong}, kSeqlensK[] = {1, kLong};
+constexpr std::int64_t kSeqlensQ[] = {1, kFewQueries + 1, kShort, kLong}, kSeqlensK[] = {1, kLong};
 
 // Few queries, and all heads of a group do the same with a key.
 bool few_alike(const KernelConfig& c, const Problem& p) {
     const bool alike = !c.alibi && !c.dropout && !c.has_bias_or_mask();
-    return alike && p.seqlen_q <= kFew && p.group() <= kMostOfGroup;
+    return alike && p.seqlen_q <= kFewQueries && p.group() <= kMostOfGroup;
 }
 
 // Softcap takes registers that wide heads do not leave where keys are shared out or lie in a cache.
@@ -41,7 +40,7 @@ constexpr Condition kConditions[] = {
     kAtMost256,
     {"a cache, attention_chunk, sinks, first_k or seqused_q, with which no GPU has run Hopper's kernel yet",
      [](const Question& q) { return q.access.unseen_kernels || !asks_for_serving(q.config); }},
-    {"tree_mask, which the general kernel has so far", [](const Question& q) { return !q.config.tree_mask; }},
+    kNoTree,
     {"a prefix that sequences share, of which something is hidden (a window, attention_chunk, first_k)",
      [](const Question& q) { return q.problem.prefix_groups == 0 || (!q.config.window && !q.config.first_k); }},
     {"a prefix that sequences share, with many queries, with queries at unequal steps or with seqused_q",
@@ -59,13 +58,12 @@ constexpr Condition kConditions[] = {
          const KernelConfig& c = q.config;
          return !(c.first_k || c.chunk) || (!c.softcap && std::max(c.head_dim, c.head_dim_v) <= 128);
      }},
-    {"pages of which TMA would load fewer than 16 rows at a time",
-     [](const Question& q) { return !q.config.paged || q.problem.page_size % kLeastBox == 0; }},
-    {"num_splits, which the general kernel has so far", [](const Question& q) { return q.problem.num_splits <= 1; }},
+    kPagesFillBoxes,
+    kNoForcedSplits,
     {"sequences in a cache have few queries each, and some have many",
      [](const Question& q) {
          const Problem& p = q.problem;
-         return !(p.cache && p.packed) || shares_keys(q) || p.total_q >= p.batch * kFew;
+         return !(p.cache && p.packed) || shares_keys(q) || p.total_q >= p.batch * kFewQueries;
      }},
     {"a head dimension over 192, and a bias in fp32 or with a mask, which take more registers",
      [](const Question& q) {
@@ -87,9 +85,11 @@ int group_rows(const KernelConfig& c, const Problem& p) {
 
 std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
     // what a group shares, the queries of many sequences see
-    if (c.shares)
-        return !c.prefixes && p.seqlen_q * c.group_rows <= kConsumerRows ? std::span<const Tile>(sm90::kForwardFew)
-                                                                         : sm90::kForwardSome;
+    if (c.shares) {
+        const bool few = !c.prefixes && p.seqlen_q * c.group_rows <= kConsumerRows;
+        return few && std::max(c.head_dim, c.head_dim_v) <= 128 ? std::span<const Tile>(sm90::kForwardFew)
+                                                                : sm90::kForwardSome;
+    }
     if (asks_for_serving(c)) {
         const bool options = c.window || c.softcap || c.first_k || c.sinks;
         return options ? std::span<const Tile>(sm90::kForwardSome) : sm90::kForwardCache;

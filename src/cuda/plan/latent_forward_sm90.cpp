@@ -13,13 +13,12 @@
 namespace flashtile::gpu {
 namespace {
 
-constexpr std::int64_t kFew = 64;  // queries of a head beside which keys are shared out
-constexpr std::int64_t kSeqlensQ[] = {1, kFew + 1}, kAnyLength[] = {1};
+constexpr std::int64_t kSeqlensQ[] = {1, kFewQueries + 1}, kAnyLength[] = {1};
 constexpr int kWidestElsewhere = 256, kWidest = 576, kWidestValues = 512;
 
 // Where queries are few, thread blocks have equal shares of all keys.
 bool shares_keys(const Problem& p) {
-    return p.seqlen_q <= kFew && p.num_splits == 0;
+    return p.seqlen_q <= kFewQueries && p.num_splits == 0;
 }
 
 constexpr Condition kConditions[] = {
@@ -32,12 +31,11 @@ constexpr Condition kConditions[] = {
      [](const Question& q) { return q.config.head_dim_v > kChunk; }},
     {"a bias, a boolean mask, ALiBi or dropout",
      [](const Question& q) { return !q.config.has_bias_or_mask() && !q.config.alibi && !q.config.dropout; }},
-    {"tree_mask, which the general kernel has so far", [](const Question& q) { return !q.config.tree_mask; }},
+    kNoTree,
     {"a prefix that sequences share, which the general kernel has so far",
      [](const Question& q) { return q.problem.prefix_groups == 0; }},
-    {"pages of which TMA would load fewer than 16 rows at a time",
-     [](const Question& q) { return !q.config.paged || q.problem.page_size % kLeastBox == 0; }},
-    {"num_splits, which the general kernel has so far", [](const Question& q) { return q.problem.num_splits <= 1; }},
+    kPagesFillBoxes,
+    kNoForcedSplits,
     {"packed sequences, of which some may have more than 64 queries",
      [](const Question& q) { return !q.config.packed || shares_keys(q.problem); }},
 };

@@ -31,12 +31,11 @@ inline constexpr Tile kForwardShort[] = {
     {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane, and leaves by halves; 225 KB of shared memory"},
 };
 
-// For few queries, which are bound by the memory that K and V are read from: up to 64 rows of a tile, and more.
+// For few queries, which are bound by the memory that K and V are read from: up to 64 rows of a tile, where O leaves
+// one consumer registers; and more.
 inline constexpr Tile kForwardFew[] = {
     {64, 64, 128, 8, 2, 2, "one consumer, two blocks share a multiprocessor: 128 KB of K and V on their way"},
     {128, 64, 64, 8, 2, 2, "one consumer, two blocks share a multiprocessor: 128 KB of K and V on their way"},
-    {192, 128, 64, 12, 3, 1, "144 KB of K and V on their way"},
-    {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane"},
 };
 // The latter serve caches too, whose options take registers.
 inline constexpr Tile kForwardSome[] = {

@@ -341,7 +341,7 @@ struct QueryPipeline {
     // no query of the sequence sees is not looked up. What lies in no page is loaded from behind the last one, where
     // TMA finds zeros.
     struct BlockPages {
-        static constexpr int kLeastBox = 16, kMostBoxes = config.Bc / kLeastBox, kUnasked = -1 - 0x7fffffff;
+        static constexpr int kMostBoxes = config.Bc / kLeastPageBox, kUnasked = -1 - 0x7fffffff;
         int page[kMostBoxes], row[kMostBoxes];
 
         __device__ __forceinline__ BlockPages(const KernelParams& p, const KeyRows& keys) {
