@@ -88,6 +88,8 @@ KernelParams params_of(const Plan& plan, const Problem& p, const Operands& x) {
     k.part_queries = plan.part_queries;
     k.part_rows = plan.part_rows;
     k.share_blocks = plan.share_blocks;
+    k.rounded_shares = plan.rounded_shares ? 1 : 0;
+    k.fold_groups = plan.fold_groups;
     k.page_box = plan.page_box;
     k.positions = x.positions;
     k.positions_stride = x.positions_stride;
@@ -149,7 +151,7 @@ void launch(const Launch& launch, const void* params, const Device& device, CUst
     const auto blocks = static_cast<unsigned>(launch.blocks), threads = static_cast<unsigned>(launch.config.warps * 32);
     const auto shared_memory = static_cast<unsigned>(launch.shared_memory);
     CUresult result = CUDA_SUCCESS;
-    if (launch.early) {
+    if (launch.early && device.facts().architecture >= 90) {  // earlier architectures have no such launches
         CUlaunchAttribute attribute{};
         attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
         attribute.value.programmaticStreamSerializationAllowed = 1;

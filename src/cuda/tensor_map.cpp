@@ -14,6 +14,10 @@ namespace flashtile::gpu {
 namespace {
 
 constexpr std::int64_t kAlignment = 16;
+// TMA asks memory for two lines of the L2 cache at a time, where a kernel needs the second one soon as well, or for
+// one, which brings what a kernel streams as fast as it can 7% faster (docs/performance/cuda.md, Decoding).
+constexpr CUtensorMapL2promotion kTwoLines = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+constexpr CUtensorMapL2promotion kOneLine = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
 constexpr std::int64_t kStrideEnd = std::int64_t{1} << 40;  // bytes
 constexpr std::int64_t kRowsEnd = std::int64_t{1} << 31;    // coordinates are 32 bits
 
@@ -34,6 +38,7 @@ struct MapKey {
     std::uint64_t shape[5];  // from the innermost dimension out
     std::uint64_t strides[4];
     std::uint32_t box[5];
+    CUtensorMapL2promotion lines;
 
     bool operator==(const MapKey&) const = default;
 };
@@ -43,8 +48,8 @@ TensorMap encoded(const MapKey& key) {
     CUtensorMap map;
     driver().check(
         driver().cuTensorMapEncodeTiled(&map, key.type, key.dimensions, key.data, key.shape, key.strides, key.box,
-                                        every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+                                        every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, key.lines,
+                                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         "describing a tensor to TMA");
     TensorMap words;
     static_assert(sizeof words == sizeof map);
@@ -80,9 +85,10 @@ struct Dimension {
 
 // Of columns, 64 in a box, and what is named, from the inside out.
 TensorMap map_of(const Operand& x, DType dtype, std::int64_t first_row, std::int64_t columns,
-                 std::initializer_list<Dimension> dimensions) {
+                 std::initializer_list<Dimension> dimensions, CUtensorMapL2promotion lines = kTwoLines) {
     const std::int64_t size = size_of(dtype);
     MapKey key{};
+    key.lines = lines;
     key.data = static_cast<char*>(x.data) + first_row * x.stride_row * size;
     key.type = dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     const auto add = [&](std::int64_t count, int box) {
@@ -100,9 +106,10 @@ TensorMap map_of(const Operand& x, DType dtype, std::int64_t first_row, std::int
 
 // Rows [first, end) of (batch, rows, heads, columns), a box being `box_rows` rows of one head.
 TensorMap map_of_rows(const Operand& x, DType dtype, std::int64_t columns, std::int64_t first, std::int64_t end,
-                      std::int64_t heads, std::int64_t batch, int box_rows) {
+                      std::int64_t heads, std::int64_t batch, int box_rows, CUtensorMapL2promotion lines = kTwoLines) {
     return map_of(x, dtype, first, columns,
-                  {{end - first, x.stride_row, box_rows}, {heads, x.stride_head, 1}, {batch, x.stride_batch, 1}});
+                  {{end - first, x.stride_row, box_rows}, {heads, x.stride_head, 1}, {batch, x.stride_batch, 1}},
+                  lines);
 }
 
 // A box is `box_rows` rows of a group: queries, each with config.group_rows heads, of which some may lie outside; or
@@ -191,11 +198,11 @@ public:
                 params.out_map = of_queries(x_.out, p_.head_dim_v, queries, box_rows);
                 break;
             case MappedOperand::k:
-                params.k_map = of_keys(x_.k, p_.head_dim, keys, box_rows);
+                params.k_map = of_keys(x_.k, p_.head_dim, keys, map);
                 params.first_key = static_cast<int>(keys.first);
                 break;
             case MappedOperand::v:
-                params.v_map = of_keys(x_.v, p_.head_dim_v, keys, box_rows);
+                params.v_map = of_keys(x_.v, p_.head_dim_v, keys, map);
                 break;
             case MappedOperand::bias:
                 params.bias_map = of_bias(box_rows);
@@ -218,8 +225,9 @@ private:
         if (config_.group_rows > 1) return map_of_groups(q, run, config_, p_.head_dim, box_rows);
         return map_of_rows(q, p_.dtype, p_.head_dim, 0, run.total_q, p_.heads, 1, box_rows);
     }
-    TensorMap of_keys(const Operand& x, std::int64_t columns, const Rows& rows, int box_rows) const {
-        return map_of_rows(x, p_.dtype, columns, rows.first, rows.end, p_.kv_heads, runs_of_keys(p_), box_rows);
+    TensorMap of_keys(const Operand& x, std::int64_t columns, const Rows& rows, const PlannedMap& map) const {
+        return map_of_rows(x, p_.dtype, columns, rows.first, rows.end, p_.kv_heads, runs_of_keys(p_), map.box_rows,
+                           map.streamed ? kOneLine : kTwoLines);
     }
     TensorMap of_bias(int box_rows) const {
         const Operand& bias = x_.bias;

@@ -68,6 +68,14 @@ constexpr int row_lanes(const KernelConfig& c) {
     return lanes;
 }
 
+// combine_shares.h: how many groups of lanes a thread block has. The lanes of a group share all columns of a row, or
+// the thread block is a group.
+constexpr int combine_groups(const KernelConfig& c) {
+    int groups = c.warps * 32;
+    while (groups > 1 && c.warps * 32 / groups * c.vector_bytes < c.head_dim_v * size_of(c.element)) groups /= 2;
+    return groups;
+}
+
 // On Hopper tiles lie as TMA's 128-byte swizzle leaves them: in chunks of kChunk columns, each of rows of
 // kChunkRowBytes. So far all of Hopper's kernels take 16-bit elements.
 constexpr int kChunkRowBytes = 128;
@@ -200,7 +208,7 @@ constexpr int shared_bytes(const KernelConfig& c) {
         case Kernel::backward_finish:
             return tile_bytes(c, c.Br, c.head_dim);
         case Kernel::combine_shares:
-            return c.warps * c.head_dim_v * 4;  // a warp's sums
+            return combine_groups(c) * (c.head_dim_v + 2) * 4;  // O, m and l of what a group has folded
         case Kernel::deal_splits:
             return c.warps * 32 * 4;  // a thread's units
         case Kernel::backward_sinks:

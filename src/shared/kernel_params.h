@@ -122,8 +122,10 @@ struct KernelParams {
 
     // Where thread blocks get shares: how many thread blocks there are, and how many rows a part has.
     unsigned share_blocks;
+    int rounded_shares;  // KeyShares
     int part_rows;
-    int page_box;  // Hopper's forward: how many rows of a page TMA loads at a time
+    int fold_groups;  // how many groups of lanes fold a row's parts: a power of two
+    int page_box;     // Hopper's forward: how many rows of a page TMA loads at a time
 };
 
 }  // namespace FLASHTILE_TARGET

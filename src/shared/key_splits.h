@@ -17,11 +17,26 @@ struct SplitRule {
 // Hopper's forward lays the blocks of keys of all sequences, heads and tiles end to end, and gives each of its thread
 // blocks an equal share of them, so that all of them end together, however unequal sequences are.
 struct KeyShares {
-    static constexpr unsigned kFewest = 2;  // blocks of keys that are worth a thread block
+    unsigned each;  // blocks of keys a thread block
+    unsigned more;  // so many thread blocks, the first ones, have one more
 
-    FLASHTILE_DEVICE static unsigned of(unsigned total, unsigned thread_blocks) {
-        const unsigned share = (total + thread_blocks - 1) / thread_blocks;
-        return share > kFewest ? share : kFewest;
+    // Rounded, all shares are as long as the longest, and some thread blocks may have none. More tiles are then cut at
+    // equal places, and fewer pieces are left of them, which pays where a piece's O takes as long as a block of keys.
+    FLASHTILE_DEVICE static KeyShares of(unsigned total, unsigned thread_blocks, bool rounded) {
+        if (rounded || total <= thread_blocks) {
+            const unsigned each = (total + thread_blocks - 1) / thread_blocks;
+            return {each > 0 ? each : 1, 0};
+        }
+        return {total / thread_blocks, total % thread_blocks};
+    }
+    // The first block of a thread block's share. It may lie behind the last one.
+    FLASHTILE_DEVICE unsigned first_of(unsigned thread_block) const {
+        return thread_block * each + (thread_block < more ? thread_block : more);
+    }
+    // In whose share a block is.
+    FLASHTILE_DEVICE unsigned owner_of(unsigned block) const {
+        const unsigned of_longer = more * (each + 1);
+        return block < of_longer ? block / (each + 1) : more + (block - of_longer) / each;
     }
 };
 

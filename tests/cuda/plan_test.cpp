@@ -353,7 +353,7 @@ TEST(Plan, LatentHeadsShareTiles) {
     p.batch = 8;
     p.seqlen_q = 100;
     Access access = contiguous_access(p);
-    access.values_in_keys = access.unseen_kernels = true;
+    access.values_in_keys = true;
     const Plan plan = plan_forward(p, access, known_device("H200"));
     EXPECT_STREQ(plan.name, "latent_forward_sm90");
     EXPECT_EQ(plan.main().config.group_rows, 128);

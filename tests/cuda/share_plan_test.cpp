@@ -12,8 +12,8 @@
 namespace flashtile::gpu {
 namespace {
 
-Plan planned(const Problem& p, bool unseen = true) {
-    return plan_forward(p, {.seqused = true, .unseen_kernels = unseen}, known_device("H200"));
+Plan planned(const Problem& p) {
+    return plan_forward(p, {.seqused = true}, known_device("H200"));
 }
 
 TEST(SharePlan, FillsTheMachineAndFoldsTheParts) {
@@ -25,28 +25,36 @@ TEST(SharePlan, FillsTheMachineAndFoldsTheParts) {
         EXPECT_EQ(plan.main().blocks, 132 * plan.main().config.blocks_per_sm);
         EXPECT_EQ(plan.share_blocks, static_cast<unsigned>(plan.main().blocks));
         EXPECT_EQ(plan.launches[1].config.kernel, Kernel::combine_shares);
-        EXPECT_EQ(plan.launches[1].blocks, batch * 32);
-        EXPECT_TRUE(plan.launches[1].early);
+        const int groups = combine_groups(plan.launches[1].config);
+        EXPECT_EQ(plan.launches[1].blocks * groups, batch * 32 * plan.fold_groups);
+        EXPECT_TRUE(plan.launches[0].early && plan.launches[1].early);
     }
 }
 
 TEST(SharePlan, FewKeysTakeFewThreadBlocksAndNoCombine) {
     const Plan few = planned(one_query(1, 32, 8, 1024));
-    EXPECT_EQ(few.main().blocks, 8 * 1024 / few.main().config.Bc / KeyShares::kFewest);
+    EXPECT_EQ(few.main().blocks, 8 * 1024 / few.main().config.Bc);
     const Plan one = planned(one_query(1, 32, 8, 64));
     EXPECT_EQ(one.launches.size(), 1u);
 }
 
-TEST(SharePlan, AShareIsEqualAndWorthAThreadBlock) {
+TEST(SharePlan, SharesAreEqual) {
     for (unsigned total = 0; total < 2000; ++total)
-        for (const unsigned blocks : {1u, 7u, 264u}) {
-            const unsigned share = KeyShares::of(total, blocks);
-            EXPECT_GE(share, KeyShares::kFewest);
-            EXPECT_GE(share * blocks, total);
-            if (share > KeyShares::kFewest) {
-                EXPECT_LT((share - 1) * blocks, total);
+        for (const unsigned blocks : {1u, 7u, 264u})
+            for (const bool rounded : {false, true}) {
+                const KeyShares shares = KeyShares::of(total, blocks, rounded);
+                const unsigned longest = std::max(1u, (total + blocks - 1) / blocks);
+                const unsigned shortest = rounded ? longest : std::max(1u, total / blocks);
+                EXPECT_GE(shares.first_of(blocks), total);
+                for (unsigned n = 0; n < blocks; ++n) {
+                    const unsigned first = shares.first_of(n), end = std::min(shares.first_of(n + 1), total);
+                    if (first >= end) continue;
+                    EXPECT_LE(end - first, longest);
+                    EXPECT_TRUE(end == total || end - first >= shortest) << total << " on " << blocks;
+                    EXPECT_EQ(shares.owner_of(first), n);
+                    EXPECT_EQ(shares.owner_of(end - 1), n);
+                }
             }
-        }
 }
 
 // A thread block has at most two pieces that are not whole tiles, each of so many rows as a tile has at most.
@@ -112,8 +120,7 @@ TEST(SharePlan, ABundleHasWhatReadsAPrefixOnce) {
     p.cache = true;
     p.pages = 1024;
     p.page_size = 16;
-    const std::vector<KernelConfig> all =
-        configs_for(p, {.seqused = true, .unseen_kernels = true}, known_device("H200"), Passes::forward);
+    const std::vector<KernelConfig> all = configs_for(p, {.seqused = true}, known_device("H200"), Passes::forward);
     for (const Kernel kernel : {Kernel::forward_sm90, Kernel::combine_shares})
         EXPECT_TRUE(std::ranges::any_of(all, [&](const KernelConfig& c) { return c.kernel == kernel && c.prefixes; }));
 }
@@ -144,7 +151,6 @@ TEST(SharePlan, TheGeneralKernelHasTheRest) {
     cache.pages = 1024;
     cache.page_size = 16;
     EXPECT_STREQ(planned(cache).name, "forward_sm90");
-    EXPECT_STREQ(planned(cache, false).name, "split_forward_sm80") << "no GPU has run it";
     for (const Exception& exception : kExceptions) {
         Problem p = cache;
         exception.apply(p);
@@ -152,7 +158,7 @@ TEST(SharePlan, TheGeneralKernelHasTheRest) {
     }
     cache.prefix_groups = 1;
     EXPECT_STREQ(planned(cache).name, "forward_sm90");
-    const Access uneven = {.even_queries = false, .seqused = true, .unseen_kernels = true};
+    const Access uneven = {.even_queries = false, .seqused = true};
     EXPECT_STREQ(plan_forward(cache, uneven, known_device("H200")).name, "split_forward_sm80");
 }
 

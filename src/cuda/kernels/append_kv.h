@@ -5,6 +5,7 @@
 #include "cuda/kernels/parts/common/element.h"
 #include "cuda/kernels/parts/common/piece.h"
 #include "cuda/kernels/parts/common/sequence.h"
+#include "cuda/kernels/ptx/dependent_launch.h"
 #include "shared/append_params.h"
 
 namespace flashtile {
@@ -96,6 +97,8 @@ private:
 // A warp works on a head of a new row, or of a query.
 template <KernelConfig config>
 __device__ __forceinline__ void append_kv(const AppendParams& p) {
+    ptx::wait_for_launch_before();
+    ptx::let_next_launch_begin();
     const Index item = Index{blockIdx.x} * config.warps + warp_id(), keys = p.rows_k * p.kv_heads;
     const AppendRows<config> rows{p};
     if (item < keys)

@@ -1,7 +1,7 @@
-// combine.h: the end of a forward pass whose keys were split, or shared out. The parts of a row are folded as Algorithm
-// 1 folds blocks of keys: m is the greatest, and l and O are scaled to it. A thread block has one row. Neighbouring
-// lanes share its columns, and the groups of such lanes share its parts, because parts are far away in memory and may
-// be many. A row that was not split has its result already.
+// combine_shares.h: the end of a forward pass of which thread blocks had equal shares of the keys. The parts of a row
+// are folded as Algorithm 1 folds blocks of keys: m is the greatest, and l and O are scaled to it. Neighbouring lanes
+// share a row's columns. Parts are far away in memory and may be many, and so several such groups of lanes may share a
+// row's parts (KernelParams::fold_groups). A row that was not divided has its result already.
 #pragma once
 
 #include "cuda/kernels/parts/common/piece.h"
@@ -13,73 +13,118 @@ namespace flashtile {
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
+// Some columns of a row over some of its parts. All parts' m are finite: a row that saw no key has the softmax's first.
+template <KernelConfig config, int kPiece>
+struct FoldedParts {
+    float m = -infinity(), l = 0.0f, O[kPiece] = {};
+
+    __device__ static __forceinline__ float alpha(const KernelParams& p, float m, float to) {
+        const float below = m - to;  // in the units of m
+        return ptx::exp2(own_units<config>() ? below * log2_factor<config>(p) : below);
+    }
+
+    // Takes parts first, first + step and so on in, several at a time: all their loads are on their way together.
+    __device__ __forceinline__ void fold(const KernelParams& p, const RowParts<config>& parts, int first, int step,
+                                         int column) {
+        constexpr int kAtOnce = 4;
+        const float2* const ml = reinterpret_cast<const float2*>(p.ws_part_ml);
+        for (const int count = parts.count(); first < count; first += step * kAtOnce) {
+            float2 of[kAtOnce];
+            Piece<float, kPiece> piece[kAtOnce];
+#pragma unroll
+            for (int n = 0; n < kAtOnce; ++n) {
+                of[n] = make_float2(-infinity(), 0.0f);
+                if (first + n * step >= count) continue;
+                const Index part = parts[first + n * step];
+                of[n] = ml[part];
+                piece[n] =
+                    *reinterpret_cast<const Piece<float, kPiece>*>(p.ws_part_o + part * config.head_dim_v + column);
+            }
+            float greatest = m;
+#pragma unroll
+            for (int n = 0; n < kAtOnce; ++n) greatest = fmaxf(greatest, of[n].x);
+            scale(alpha(p, m, greatest));
+            m = greatest;
+#pragma unroll
+            for (int n = 0; n < kAtOnce; ++n) {
+                if (first + n * step >= count) continue;
+                const float its = alpha(p, of[n].x, m);
+                l = fmaf(of[n].y, its, l);
+#pragma unroll
+                for (int c = 0; c < kPiece; ++c) O[c] = fmaf(piece[n].x[c], its, O[c]);
+            }
+        }
+    }
+
+    // Adds the groups behind the first, whose own this is.
+    __device__ __forceinline__ void add_groups(const KernelParams& p, const float2* ml, const float* sums, int groups) {
+        float greatest = m;
+        for (int n = 1; n < groups; ++n) greatest = fmaxf(greatest, ml[n].x);
+        scale(alpha(p, m, greatest));
+        m = greatest;
+        for (int n = 1; n < groups; ++n) {
+            const float its = alpha(p, ml[n].x, m);
+            l = fmaf(ml[n].y, its, l);
+            const auto piece = *reinterpret_cast<const Piece<float, kPiece>*>(sums + n * config.head_dim_v);
+#pragma unroll
+            for (int c = 0; c < kPiece; ++c) O[c] = fmaf(piece.x[c], its, O[c]);
+        }
+    }
+
+private:
+    __device__ __forceinline__ void scale(float alpha) {
+        l *= alpha;
+#pragma unroll
+        for (int c = 0; c < kPiece; ++c) O[c] *= alpha;
+    }
+};
+
 template <KernelConfig config>
 __device__ __forceinline__ void combine_shares(const KernelParams& p) {
     using M = Math<config.element>;
     using Scalar = typename M::Scalar;
-    constexpr int kPiece = config.vector_bytes / static_cast<int>(sizeof(Scalar)), kRowLanes = row_lanes(config);
-    constexpr int kThreads = config.warps * 32, kGroups = kThreads / kRowLanes;
+    constexpr int kPiece = config.vector_bytes / static_cast<int>(sizeof(Scalar)), kColumns = config.head_dim_v;
+    constexpr int kGroups = combine_groups(config), kGroupLanes = config.warps * 32 / kGroups;
     ptx::wait_for_launch_before();
-    const Index n = blockIdx.x, h = n % p.heads, i = n / p.heads % p.part_queries, b = n / p.heads / p.part_queries;
-    const Sequence seq = Sequence::make<config>(p, b, h);
-    if (i >= seq.seqlen_q) return;
-    const RowParts<config> parts(p, seq, static_cast<int>(i));
-    if (parts.complete) return;
-    const int count = parts.count();
+    ptx::let_next_launch_begin();
+    const int lane = static_cast<int>(threadIdx.x) % kGroupLanes, place = static_cast<int>(threadIdx.x) / kGroupLanes;
+    const int group = place & (p.fold_groups - 1);
+    // 32 bits: divisions take long
+    const unsigned n = (blockIdx.x * kGroups + place) >> (__ffs(p.fold_groups) - 1);
+    const unsigned heads = static_cast<unsigned>(p.heads), queries = static_cast<unsigned>(p.part_queries);
+    const unsigned h = n % heads, i = n / heads % queries, b = n / heads / queries;
+    const bool is_row = b < static_cast<unsigned>(p.batch);
+    const Sequence seq = Sequence::make<config>(p, is_row ? b : 0, h);
+    const auto parts = is_row && i < seq.seqlen_q ? RowParts<config>(p, seq, static_cast<int>(i)) : RowParts<config>();
+    const int groups = parts.complete ? 0 : smaller(p.fold_groups, parts.count());
 
-    // every warp finds m and l by itself
-    const float2* const ml = reinterpret_cast<const float2*>(p.ws_part_ml);
-    const int lane = static_cast<int>(lane_id());
-    float m = -infinity();
-    for (int part = lane; part < count; part += 32) m = fmaxf(m, ml[parts[part]].x);
+    float* const sums = reinterpret_cast<float*>(shared_memory);
+    float2* const ml = reinterpret_cast<float2*>(sums + kGroups * kColumns);
+    for (int first = 0; first < kColumns; first += kGroupLanes * kPiece) {
+        const int column = first + lane * kPiece;
+        const bool folds = group < groups && column < kColumns;
+        FoldedParts<config, kPiece> row;
+        if (folds) row.fold(p, parts, group, groups, column);
+        if (p.fold_groups > 1) {  // the first group adds what the others have
+            if (folds) {
 #pragma unroll
-    for (int step = 16; step > 0; step /= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, step));
-    const auto alpha_of = [&](int part) {
-        const float below = ml[parts[part]].x - m;  // in the units of m
-        return ptx::exp2(own_units<config>() ? below * log2_factor<config>(p) : below);
-    };
-    float l = 0.0f;
-    for (int part = lane; part < count; part += 32) l = fmaf(ml[parts[part]].y, alpha_of(part), l);
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) l += __shfl_xor_sync(~0u, l, step);
-
-    float* const sums = reinterpret_cast<float*>(shared_memory);                   // O of a warp's parts
-    for (int first = 0; first < config.head_dim_v; first += kRowLanes * kPiece) {  // all lanes: they exchange sums
-        const int column = first + lane % kRowLanes * kPiece;
-        float O[kPiece] = {};
-        if (column < config.head_dim_v) {
-#pragma unroll 4
-            for (int part = static_cast<int>(threadIdx.x) / kRowLanes; part < count; part += kGroups) {
-                const float alpha = alpha_of(part);
-                const auto piece = *reinterpret_cast<const Piece<float, kPiece>*>(
-                    p.ws_part_o + parts[part] * config.head_dim_v + column);
-#pragma unroll
-                for (int c = 0; c < kPiece; ++c) O[c] = fmaf(piece.x[c], alpha, O[c]);
+                for (int c = 0; c < kPiece; ++c) sums[place * kColumns + column + c] = row.O[c];
+                if (column == 0) ml[place] = make_float2(row.m, row.l);
             }
+            __syncthreads();  // all groups' sums are there
+            if (folds && group == 0) row.add_groups(p, ml + place, sums + place * kColumns + column, groups);
         }
-#pragma unroll
-        for (int c = 0; c < kPiece; ++c) {
-#pragma unroll
-            for (int step = kRowLanes; step < 32; step *= 2) O[c] += __shfl_xor_sync(~0u, O[c], step);
-            if (lane < kRowLanes && column < config.head_dim_v) sums[warp_id() * config.head_dim_v + column + c] = O[c];
-        }
-    }
-    __syncthreads();  // all warps' sums are there
-    const float factor = row_factor<config>(p, h, m, l);
-    Scalar* const out = rows_of<Scalar>(p.out, seq.batch_row, h, seq.first_q + i);
-    for (int column = static_cast<int>(threadIdx.x) * kPiece; column < config.head_dim_v; column += kThreads * kPiece) {
+        if (!folds || group != 0) continue;
+        const float factor = row_factor<config>(p, h, row.m, row.l);
         Piece<Scalar, kPiece> piece;
 #pragma unroll
-        for (int c = 0; c < kPiece; ++c) {
-            float O = 0.0f;
-            for (int warp = 0; warp < config.warps; ++warp) O += sums[warp * config.head_dim_v + column + c];
-            piece.x[c] = M::from_float(O * factor);
-        }
-        *reinterpret_cast<Piece<Scalar, kPiece>*>(out + column) = piece;
+        for (int c = 0; c < kPiece; ++c) piece.x[c] = M::from_float(row.O[c] * factor);
+        *reinterpret_cast<Piece<Scalar, kPiece>*>(rows_of<Scalar>(p.out, seq.batch_row, h, seq.first_q + i) + column) =
+            piece;
+        if (config.lse && column == 0)
+            rows_of<float>(p.lse, seq.batch_row, h, seq.first_q)[i * p.lse.stride_row] =
+                static_cast<float>(row_lse<config>(p, h, row.m, row.l));
     }
-    if (config.lse && threadIdx.x == 0)
-        rows_of<float>(p.lse, seq.batch_row, h, seq.first_q)[i * p.lse.stride_row] =
-            static_cast<float>(row_lse<config>(p, h, m, l));
 }
 
 }  // namespace flashtile

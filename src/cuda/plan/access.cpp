@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "cuda/plan/append_kv.h"
-#include "cuda/plan/unseen_kernels.h"
 #include "cuda/tensor_map.h"
 
 namespace flashtile::gpu {
@@ -66,7 +65,6 @@ Access access_of(const Problem& p, const Operands& given) {
     access.dbias = static_cast<bool>(x.dbias);
     access.dsinks = static_cast<bool>(x.dsinks);
     if (p.appends) access.append_bytes = append_vector_bytes(p.append, x.append);
-    access.unseen_kernels = unseen_kernels_asked_for();
     access.bias_batch = x.bias_batch;
     access.bias_heads = x.bias_heads;
     access.bias_rows = x.bias_rows;
@@ -78,7 +76,6 @@ Access contiguous_access(const Problem& p) {
     Access access;
     access.vector_bytes = alignment_of(row_bytes(p));
     access.tensor_maps = access.vector_bytes == 16;
-    access.unseen_kernels = unseen_kernels_asked_for();
     return access;
 }
 

@@ -18,7 +18,6 @@ struct Access {
     bool lse = true;              // forward writes LSE
     bool seqused = false;
     bool dbias = false, dsinks = false;
-    bool unseen_kernels = false;  // the plan may have them (unseen_kernels.h)
     std::int64_t bias_batch = 1, bias_heads = 1, bias_rows = 1, bias_cols = 1;
 
     bool operator==(const Access&) const = default;

@@ -22,7 +22,10 @@ Launch plan_append(const AppendProblem& p, int vector_bytes, const DeviceFacts& 
     c.element = element_of(p.dtype);
     c.vector_bytes = vector_bytes;
     c.warps = 4;
-    return {.config = c, .blocks = checked_blocks(blocks_of(p.items(), c.warps)), .why = "a head of a row a warp"};
+    return {.config = c,
+            .blocks = checked_blocks(blocks_of(p.items(), c.warps)),
+            .why = "a head of a row a warp",
+            .early = true};
 }
 
 std::vector<KernelConfig> append_configs_for(const Problem& problem, const DeviceFacts& device) {

@@ -31,16 +31,31 @@ std::int64_t most_group_tiles(const Problem& p, const KernelConfig& c) {
     return heads * (checked_blocks(p.rows_q() * p.runs() * c.group_rows) / c.Br + p.prefix_groups);
 }
 
-Launch combine_launch(const Question& q, const KernelConfig& main) {
+// As many groups of lanes fold a row as it has parts, or as keep the multiprocessors busy.
+int fold_groups(const Question& q, const KernelConfig& combine, std::int64_t rows, std::int64_t parts) {
+    const int most = combine_groups(combine);
+    constexpr std::int64_t kAtOnce = 4;  // parts that a lane has on their way
+    int groups = 1;
+    while (2 * groups <= most && 2 * groups <= parts &&
+           (groups * kAtOnce < parts || rows * groups < q.device.multiprocessors * most))
+        groups *= 2;
+    return groups;
+}
+
+// A row of O has about `parts` parts.
+Launch combine_launch(const Question& q, const KernelConfig& main, std::int64_t parts, Plan& plan) {
     KernelConfig c = fold_config(q, main, Kernel::combine_shares);
+    c.warps = 8;
     c.shares = true;
     c.prefixes = c.paged = main.prefixes;
     c.group_rows = main.group_rows;
     c.Br = main.Br;
+    const std::int64_t rows = checked_blocks(q.problem.batch * q.problem.seqlen_q * q.problem.heads);
+    plan.fold_groups = fold_groups(q, c, rows, parts);
     return {.config = c,
             .shared_memory = shared_bytes(c),
-            .blocks = checked_blocks(q.problem.batch * q.problem.seqlen_q * q.problem.heads),
-            .why = "a row a block: its parts are far away, and many",
+            .blocks = blocks_of(rows * plan.fold_groups, combine_groups(c)),
+            .why = "groups of lanes share a row's parts, which are far away",
             .early = true};
 }
 
@@ -51,11 +66,13 @@ void share_out(const Question& q, std::int64_t tiles, Launch& launch, Plan& plan
     const std::int64_t of_groups = c.prefixes && tiles > 0 ? most_group_tiles(p, c) : 0;
     const std::int64_t all_tiles = c.prefixes ? 2 * tiles + of_groups : tiles;
     const std::int64_t most_keys = checked_blocks(all_tiles * std::max<std::int64_t>(1, blocks_of(p.seqlen_k, c.Bc)));
-    launch.blocks = std::min(blocks_at_a_time(q, c), blocks_of(most_keys, KeyShares::kFewest));
+    launch.blocks = std::min(blocks_at_a_time(q, c), most_keys);
+    launch.early = true;
     if (launch.blocks == 0) return;
     plan.part_queries = static_cast<int>(p.seqlen_q);
     plan.part_rows = static_cast<int>(std::min<std::int64_t>(c.Br, p.seqlen_q * c.group_rows));
     plan.share_blocks = static_cast<unsigned>(launch.blocks);
+    plan.rounded_shares = keys_hold_values(c);
     const std::int64_t sequences = c.prefixes ? 2 * p.batch + p.prefix_groups : p.batch;
     const std::int64_t part_rows =
         c.prefixes ? checked_blocks((2 * tiles + launch.blocks) * plan.part_rows + (of_groups + launch.blocks) * c.Br)
@@ -93,13 +110,14 @@ void add_forward_launches(const Question& q, Launch launch, Plan& plan) {
     }
 
     launch.maps.push_back({MappedOperand::q, c.Br});
-    launch.maps.push_back({MappedOperand::k, plan.page_box, true});
-    if (!keys_hold_values(c)) launch.maps.push_back({MappedOperand::v, plan.page_box, true});
+    const bool streamed = c.shares && !keys_hold_values(c);
+    launch.maps.push_back({MappedOperand::k, plan.page_box, true, streamed});
+    if (!keys_hold_values(c)) launch.maps.push_back({MappedOperand::v, plan.page_box, true, streamed});
     if (output_parts(c) > 0) launch.maps.push_back({MappedOperand::out, kConsumerRows});
     if (c.bias_mapped) launch.maps.push_back({MappedOperand::bias, c.Br});
     plan.launches.push_back(launch);
     if (c.shares && launch.blocks > 0 && (c.prefixes || p.seqlen_k > c.Bc))
-        plan.launches.push_back(combine_launch(q, c));
+        plan.launches.push_back(combine_launch(q, c, launch.blocks / tiles + 2, plan));
 }
 
 }  // namespace flashtile::gpu

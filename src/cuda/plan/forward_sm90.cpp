@@ -32,14 +32,11 @@ bool softcap_fits(const KernelConfig& c) {
 
 // Where queries are few, thread blocks have equal shares of all keys.
 bool shares_keys(const Question& q) {
-    return q.access.unseen_kernels && few_alike(q.config, q.problem) && q.problem.num_splits == 0 &&
-           softcap_fits(q.config);
+    return few_alike(q.config, q.problem) && q.problem.num_splits == 0 && softcap_fits(q.config);
 }
 
 constexpr Condition kConditions[] = {
     kAtMost256,
-    {"a cache, attention_chunk, sinks, first_k or seqused_q, with which no GPU has run Hopper's kernel yet",
-     [](const Question& q) { return q.access.unseen_kernels || !asks_for_serving(q.config); }},
     kNoTree,
     {"a prefix that sequences share, of which something is hidden (a window, attention_chunk, first_k)",
      [](const Question& q) { return q.problem.prefix_groups == 0 || (!q.config.window && !q.config.first_k); }},
@@ -85,6 +82,7 @@ int group_rows(const KernelConfig& c, const Problem& p) {
 
 std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
     // what a group shares, the queries of many sequences see
+    if (c.prefixes && std::max(c.head_dim, c.head_dim_v) <= 128 && !c.softcap && !c.sinks) return sm90::kForwardCache;
     if (c.shares) {
         const bool few = !c.prefixes && p.seqlen_q * c.group_rows <= kConsumerRows;
         return few && std::max(c.head_dim, c.head_dim_v) <= 128 ? std::span<const Tile>(sm90::kForwardFew)

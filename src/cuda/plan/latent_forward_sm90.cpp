@@ -24,7 +24,6 @@ bool shares_keys(const Problem& p) {
 constexpr Condition kConditions[] = {
     {"no head dimension over 256", [](const Question& q) { return q.config.head_dim > kWidestElsewhere; }},
     {"v is not the first columns of k, in the same memory", [](const Question& q) { return q.access.values_in_keys; }},
-    {"no GPU has run it yet", [](const Question& q) { return q.access.unseen_kernels; }},
     {"head_dim over 576, or head_dim_v over 512",
      [](const Question& q) { return q.config.head_dim <= kWidest && q.config.head_dim_v <= kWidestValues; }},
     {"head_dim_v up to 64, of which two consumers cannot each have a part",

@@ -30,6 +30,7 @@ struct PlannedMap {
     // Rows that the band hides from everyone lie outside the map and arrive as zero. Where lengths lie in device
     // memory, which no plan reads, the kernel sees to it instead.
     bool seen_rows_only = false;
+    bool streamed = false;  // what is loaded is bound by memory alone
 };
 
 struct Launch {
@@ -90,6 +91,8 @@ struct Plan {
     int part_queries = 0;
     int part_rows = 0;
     unsigned share_blocks = 0;
+    bool rounded_shares = false;
+    int fold_groups = 1;
     int page_box = 0;
 
     const Launch& main() const { return launches[main_launch]; }

@@ -46,7 +46,7 @@ std::vector<Variant> latent() {
         p.scale = row[scale] == 1 ? -0.125f : 0.125f;
         p.exact_max = row[exact_max] == 1;
         gpu::Access access = gpu::contiguous_access(p);
-        access.values_in_keys = access.unseen_kernels = true;
+        access.values_in_keys = true;
         access.seqused = row[lengths] == 1;
         access.lse = row[lse] == 0;
         const auto main = gpu::latent_forward_sm90.main(gpu::question_of(p, access, device));

@@ -53,7 +53,6 @@ std::vector<Variant> shares() {
         p.exact_max = row[exact] == 1;
         gpu::Access access = gpu::contiguous_access(p);
         access.seqused = row[lengths] == used || row[lengths] == used_both;
-        access.unseen_kernels = true;
         const gpu::Plan plan = gpu::plan_forward(p, access, device);
         if (plan.main().config.kernel != Kernel::forward_sm90) continue;  // the general kernel has a list of its own
         for (const gpu::Launch& launch : plan.launches) result.push_back({device.architecture, launch.config});

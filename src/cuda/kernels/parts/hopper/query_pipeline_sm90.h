@@ -87,9 +87,8 @@ struct QueryPipeline {
     static constexpr int kDrawerRegisters = 56;
     static constexpr bool kBusyProducer =
         config.dropout ? !kDrawersApart : config.lengths_in_memory() || config.group_rows > 1 || config.bias_mapped;
-    static constexpr int kProducerRegisters = kConsumers > 2 ? (NT * 6 + OT * 4 > 124 ? 32 : 56)
-                                              : config.paged
-                                                  ? 72
+    static constexpr int kProducerRegisters = kConsumers > 2
+                                                  ? (NT * 6 + OT * 4 > 124 ? 32 : 56)
                                                   : (kBusyProducer ? (config.blocks_per_sm > 2 ? 48 : 56) : 40);
     static constexpr int kConsumerRegisters =
         (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers / 8 * 8;
@@ -177,7 +176,11 @@ struct QueryPipeline {
             if (sequence_order().fits()) sequence_order().find(params);
     }
 
-    // One thread brings the tiles of the schedule, and those whose optimistic pass failed a second time. The order
+    // Pages are looked up lane by lane, and so the producer is a warp there. What is done once, its first lane does.
+    static constexpr bool kWarpProduces = config.paged;
+    __device__ static __forceinline__ bool leads() { return !kWarpProduces || lane_id() == 0; }
+
+    // The producer brings the tiles of the schedule, and those whose optimistic pass failed a second time. The order
     // within a tile is that in which consumers need things: K0, Q, K1, V0, K2, V1 and so on. The next tile is found
     // before there is a place for the last V, so that nothing waits for that. The bias of a block comes last, because
     // its place becomes free when the scores of the block before are there.
@@ -228,6 +231,12 @@ struct QueryPipeline {
     __device__ __forceinline__ Slot hand_on(const Slot& now, const Tile& tile) {
         q_ring.wait_empty();
         const Slot before = Slot::read(slot());
+        if constexpr (kWarpProduces) __syncwarp();  // all lanes have read what the first one writes over
+        if (leads()) fill_slot(now, tile);
+        q_ring.advance();
+        return before;
+    }
+    __device__ __forceinline__ void fill_slot(const Slot& now, const Tile& tile) const {
         now.write(slot());
         if (now.is_tile()) {
             tile.write(params, slot() + Slot::kBytes);
@@ -242,8 +251,6 @@ struct QueryPipeline {
         } else {
             ptx::mbarrier_arrive(q_ring.full_barrier());
         }
-        q_ring.advance();
-        return before;
     }
 
     // Where a block of keys lies in the tensor maps' coordinates; in a paged cache, in the sequence. It begins as the
@@ -284,10 +291,14 @@ struct QueryPipeline {
     __device__ __forceinline__ void load_latent(const KeyRows& keys) {
         if constexpr (config.paged) {
             BlockPages pages(params, keys);
-            load_chunks([&] { ptx::store_shared(unnamed + latent_ring.stage * 4, pages.missing(params)); },
-                        [&](unsigned to, unsigned full, int column) {
-                            pages.copy(params, to, params.k_map, full, kChunk, keys.head, column);
-                        });
+            load_chunks(
+                [&] {
+                    const unsigned none = pages.missing(params);
+                    if (leads()) ptx::store_shared(unnamed + latent_ring.stage * 4, none);
+                },
+                [&](unsigned to, unsigned full, int column) {
+                    pages.copy(params, to, params.k_map, full, kChunk, keys.head, column);
+                });
         } else {
             load_chunks([] {},
                         [&](unsigned to, unsigned full, int column) {
@@ -308,7 +319,7 @@ struct QueryPipeline {
             last = share;
             if (n == 0) begin();
             const unsigned full = latent_ring.full_barrier(chunk);
-            ptx::mbarrier_arrive_expect(full, Latent::kBytesChunk);
+            if (leads()) ptx::mbarrier_arrive_expect(full, Latent::kBytesChunk);
             copy(k + latent_ring.stage * kBytesK + chunk * Latent::kBytesChunk, full, chunk * kChunk);
         }
         latent_ring.advance();
@@ -331,51 +342,47 @@ struct QueryPipeline {
                                                Tell tell) const {
         BlockPages pages(params, keys);
         ring.wait_empty();
-        tell(pages.missing(params));
-        ptx::mbarrier_arrive_expect(ring.full_barrier(), bytes);
+        const unsigned none = pages.missing(params);
+        if (leads()) {
+            tell(none);
+            ptx::mbarrier_arrive_expect(ring.full_barrier(), bytes);
+        }
         pages.copy(params, stages + ring.stage * bytes, map, ring.full_barrier(), columns, keys.head);
         ring.advance();
     }
-    // In which pages, which are batch entries of the map, a block of keys lies. A box has some rows of one page, or
-    // all. Nobody waits for the block table: its words are asked for before there is a free stage. A box of keys that
-    // no query of the sequence sees is not looked up. What lies in no page is loaded from behind the last one, where
-    // TMA finds zeros.
+    // In which page, which is a batch entry of the map, a block of keys has its n-th box, of some rows of the page or
+    // all; lane n has that box. Nobody waits for the block table: its words are asked for before there is a free
+    // stage. A box of keys that no query of the sequence sees is not looked up. What lies in no page is loaded from
+    // behind the last one, where TMA finds zeros.
     struct BlockPages {
-        static constexpr int kMostBoxes = config.Bc / kLeastPageBox, kUnasked = -1 - 0x7fffffff;
-        int page[kMostBoxes], row[kMostBoxes];
+        static_assert(config.Bc / kLeastPageBox <= 32, "a lane has one box");
+        static constexpr int kUnasked = -1 - 0x7fffffff;
+        int first, page = kUnasked, row = 0;  // `first` of the block's keys is the box's first
 
-        __device__ __forceinline__ BlockPages(const KernelParams& p, const KeyRows& keys) {
-            const int* const table = p.block_table + keys.b * p.block_table_stride;
+        __device__ __forceinline__ BlockPages(const KernelParams& p, const KeyRows& keys)
+            : first(static_cast<int>(lane_id()) * p.page_box) {
+            const int j = keys.row + first;
             const unsigned page_size = static_cast<unsigned>(p.page_size);
-#pragma unroll
-            for (int n = 0; n < kMostBoxes; ++n) {
-                const int j = keys.row + n * p.page_box;
-                const bool asked = n * p.page_box < config.Bc && j < keys.end && j + p.page_box > keys.first;
-                const unsigned of_sequence = static_cast<unsigned>(j) / page_size;
-                page[n] = asked ? table[of_sequence] : kUnasked;
-                row[n] = static_cast<int>(static_cast<unsigned>(j) - of_sequence * page_size);
-            }
+            const unsigned of_sequence = static_cast<unsigned>(j) / page_size;
+            row = static_cast<int>(static_cast<unsigned>(j) - of_sequence * page_size);
+            if (first < config.Bc && j < keys.end && j + p.page_box > keys.first)
+                page = (p.block_table + keys.b * p.block_table_stride)[of_sequence];
         }
         // Waits for the block table; a bit for each eight keys in no page.
         __device__ __forceinline__ unsigned missing(const KernelParams& p) {
-            const unsigned box_bits = (1u << p.page_box / 8) - 1;
-            unsigned none = 0;
-#pragma unroll
-            for (int n = 0; n < kMostBoxes; ++n)
-                if (page[n] < 0 || page[n] >= p.cache_rows) {
-                    if (page[n] != kUnasked) none |= box_bits << n * p.page_box / 8;
-                    page[n] = static_cast<int>(p.cache_rows);
-                }
-            return none;
+            const bool none = page < 0 || page >= p.cache_rows;
+            unsigned keys = 0;
+            for (unsigned boxes = __ballot_sync(~0u, none && page != kUnasked); boxes != 0; boxes &= boxes - 1)
+                keys |= ((1u << p.page_box / 8) - 1) << (__ffs(static_cast<int>(boxes)) - 1) * p.page_box / 8;
+            if (none) page = static_cast<int>(p.cache_rows);
+            return keys;
         }
         __device__ __forceinline__ void copy(const KernelParams& p, unsigned to, const TensorMap& map, unsigned barrier,
                                              int columns, int head, int column = 0) const {
-#pragma unroll
-            for (int n = 0; n < kMostBoxes; ++n)
-                if (n * p.page_box < config.Bc)
-                    for (int c = 0; c < columns; c += kChunk)
-                        ptx::tma_load(to + (c / kChunk * config.Bc + n * p.page_box) * kChunkRowBytes, &map, barrier,
-                                      column + c, row[n], head, page[n]);
+            if (first >= config.Bc) return;
+            for (int c = 0; c < columns; c += kChunk)
+                ptx::tma_load(to + (c / kChunk * config.Bc + first) * kChunkRowBytes, &map, barrier, column + c, row,
+                              head, page);
         }
     };
     // Which keys of the block whose K has come lie in no page.
@@ -452,7 +459,10 @@ __device__ __forceinline__ void run_forward_sm90(const KernelParams& params) {
     Forward forward(params, memory);
     if (threadIdx.x == 0) forward.init_barriers();
     if (threadIdx.x == Forward::kConsumers * 128) forward.prefetch_maps();
-    if constexpr (config.shares) ptx::let_next_launch_begin();  // combine_shares.h, which waits for the end of this one
+    if constexpr (config.shares) {  // launched early, and so is combine_shares.h
+        ptx::wait_for_launch_before();
+        ptx::let_next_launch_begin();
+    }
     forward.find_work();
     __syncthreads();  // barriers are initialised, and what find_work has found is there
     // A warp's lanes have the same number; the shuffle tells the compiler so.
@@ -464,7 +474,7 @@ __device__ __forceinline__ void run_forward_sm90(const KernelParams& params) {
         if constexpr (config.dropout) forward.draw(warp - 4);
     } else if (warpgroup == Forward::kConsumers) {
         ptx::registers_give_back<Forward::kProducerRegisters>();
-        if (threadIdx.x == Forward::kConsumers * 128) forward.produce();
+        if (Forward::kWarpProduces ? warp == 0 : threadIdx.x == Forward::kConsumers * 128) forward.produce();
         if constexpr (config.dropout && !Forward::kDrawersApart)
             if (warp > 0) forward.draw(warp - 1);
     } else {

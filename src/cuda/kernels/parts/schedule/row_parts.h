@@ -17,16 +17,15 @@ struct PartRun {
 template <KernelConfig config>
 struct RowParts {
     PartRun own;
-    PartRun of_prefix;      // with config.prefixes, of keys that lie before its own
-    bool complete = false;  // the row has its result already
+    PartRun of_prefix;     // with config.prefixes, of keys that lie before its own
+    bool complete = true;  // the row has its result already
 
+    __device__ __forceinline__ RowParts() {}
     // Query i of the sequence and its head.
     __device__ __forceinline__ RowParts(const KernelParams& p, const Sequence& seq, int i) {
         const unsigned* const units = p.ws_first_unit + first_unit_of<config>(p, seq.b);
-        if (config.prefixes && p.ws_first_unit[first_unit_of<config>(p, all_sequences<config>(p))] == 0) {
-            complete = true;  // nothing was done
-            return;
-        }
+        if (config.prefixes && p.ws_first_unit[first_unit_of<config>(p, all_sequences<config>(p))] == 0)
+            return;  // nothing was done
         own = run(p, seq.b, seq.h, i, seq.seqlen_q, units);
         complete = own.count <= 1;
         if constexpr (config.prefixes) {
@@ -46,7 +45,7 @@ struct RowParts {
 
     __device__ __forceinline__ int count() const { return own.count + of_prefix.count; }
     __device__ __forceinline__ Index operator[](int n) const {
-        return n < own.count ? own[n] : of_prefix[n - own.count];
+        return !config.prefixes || n < own.count ? own[n] : of_prefix[n - own.count];
     }
 
 private:
@@ -62,9 +61,9 @@ private:
         if (config.prefixes && blocks == 0) return {};
         const unsigned tile = (grouped ? h / group : h) * tiles + row / config.Br, begin = units[0] + tile * blocks;
         const unsigned total = p.ws_first_unit[first_unit_of<config>(p, all_sequences<config>(p))];
-        const unsigned share = KeyShares::of(total, p.share_blocks);
-        const Index thread_block = begin / share;
-        const int count = static_cast<int>((begin + blocks - 1) / share - begin / share) + 1;
+        const KeyShares shares = KeyShares::of(total, p.share_blocks, p.rounded_shares != 0);
+        const Index thread_block = shares.owner_of(begin);
+        const int count = static_cast<int>(shares.owner_of(begin + blocks - 1) - thread_block) + 1;
         if constexpr (config.prefixes) {
             const auto places = PartPlaces<config>::of(p, number, tile);
             const Index first = places.first + thread_block * places.step + of_part;

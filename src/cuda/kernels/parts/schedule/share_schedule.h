@@ -112,17 +112,17 @@ struct ShareSchedule {
             }
             if (threadIdx.x == 0) p.ws_first_unit[first_unit_of<config>(p, all)] = total;
         }
-        const unsigned share = KeyShares::of(total, gridDim.x);
-        const unsigned start = blockIdx.x * share;
+        const KeyShares shares = KeyShares::of(total, gridDim.x, p.rounded_shares != 0);
+        const unsigned start = shares.first_of(blockIdx.x), behind = shares.first_of(blockIdx.x + 1);
         if (threadIdx.x == 0 && start >= total) ptx::store_shared(table, make_uint4(0, 0, start, start));
         if (start < begin || start >= begin + own) return;
         int b = first;
         for (unsigned count; b + 1 < last && begin + (count = blocks_of(b)) <= start; ++b) begin += count;
-        const unsigned end = start + share < total ? start + share : total;
+        const unsigned end = behind < total ? behind : total;
         ptx::store_shared(table, make_uint4(static_cast<unsigned>(b), begin, start, end));
     }
 
-    // The walk through this thread block's share, which one thread does.
+    // The walk through this thread block's share, which the producer does.
     class Walk {
     public:
         __device__ __forceinline__ explicit Walk(const ShareSchedule& shares) : p(shares.p), table(shares.table) {
@@ -176,8 +176,12 @@ struct ShareSchedule {
         // With prefixes it is in shared memory between tiles, where registers are dear.
         __device__ __forceinline__ void keep() const {
             if constexpr (!config.prefixes) return;
-            ptx::store_shared(table, make_uint4(b, begin, at, end));
-            ptx::store_shared(table + 16, make_uint4(its.blocks, its.tiles, its.of_prefix, its.whole));
+            if (config.paged) __syncwarp();  // all lanes have read what is written over
+            if (!config.paged || lane_id() == 0) {
+                ptx::store_shared(table, make_uint4(b, begin, at, end));
+                ptx::store_shared(table + 16, make_uint4(its.blocks, its.tiles, its.of_prefix, its.whole));
+            }
+            if (config.paged) __syncwarp();
         }
         __device__ __forceinline__ void recall() {
             if constexpr (!config.prefixes) return;

@@ -25,7 +25,7 @@ struct TicketSchedule {
 
     __device__ __forceinline__ bool next(TileNumber& tile) {
         while (true) {
-            const unsigned n = ahead;
+            const unsigned n = config.paged ? __shfl_sync(~0u, ahead, 0) : ahead;
             if (n >= tiles) return false;
             ahead = draw();
             if (find(n, tile)) return true;
@@ -33,7 +33,10 @@ struct TicketSchedule {
     }
 
 private:
-    __device__ __forceinline__ unsigned draw() const { return atomicAdd(params.ws_ticket, 1u); }
+    // Of a warp that produces, the first lane draws, and has heard its number by the time that all need it.
+    __device__ __forceinline__ unsigned draw() const {
+        return config.paged && lane_id() != 0 ? 0 : atomicAdd(params.ws_ticket, 1u);
+    }
 
     // How many tiles of a packed batch are before sequence b, if each sequence starts at a tile of its own and may
     // waste one. This takes no sum over all sequences. (Sequence::first_unit counts alike.)
