@@ -97,12 +97,12 @@ def test_backward_takes_its_workspace_from_pytorch(monkeypatch):
     _run._calls.clear()
     wide = [t.double().requires_grad_() for t in three(1, 9, 2, 16)]
     expected = torch.autograd.grad(dense(*wide)[0].square().sum(), wide)
-    for offset, times in ((0, 2), (0, 2), (1, 4), (1, 6), (0, 6)):  # forward is asked too
+    for offset, times in ((0, 1), (0, 1), (1, 2), (1, 3), (0, 3)):
         places = [torch.empty(t.numel() + 1)[offset:][:t.numel()].view(t.shape) for t in wide]
         leaves = [place.copy_(t.detach()).requires_grad_() for place, t in zip(places, wide)]
         for got, wanted in zip(torch.autograd.grad(flashtile.attention(*leaves).square().sum(), leaves), expected):
             torch.testing.assert_close(got.double(), wanted, atol=2e-5, rtol=1e-4)
-        assert len(asked) == times
+        assert len(asked) == (times * 2 if asked[0] > 0 else times + 1)  # forward that needs none is asked once
     (forward,) = _run._calls.values()
     (backward,) = forward.of_gradients.values()
     example = backward.idle[0].example_workspace
