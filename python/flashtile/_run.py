@@ -64,11 +64,14 @@ def turned(tensors: Tensors, names: tuple[str, ...] = _NAMES) -> Tensors:
                  for tensor, name in zip(tensors, names))
 
 
+_increment_version = torch.autograd.graph.increment_version
+
+
 def new_version(*written: Optional[Tensor]) -> None:
     """Tells autograd, which may have saved these tensors, that they have changed."""
     for tensor in written:
         if tensor is not None and not tensor.is_inference():
-            torch.autograd.graph.increment_version(tensor)
+            _increment_version(tensor)
 
 
 def results(given: Tensors, want_lse: bool = True) -> Tensors:
