@@ -182,13 +182,14 @@ class _Repeated(Call):
             del self.data[3:len(INPUT_NAMES)]
         self.new = torch.empty_like if inputs[6] is None else torch.zeros_like
         self.examples = [hollow(tensor) for tensor in made]
+        self.present = [(at, word) for at, (tensor, word) in enumerate(zip([*given, *made], self.data))
+                        if tensor is not None]
 
     def run(self, given: Tensors, rng: Optional[Tensor]) -> list[Any]:
         new = self.new
         made = [None if example is None else new(example) for example in self.examples]
-        words = self.words
-        for tensor, word in zip([*given, *made], self.data):
-            if tensor is not None:
-                words[word] = tensor.data_ptr()
+        words, tensors = self.words, [*given, *made]
+        for at, word in self.present:
+            words[word] = tensors[at].data_ptr()
         self.submit(rng)
         return made
