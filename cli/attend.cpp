@@ -39,9 +39,8 @@ constexpr const char* examples = R"(Examples:
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.safetensors --dtype=bf16 --layout=bhsd --mask keep.npy
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --device=cuda
   flashtile attend --q q.npy --cache-k ck.npy --cache-v cv.npy --block-table table.npy --seqused-k=4,3 --out out.npy
-  flashtile attend --q q.npy --cache-k ck.npy --cache-v cv.npy --seqused-k=1,0 --append-k k1.npy --append-v v1.npy \
-      --rotary-cos cos.npy --rotary-sin sin.npy --causal --cache-k-out ck2.npy --cache-v-out cv2.npy --out out.npy
-  flashtile attend --q latent_q.npy --cache-k latents.npy --head-dim-v=6 --out out.npy
+  flashtile attend --q packed.npy --cu-seqlens-q=0,3,8 --cache-k ck.npy --cache-v cv.npy --out out.npy
+  flashtile attend --q q.npy --cache-k ck.npy --head-dim-v=6 --append-k new.npy --seqused-k=3,0 --out out.npy
 
 Shapes: (s, d), (s, h, d) or (b, s, h, d), with --layout=bhsd (h, s, d) or (b, h, s, d). The heads of q are a multiple
 of those of k and v; s of q may differ from that of k and v, and the head dimension of v from that of q and k.
