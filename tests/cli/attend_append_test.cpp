@@ -1,9 +1,9 @@
 // attend_append_test.cpp: `flashtile attend` that appends new keys and values to its cache first. What it wrote is
 // judged by the rotation in fp64, and its result by attention to what it wrote.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -79,11 +80,18 @@ protected:
         return result;
     }
 
+    std::string order() const {
+        const std::string of_rows = heads_first_ ? "hsd" : "shd";
+        return packed_ ? of_rows : "b" + of_rows;
+    }
+
     Ending attend() {
+        const std::array<std::int64_t, 4> queries = {packed_ ? 1 : 2, packed_ ? 10 : 5, sizes.heads, sizes.head_dim};
+        write("q.npy", arrange(problem_.q, queries, order()));
         const Arranged files = arrange(problem_, sizes_of_v());
-        write("q.npy", packed_ ? Tensor{"fp32", {10, sizes.heads, sizes.head_dim}, problem_.q} : files.q);
-        write("k.npy", k_.values.empty() ? files.k : k_);
-        write("v.npy", v_.values.empty() ? files.v : v_);
+        const auto stored = [&](const Tensor& cache) { return heads_first_ ? heads_first(cache) : cache; };
+        write("k.npy", k_.values.empty() ? files.k : stored(k_));
+        write("v.npy", v_.values.empty() ? files.v : stored(v_));
         Command command = {
             "attend", "--q", folder_.file("q.npy"), "--out", folder_.file("out.npy"), "--lse", folder_.file("lse.npy")};
         const std::string of = k_.values.empty() ? "--" : "--cache-";
@@ -98,7 +106,7 @@ protected:
         ASSERT_EQ(ending.exit_code, 0) << ending.err;
         Sizes result = sizes_of_v();
         if (packed_) result.batch = 1, result.seqlen_q = 10;
-        expect_right(problem_, result, packed_ ? "shd" : "bshd", Precision::fp32, read_npy(folder_.file("out.npy")),
+        expect_right(problem_, result, order(), Precision::fp32, read_npy(folder_.file("out.npy")),
                      read_npy(folder_.file("lse.npy")));
     }
 
@@ -109,6 +117,11 @@ protected:
         problem_.sequences[1].q_begin = first;
         problem_.sequences[1].q_length = second;
         add({fmt::format("--cu-seqlens-q=0,{},{}", first, first + second)});
+    }
+
+    void put_heads_first() {
+        heads_first_ = true;
+        add({"--layout=bhsd"});
     }
 
     // V is the first 16 columns of K.
@@ -125,7 +138,7 @@ protected:
     Problem problem_ = random_problem(sizes);
     Tensor k_{"fp32", {}, {}}, v_{"fp32", {}, {}};
     Command flags_;
-    bool packed_ = false, latent_ = false;
+    bool packed_ = false, latent_ = false, heads_first_ = false;
 };
 
 TEST_F(AttendCache, Pages) {
@@ -242,23 +255,16 @@ TEST_F(AttendCache, PrefixesThatSequencesShare) {
 TEST_F(AttendCache, PagesWithHeadsFirst) {
     use({53, 18});
     pages();
-    k_ = heads_first(k_), v_ = heads_first(v_);
-    const Arranged files = arrange(problem_, sizes, "bhsd");
-    write("q.npy", files.q), write("k.npy", k_), write("v.npy", v_);
-    Command command = {"attend",
-                       "--q",
-                       folder_.file("q.npy"),
-                       "--out",
-                       folder_.file("out.npy"),
-                       "--cache-k",
-                       folder_.file("k.npy"),
-                       "--cache-v",
-                       folder_.file("v.npy"),
-                       "--layout=bhsd"};
-    command.insert(command.end(), flags_.begin(), flags_.end());
-    const Ending ending = flashtile(command);
-    ASSERT_EQ(ending.exit_code, 0) << ending.err;
-    expect_right(problem_, sizes, "bhsd", Precision::fp32, read_npy(folder_.file("out.npy")));
+    put_heads_first();
+    expect_right_result();
+}
+
+TEST_F(AttendCache, PackedQueriesWithHeadsFirst) {
+    use({53, 18});
+    pages();
+    pack(2, 8);
+    put_heads_first();
+    expect_right_result();
 }
 
 TEST_F(AttendCache, BadInputIsRefusedByNameAndNothingIsWritten) {
