@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
 #include <filesystem>
 #include <flashtile/flashtile.hpp>
 #include <memory>
@@ -21,11 +20,11 @@
 #include "available_memory.h"
 #include "commands.h"
 #include "io/convert.h"
-#include "io/output_array.h"
 #include "list_flags.h"
 #include "number_checks.h"
 #include "placement.h"
 #include "progress.h"
+#include "result_files.h"
 
 namespace flashtile::cli {
 namespace {
@@ -103,22 +102,6 @@ struct Inputs {
         if (append)
             for (AppendInputs::List& list : append->lists) action(list.numbers);
     }
-};
-
-// The results' files, written together at the end.
-class Results {
-public:
-    // Memory that becomes the file; nullptr without a file's name.
-    void* add(const std::string& file, const char* tensor, io::DType dtype, const std::vector<std::int64_t>& shape) {
-        return file.empty() ? nullptr : files_.emplace_back(file, tensor, dtype, shape).data();
-    }
-    void commit() {
-        for (io::OutputArray& file : files_) file.flush();
-        for (io::OutputArray& file : files_) file.commit();
-    }
-
-private:
-    std::deque<io::OutputArray> files_;
 };
 
 Inputs open(const Arguments& a) {
@@ -273,7 +256,7 @@ void attend(const Arguments& arguments, Inputs& inputs) {
     if (!arguments.append.q_out.empty()) needed += output_bytes(inputs.q.shape(), dtype);
     refuse_beyond(available, needed);
 
-    Results results;
+    ResultFiles results;
     void* const out = results.add(arguments.out, "out", dtype, out_shape);
     void* const lse = results.add(arguments.lse, "lse", io::DType::fp32, logsumexp_shape);
     void* const q_out = results.add(arguments.append.q_out, "q", dtype, inputs.q.shape());

@@ -85,11 +85,11 @@ protected:
         write("q.npy", file(problem_.q, sizes.heads, sizes.head_dim));
         write("new_k.npy", file(new_rows(problem_.k, sizes.head_dim), sizes.kv_heads, sizes.head_dim));
         write("new_v.npy", file(new_rows(problem_.v, sizes.head_dim_v), sizes.kv_heads, sizes.head_dim_v));
-        const Command always = {"env",       "-C",         folder_.file(""), FLASHTILE_PROGRAM, "attend",
-                                "--q",       "q.npy",      "--cache-k",      "k.npy",           "--block-table",
-                                "table.npy", "--append-k", append_k_,        "--out",           "out.npy",
-                                "--lse",     "lse.npy",    "--cache-k-out",  cache_k_out_,      "--causal"};
+        const Command always = {"env",     "-C",        folder_.file(""), FLASHTILE_PROGRAM, "attend",    "--q",
+                                "q.npy",   "--cache-k", "k.npy",          "--block-table",   "table.npy", "--append-k",
+                                append_k_, "--out",     "out.npy",        "--lse",           "lse.npy",   "--causal"};
         flags.insert(flags.begin(), always.begin(), always.end());
+        if (!cache_k_out_.empty()) flags.insert(flags.end(), {"--cache-k-out", cache_k_out_});
         return run(flags);
     }
 
@@ -204,6 +204,14 @@ TEST_F(AttendAppend, LatentKeysWithoutRotation) {
     for (auto row = problem_.k.begin(); row != problem_.k.end(); row += sizes.head_dim)
         problem_.v.insert(problem_.v.end(), row, row + 16);
     expect_right_result();
+
+    // The cache's file is not written to where nobody asks for the new cache, either.
+    const std::string result = bytes_of(folder_.file("out.npy")), cache_file = bytes_of(folder_.file("k.npy"));
+    cache_k_out_ = "";
+    const Ending alone = attend({"--head-dim-v=16", "--seqused-k=20,11"});
+    ASSERT_EQ(alone.exit_code, 0) << alone.err;
+    EXPECT_EQ(bytes_of(folder_.file("out.npy")), result);
+    EXPECT_EQ(bytes_of(folder_.file("k.npy")), cache_file);
 }
 
 TEST_F(AttendAppend, BadInputIsRefusedByNameAndNothingIsWritten) {
