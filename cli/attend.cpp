@@ -370,7 +370,8 @@ void add_attend(CLI::App& app, int& exit_code) {
     arguments->append.add_to(*command, cache_k);
     command->get_option("--append-v")->needs(cache_v);
     command->get_option("--cache-v-out")->needs(cache_v);
-    for (const char* flag : {"--out", "--lse", "--q-out", "--cache-k-out", "--cache-v-out"})
+    for (const char* flag : {"--out", "--lse", "--append-k", "--append-v", "--rotary-cos", "--rotary-sin", "--q-out",
+                             "--cache-k-out", "--cache-v-out"})
         command->get_option(flag)->check(check_name);
     command->add_option("--layout", arguments->layout, "Order of dimensions: bshd or bhsd")
         ->check(CLI::IsMember({"bshd", "bhsd"}))

@@ -255,6 +255,8 @@ TEST_F(AttendAppend, BadInputIsRefusedByNameAndNothingIsWritten) {
     expect_refused(with({used}), "--append-k (fp16.npy) holds fp16 and --q fp32: say with --dtype");
     append_k_ = "row.npy";
     expect_refused(with({used}), "--append-k (row.npy) has shape (24,), allowed is (s, d), (s, h, d) or (b, s, h, d)");
+    append_k_ = "";
+    expect_refused(with({used}), "--append-k: is '', allowed is the name of a file");
     append_k_ = "new_k.npy", cache_k_out_ = "k.npy";
     expect_refused(with({used}), "--cache-k-out is k.npy, allowed is another file than that of --cache-k");
     cache_k_out_ = "out.npy";
