@@ -3,6 +3,7 @@
 
 #include "attention_names.h"
 #include "bench/decode.h"
+#include "bench/method.h"
 #include "bench/on_gpu.h"
 #include "bench/options.h"
 #include "bench/run.h"
@@ -19,6 +20,7 @@ constexpr const char* examples = R"(Examples:
   flashtile bench both --against=torch --plot=figure4.png      the paper's Figure 4 on this machine
   flashtile bench backward --dtype=bf16 --head-dim=128 --seqlen=2048,8192 --heads=8 --batch=1 --threads=1,2
   flashtile bench memory                                       extra memory against sequence length
+  flashtile bench forward memory --against=flash1              the first FlashAttention beside it
   flashtile bench decode --against=torch                       one query on 32/8 heads, beyond the last-level cache and in it
   flashtile bench decode --kv-heads=1 --dtype=fp32,bf16 --page-size=0,16
   flashtile bench forward backward --device=cuda --against=torch --head-dim=64,128,256
@@ -71,8 +73,13 @@ void add_bench(CLI::App& app, int& exit_code) {
         ->check(CLI::IsMember(instruction_set_names()));
     command->add_option("--device", options->device, "cpu, or cuda: by tools/gpu_bench.py, which needs PyTorch")
         ->check(CLI::IsMember({"cpu", "cuda"}));
-    command->add_option("--against", options->against, "also measure torch: PyTorch's attention, in a child process")
-        ->check(CLI::IsMember({"torch"}));
+    std::vector<std::string> peers = bench::other_method_names();
+    peers.emplace_back("torch");
+    command
+        ->add_option("--against", options->against,
+                     "also measure torch: PyTorch's attention, in a child process; or algorithms of the papers")
+        ->delimiter(',')
+        ->check(CLI::IsMember(peers));
     auto* queries = command->add_option("--queries", options->queries, "of decode: queries a sequence; default 1")
                         ->check(CLI::Range(1, 1 << 10));
     auto* pages = command->add_option("--page-size", options->page_sizes, "of decode: rows of a page; 0 is dense")

@@ -98,7 +98,7 @@ int run_decode(const Options& options) {
     std::vector<std::unique_ptr<Method>> methods;
     methods.push_back(make_flashtile(isa));
     std::shared_ptr<TorchProcess> torch;
-    if (options.against == "torch") {
+    if (wants_torch(options)) {
         status.say("starting PyTorch");
         torch = start_torch();
         for (const char* name : {"torch_sdpa", "torch_standard"}) methods.push_back(make_torch(torch, name));

@@ -44,6 +44,9 @@ std::vector<std::string> gpu_arguments(const Options& options) {
         fmt::format("--work={}", fmt::join(work, ",")), fmt::format("--head-dim={}", fmt::join(options.head_dims, ",")),
         fmt::format("--causal={}", options.causal), fmt::format("--dtype={}", options.dtypes.front()),
         fmt::format("--tokens={}", options.tokens)};
+    if (!others(options).empty())
+        throw std::invalid_argument(
+            fmt::format("--against is {}, allowed on --device=cuda is torch", fmt::join(options.against, ",")));
     if (options.against.empty()) arguments.emplace_back("--methods=flashtile");
     if (!options.seqlens.empty()) arguments.push_back(fmt::format("--seqlen={}", fmt::join(options.seqlens, ",")));
     if (options.heads != 0) arguments.push_back(fmt::format("--heads={}", options.heads));

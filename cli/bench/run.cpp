@@ -53,7 +53,7 @@ std::vector<MemoryRow> memory_rows(const Options& options, StatusLine& status) {
     std::vector<MemoryRow> rows;
     for (const Point& point : grid(one_sequence)) {
         status.say("memory, " + describe(point));
-        rows.push_back(measure_memory(point, parse_isa(options.isa)));
+        rows.push_back(measure_memory(point, parse_isa(options.isa), others(options)));
     }
     status.clear();
     return rows;
@@ -105,7 +105,7 @@ int run(const Options& options) {
 
     StatusLine status;
     std::shared_ptr<TorchProcess> torch;
-    if (timed && options.against == "torch") {
+    if (timed && wants_torch(options)) {
         status.say("starting PyTorch");
         torch = start_torch();
         status.clear();
@@ -123,6 +123,7 @@ int run(const Options& options) {
         std::vector<std::unique_ptr<Method>> methods;
         methods.push_back(make_standard());
         methods.push_back(make_flashtile(isa));
+        for (const std::string& name : others(options)) methods.push_back(make_other(name));
         if (torch) {
             methods.push_back(make_torch(torch, "torch_sdpa"));
             methods.push_back(make_torch(torch, "torch_standard"));
