@@ -18,9 +18,9 @@ struct MemoryRow {
     std::vector<std::pair<std::string, std::optional<double>>> mib;
 };
 
-// Of flashtile, standard attention and `others`, which make_other() makes. Each number comes from a child process of its
-// own: the peak of its resident memory less what it had before the call, after a tiny call has paid for thread stacks
-// and the like. Call it before anything starts threads.
+// Of flashtile, standard attention and `others`, which make_other() makes. Each number comes from a child process of
+// its own: the peak of its resident memory less what it had before the call, after a tiny call has paid for thread
+// stacks and the like. Call it before anything starts threads.
 MemoryRow measure_memory(const Point& point, flashtile::isa isa, const std::vector<std::string>& others);
 
 }  // namespace flashtile::cli::bench

@@ -1,7 +1,7 @@
 // other_methods.cpp: the papers' other algorithms as methods of the benchmark.
 #include <map>
 
-#include "baselines/flash1.h"
+#include "baselines/flash2.h"
 #include "bench/float_method.h"
 
 namespace flashtile::cli::bench {
@@ -37,12 +37,36 @@ private:
     std::vector<float> l_, m_;
 };
 
+class Flash2 final : public FloatMethod {
+public:
+    std::string name() const override { return "flash2"; }
+
+    void prepare(const Point& point, const Inputs& inputs) override {
+        L_.resize(static_cast<std::size_t>(point.batch * point.heads * point.seqlen));
+        FloatMethod::prepare(point, inputs);
+    }
+
+private:
+    void forward() override {
+        baselines::flash2_forward(shape(), {}, baselines::flash2_forward_tile(M, point_.head_dim), q_.data(), k_.data(),
+                                  v_.data(), results_.out.data(), L_.data(), point_.threads);
+    }
+    void backward() override {
+        baselines::flash2_backward(shape(), {}, baselines::flash2_backward_tile(M, point_.head_dim), q_.data(),
+                                   k_.data(), v_.data(), results_.out.data(), L_.data(), dout_.data(),
+                                   results_.dq.data(), results_.dk.data(), results_.dv.data(), point_.threads);
+    }
+
+    std::vector<float> L_;
+};
+
 template <class Other>
 std::unique_ptr<Method> make() {
     return std::make_unique<Other>();
 }
 
-const std::map<std::string, std::unique_ptr<Method> (*)()> makers = {{"flash1", make<Flash1>}};
+const std::map<std::string, std::unique_ptr<Method> (*)()> makers = {{"flash1", make<Flash1>},
+                                                                     {"flash2", make<Flash2>}};
 
 }  // namespace
 

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "baselines/flash1.h"
+#include "baselines/flash2.h"
 #include "baselines/standard_attention.h"
 #include "oracle/attention.h"
 #include "oracle/tolerance.h"
@@ -200,6 +200,21 @@ std::vector<Case> plain_cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, PlainBaselines, testing::ValuesIn(plain_cases()));
+TEST_P(Baselines, FlashAttention2) {
+    const Case& c = GetParam();
+    Tensors t = random_tensors(c.shape);
+    const Expected expected(c, t);
+    auto& L = t.rows;
+    for (const int threads : {1, 3}) {
+        flash2_forward(c.shape, c.masking(), c.tile, t.q.data(), t.k.data(), t.v.data(), t.out.data(), L.data(),
+                       threads);
+        flash2_backward(c.shape, c.masking(), c.tile, t.q.data(), t.k.data(), t.v.data(), t.out.data(), L.data(),
+                        t.dout.data(), t.dq.data(), t.dk.data(), t.dv.data(), threads);
+        expected.compare(t);
+        expected.compare_lse(c.shape, [&](std::size_t n) { return double{L[n]}; });
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, Baselines, testing::ValuesIn(cases));
 
 TEST(Tiles, OfFlashAttention1AreThePapers) {
