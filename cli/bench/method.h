@@ -55,7 +55,7 @@ protected:
 std::unique_ptr<Method> make_flashtile(flashtile::isa isa);
 // Standard attention on OpenBLAS, in fp32.
 std::unique_ptr<Method> make_standard();
-// The papers' other algorithms (src/baselines), in fp32: flash1, flash2.
+// The papers' other algorithms (src/baselines), in fp32: flash1, flash2, rabe_staats.
 std::unique_ptr<Method> make_other(const std::string& name);
 std::vector<std::string> other_method_names();
 

@@ -2,6 +2,7 @@
 #include <map>
 
 #include "baselines/flash2.h"
+#include "baselines/rabe_staats.h"
 #include "bench/float_method.h"
 
 namespace flashtile::cli::bench {
@@ -60,13 +61,28 @@ private:
     std::vector<float> L_;
 };
 
+class RabeStaats final : public FloatMethod {
+public:
+    std::string name() const override { return "rabe_staats"; }
+
+private:
+    void forward() override {
+        baselines::rabe_staats_forward(shape(), {}, q_.data(), k_.data(), v_.data(), results_.out.data(),
+                                       point_.threads);
+    }
+    void backward() override {
+        baselines::rabe_staats_backward(shape(), {}, q_.data(), k_.data(), v_.data(), dout_.data(), results_.dq.data(),
+                                        results_.dk.data(), results_.dv.data(), point_.threads);
+    }
+};
+
 template <class Other>
 std::unique_ptr<Method> make() {
     return std::make_unique<Other>();
 }
 
-const std::map<std::string, std::unique_ptr<Method> (*)()> makers = {{"flash1", make<Flash1>},
-                                                                     {"flash2", make<Flash2>}};
+const std::map<std::string, std::unique_ptr<Method> (*)()> makers = {
+    {"flash1", make<Flash1>}, {"flash2", make<Flash2>}, {"rabe_staats", make<RabeStaats>}};
 
 }  // namespace
 

@@ -61,6 +61,11 @@ FLASHTILE_EVERY_ISA void scale_row(float factor, float* x, std::int64_t columns)
     for (std::int64_t j = 0; j < columns; ++j) x[j] *= factor;
 }
 
+FLASHTILE_EVERY_ISA void add_row(float factor, const float* x, float* y, std::int64_t columns) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < columns; ++j) y[j] += factor * x[j];
+}
+
 FLASHTILE_EVERY_ISA void multiply_row(const float* factors, float* x, std::int64_t columns) {
 #pragma omp simd
     for (std::int64_t j = 0; j < columns; ++j) x[j] *= factors[j];

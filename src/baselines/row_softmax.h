@@ -13,6 +13,7 @@ float row_max(const float* s, std::int64_t columns);
 float exp_row(const float* s, float m, float* p, std::int64_t columns);
 
 void scale_row(float factor, float* x, std::int64_t columns);
+void add_row(float factor, const float* x, float* y, std::int64_t columns);  // y += factor x
 void multiply_row(const float* factors, float* x, std::int64_t columns);
 float dot_row(const float* x, const float* y, std::int64_t columns);
 

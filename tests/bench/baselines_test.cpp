@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "baselines/flash2.h"
+#include "baselines/rabe_staats.h"
 #include "baselines/standard_attention.h"
 #include "oracle/attention.h"
 #include "oracle/tolerance.h"
@@ -173,6 +174,19 @@ TEST_P(PlainBaselines, StandardAttention) {
             standard_forward(shape, t.q.data(), t.k.data(), t.v.data(), t.out.data(), P_data, threads);
             standard_backward(shape, t.q.data(), t.k.data(), t.v.data(), P_data, t.dout.data(), t.dq.data(),
                               t.dk.data(), t.dv.data(), threads);
+            expected.compare(t);
+        }
+}
+
+TEST_P(PlainBaselines, RabeAndStaats) {
+    const Case& c = GetParam();
+    Tensors t = random_tensors(c.shape);
+    const Expected expected(c, t);
+    for (const int threads : {1, 3})
+        for (const Chunks chunks : {Chunks{c.tile.Br, c.tile.Bc}, Chunks{}}) {
+            rabe_staats_forward(c.shape, chunks, t.q.data(), t.k.data(), t.v.data(), t.out.data(), threads);
+            rabe_staats_backward(c.shape, chunks, t.q.data(), t.k.data(), t.v.data(), t.dout.data(), t.dq.data(),
+                                 t.dk.data(), t.dv.data(), threads);
             expected.compare(t);
         }
 }
