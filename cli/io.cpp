@@ -13,6 +13,7 @@ constexpr const char* description = "Count what the papers' algorithms move betw
 constexpr const char* examples = R"(Examples:
   flashtile io                                                 standard attention and both FlashAttentions, N 512 to 16384
   flashtile io --seqlen=4096 --memory=32K,64K,128K,256K,512K,1M --dtype=fp32
+  flashtile io --pass=forward --seqlen=4096                    the numerical example: an A100's 192 KB, fp16, d 64
   flashtile io --pass=both --seqlen=1024 --heads=1024          GPT-2 medium, Figure 2 of the FlashAttention paper
   flashtile io --pass=forward --seqlen=4096,8192 --density=0.25
   flashtile io --tile=64,128 --causal --json=io.json --plot=io.png

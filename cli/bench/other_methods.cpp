@@ -88,6 +88,7 @@ const std::map<std::string, std::unique_ptr<Method> (*)()> makers = {
 
 std::vector<std::string> other_method_names() {
     std::vector<std::string> names;
+    names.reserve(makers.size());
     for (const auto& [name, maker] : makers) names.push_back(name);
     return names;
 }

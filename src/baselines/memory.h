@@ -37,7 +37,7 @@ struct Counted {
 template <class T>
 class Slow {
 public:
-    Slow(const Matrix<T>& matrix) : matrix_(matrix) {}  // NOLINT: a Matrix of head.h is where it lies
+    Slow(const Matrix<T>& matrix) : matrix_(matrix) {}
     operator Slow<const T>() const { return Matrix<const T>(matrix_); }
     std::int64_t rows() const { return matrix_.rows; }
     std::int64_t columns() const { return matrix_.columns; }
