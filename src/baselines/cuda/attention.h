@@ -1,0 +1,63 @@
+// attention.h: what the papers compare with, on a GPU: standard attention and FlashAttention, and our own general
+// kernels beside them at a tile of one's choice. For `bench` and for readers, never for the library.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "baselines/cuda/kernels/work_partition.h"
+#include "baselines/standard_attention.h"
+#include "cuda/tiles/tile.h"
+#include "gpu_resources/gpu_resources.h"
+
+namespace flashtile::gpu_baselines {
+
+using baselines::Shape;
+
+// On the GPU, contiguous: q, k, v, out and gradients (batch, seqlen, heads, head_dim), lse (batch, heads, seqlen_q) in
+// fp32, which standard attention leaves alone.
+struct Operands {
+    const void *q = nullptr, *k = nullptr, *v = nullptr;
+    void* out = nullptr;
+    void* lse = nullptr;
+    const void* dout = nullptr;
+    void *dq = nullptr, *dk = nullptr, *dv = nullptr;
+};
+
+class Attention {
+public:
+    Attention() = default;
+    Attention(const Attention&) = delete;
+    Attention& operator=(const Attention&) = delete;
+    virtual ~Attention() = default;
+
+    // GPU memory that it takes beside inputs and outputs.
+    virtual std::size_t extra_bytes() const = 0;
+
+    // Asynchronous. Backward follows a forward pass of the same operands.
+    virtual void forward(const Operands& operands, const gpu_resources::Stream& stream) = 0;
+};
+
+// Each throws UNSUPPORTED, saying why, for a shape that it does not take. All take fp16 and bf16, as many key heads as
+// query heads, and a scale above 0. They compile, load and allocate here.
+
+// In three steps, each from memory to memory: S = Q K^T, P = softmax(S), O = P V. Head dimensions are multiples of 32
+// up to 128.
+std::unique_ptr<Attention> make_standard(const Shape& shape, Element element, int ordinal = 0);
+
+// FlashAttention, with each of what FlashAttention-2 changed where `ways` says so. Head dimensions are multiples of 8
+// up to 128.
+std::unique_ptr<Attention> make_flash_attention_1(const Shape& shape, Element element, WorkPartition ways,
+                                                  const gpu::Tile& tile, int ordinal = 0);
+
+// Our own kernels of mma.sync (forward_sm80) at a tile. `exact_maximum`: O is rescaled whenever a maximum grows, as in
+// the paper.
+std::unique_ptr<Attention> make_general(const Shape& shape, Element element, const gpu::Tile& tile, bool exact_maximum,
+                                        int ordinal = 0);
+
+// Tiles for a head dimension: one on which warps can split the keys, for so many bytes of shared memory a thread block,
+// and that of our own general kernels.
+gpu::Tile flash_attention_1_tile(std::int64_t head_dim, WorkPartition ways, int shared_memory);
+gpu::Tile general_tile(std::int64_t head_dim);
+
+}  // namespace flashtile::gpu_baselines
