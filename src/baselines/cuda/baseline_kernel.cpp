@@ -1,6 +1,8 @@
 // baseline_kernel.cpp: see baseline_kernel.h.
 #include "baselines/cuda/baseline_kernel.h"
 
+#include <map>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -17,6 +19,8 @@ namespace flashtile::gpu_baselines {
 namespace {
 
 struct Cache {
+    std::mutex mutex;                           // of `memory`
+    std::map<std::string, std::string> memory;  // where the disk does not take them
     gpu::DiskCache disk{gpu::cache_folder()};
 };
 constinit PerProcess<Cache> cache;
@@ -28,9 +32,16 @@ gpu::Program program_for(const KernelText& text, int architecture) {
 
 std::string image_for(const KernelText& text, int architecture) {
     const std::string key = gpu::key_of(program_for(text, architecture), gpu::nvrtc().version());
+    {
+        const std::lock_guard lock(cache.get().mutex);
+        if (const auto found = cache.get().memory.find(key); found != cache.get().memory.end()) return found->second;
+    }
     if (std::optional<std::string> image = cache.get().disk.load(key)) return *std::move(image);
     std::string image = compile(text, architecture).image;
-    cache.get().disk.store(key, image);
+    if (!cache.get().disk.store(key, image)) {
+        const std::lock_guard lock(cache.get().mutex);
+        cache.get().memory[key] = image;
+    }
     return image;
 }
 
@@ -60,6 +71,10 @@ gpu::Nvrtc::Result compile(const KernelText& text, int architecture, bool report
         throw Error(FLASHTILE_DEVICE_ERROR,
                     "NVRTC (" + gpu::nvrtc().path() + ") does not compile " + text.whole() + result.log);
     return result;
+}
+
+void prepare(const KernelText& text, int ordinal) {
+    static_cast<void>(image_for(text, gpu::device(ordinal).facts().architecture));
 }
 
 BaselineKernel::BaselineKernel(KernelText text, int ordinal) : text_(std::move(text)), ordinal_(ordinal) {

@@ -36,6 +36,9 @@ KernelText text_of(const KernelConfig& config);
 // Throws DEVICE_ERROR with the whole log. `report` has ptxas say in the log what the kernel uses.
 gpu::Nvrtc::Result compile(const KernelText& text, int architecture, bool report = false);
 
+// Compiles it for a GPU, so that making a BaselineKernel of it takes no time. Any threads may do so at a time.
+void prepare(const KernelText& text, int ordinal);
+
 class BaselineKernel {
 public:
     // Compiles and loads it. Throws what the driver or NVRTC says.

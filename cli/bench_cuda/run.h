@@ -1,0 +1,25 @@
+// run.h: `bench baselines`: what each of FlashAttention-2's three changes brought on this GPU, and what standard
+// attention takes. Every result is compared with standard attention's before its speed is shown.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace flashtile::cli::bench_cuda {
+
+struct Options {
+    std::vector<std::int64_t> head_dims = {64, 128};
+    std::vector<std::int64_t> seqlens;  // empty: 512, 1024 .. 16384, as far as `tokens` reaches
+    std::string causal = "both";        // 0, 1 or both
+    bool fp16 = false;                  // else bf16
+    std::int64_t tokens = 16384;
+    std::int64_t heads = 0;  // 0: hidden dimension 2048
+    double seconds = 60.0;   // of timing, beyond a few samples of each method
+    std::string json;
+};
+
+// The exit code: 1 where a method's result was wrong. Throws where there is no GPU.
+int run(const Options& options);
+
+}  // namespace flashtile::cli::bench_cuda
