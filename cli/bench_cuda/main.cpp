@@ -1,6 +1,7 @@
 // main.cpp: `flashtile bench baselines` by itself, for machines that the build is carried to.
 //
-//   flashtile_bench_baselines [--seconds=60] [--tokens=16384] [--head-dim=64] [--seqlen=512] [--causal=0] [--json=FILE]
+//   flashtile_bench_baselines [--seconds=60] [--tokens=16384] [--head-dim=64] [--seqlen=512] [--causal=0]
+//                             [--pass=forward] [--json=FILE]
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
@@ -26,6 +27,8 @@ int main(int argc, char** argv) {
                 options.seqlens = {std::stoll(value)};
             else if (name == "--causal")
                 options.causal = value;
+            else if (name == "--pass")
+                options.pass = value;
             else if (name == "--heads")
                 options.heads = std::stoll(value);
             else if (name == "--json")

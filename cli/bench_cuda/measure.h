@@ -1,11 +1,11 @@
-// measure.h: one point of the grid on a GPU: every method on the same data, results compared, then timed in turns.
+// measure.h: every method on the same data, results compared, then timed in turns.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "bench_cuda/methods.h"
+#include "bench_cuda/problem.h"
 
 namespace flashtile::cli::bench_cuda {
 
@@ -19,13 +19,10 @@ struct Row {
     bool wrong = false;
 };
 
-// 4 seqlen^2 head_dim heads batch, halved when causal.
-double flops(const Shape& shape);
-
 // Compiles all methods' kernels side by side, so that measuring waits for none.
 void compile_all(const std::vector<Shape>& shapes, Element element);
 
 // Takes about so many seconds, and a few samples of each method at least.
-std::vector<Row> measure(const Shape& shape, Element element, double seconds);
+std::vector<Row> measure(Problem& problem, const Shape& shape, Element element, Pass pass, double seconds);
 
 }  // namespace flashtile::cli::bench_cuda

@@ -13,12 +13,27 @@ public:
     Library(const Shape& shape, Element element) : shape_(shape), type_(element == Element::fp16 ? fp16 : bf16) {}
 
     std::size_t extra_bytes() const override {
-        return static_cast<std::size_t>(shape_.batch * shape_.heads * shape_.seqlen_q * 4);  // LSE
+        return static_cast<std::size_t>(shape_.batch * shape_.heads * shape_.seqlen_q * 4) + workspace_.size();  // LSE
     }
 
     void forward(const Operands& x, const gpu_resources::Stream& stream) override {
         flashtile::forward(options_on(stream), rows(x.q, shape_.seqlen_q), rows(x.k, shape_.seqlen_k),
                            rows(x.v, shape_.seqlen_k), rows(x.out, shape_.seqlen_q), lse(x.lse));
+    }
+
+    void backward(const Operands& x, const gpu_resources::Stream& stream) override {
+        const tensor q = rows(x.q, shape_.seqlen_q), k = rows(x.k, shape_.seqlen_k), v = rows(x.v, shape_.seqlen_k);
+        const backward_args args{.out = rows(x.out, shape_.seqlen_q),
+                                 .lse = lse(x.lse),
+                                 .dout = rows(x.dout, shape_.seqlen_q),
+                                 .dq = rows(x.dq, shape_.seqlen_q),
+                                 .dk = rows(x.dk, shape_.seqlen_k),
+                                 .dv = rows(x.dv, shape_.seqlen_k)};
+        options o = options_on(stream);
+        o.workspace_size = backward_workspace(o, q, k, v, args);
+        if (workspace_.size() < o.workspace_size) workspace_ = gpu_resources::Buffer(o.workspace_size);
+        o.workspace = workspace_.data();
+        flashtile::backward(o, q, k, v, args);
     }
 
 private:
@@ -34,6 +49,7 @@ private:
 
     Shape shape_;
     dtype type_;
+    gpu_resources::Buffer workspace_;
 };
 
 }  // namespace
@@ -44,25 +60,27 @@ std::string name_of(WorkPartition ways) {
 }
 
 std::vector<Method> methods_for(const Shape& shape, Element element) {
+    const gpu::DeviceFacts& device = gpu::device(0).facts();
     std::vector<Method> list;
-    list.push_back({kStandard, [=] { return make_standard(shape, element); }, standard_texts(shape, element)});
-    const auto add_fa1 = [&](const std::string& name, WorkPartition ways, const gpu::Tile& tile) {
-        list.push_back({name, [=] { return make_flash_attention_1(shape, element, ways, tile); },
-                        flash_attention_1_texts(shape, element, ways, tile)});
+    list.push_back({kStandard, [=](Passes passes) { return make_standard(shape, element, passes); },
+                    standard_texts(shape, element, Passes::both)});
+    const auto add_fa1 = [&](const std::string& name, WorkPartition ways, const Tiles& tiles) {
+        list.push_back({name,
+                        [=](Passes passes) { return make_flash_attention_1(shape, element, passes, ways, tiles); },
+                        flash_attention_1_texts(shape, element, Passes::both, ways, tiles)});
     };
-    const int shared_memory = gpu::device(0).facts().shared_memory_per_block;
-    for (int n = 0; n < 8; ++n) {
-        // one switch after the other first
-        constexpr int kOrder[] = {0, 1, 2, 4, 3, 5, 6, 7};
-        const WorkPartition ways{(kOrder[n] & 1) != 0, (kOrder[n] & 2) != 0, (kOrder[n] & 4) != 0};
-        add_fa1(name_of(ways), ways, flash_attention_1_tile(shape.head_dim, ways, shared_memory));
+    constexpr int kOrder[] = {0, 1, 2, 4, 3, 5, 6, 7};  // one switch after the other first
+    for (const int on : kOrder) {
+        const WorkPartition ways{(on & 1) != 0, (on & 2) != 0, (on & 4) != 0};
+        add_fa1(name_of(ways), ways, flash_attention_1_tiles(shape.head_dim, ways, device));
     }
-    const gpu::Tile general = general_tile(shape.head_dim);
+    const Tiles general = general_tiles(shape.head_dim, device);
     add_fa1(kAtGeneralTile, kAllWays, general);
     for (const bool exact : {true, false})
-        list.push_back({exact ? kGeneralExact : kGeneral, [=] { return make_general(shape, element, general, exact); },
-                        general_texts(shape, element, general, exact)});
-    list.push_back({kLibrary, [=] { return std::make_unique<Library>(shape, element); }, {}});
+        list.push_back({exact ? kGeneralExact : kGeneral,
+                        [=](Passes passes) { return make_general(shape, element, passes, general, exact); },
+                        general_texts(shape, element, Passes::both, general, exact)});
+    list.push_back({kLibrary, [=](Passes) { return std::make_unique<Library>(shape, element); }, {}});
     return list;
 }
 

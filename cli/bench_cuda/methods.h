@@ -17,7 +17,7 @@ using gpu_baselines::Shape;
 
 struct Method {
     std::string name;
-    std::function<std::unique_ptr<Attention>()> make;
+    std::function<std::unique_ptr<Attention>(gpu_baselines::Passes)> make;
     std::vector<KernelText> texts;  // of its kernels; none of the library's own call, which compiles by itself
 };
 

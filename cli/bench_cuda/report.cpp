@@ -32,7 +32,8 @@ double mean_teraflops(const std::vector<MeasuredPoint>& points, const std::strin
     double sum = 0.0;
     int count = 0;
     for (const MeasuredPoint& point : points)
-        if (const auto time = time_of(point, method)) sum += std::log(flops(point.shape) / (*time * 1e9)), ++count;
+        if (const auto time = time_of(point, method))
+            sum += std::log(flops(point.shape, point.pass) / (*time * 1e9)), ++count;
     return count == 0 ? 0.0 : std::exp(sum / count);
 }
 
@@ -45,11 +46,11 @@ void print_changes(const std::vector<MeasuredPoint>& points) {
         const char* name;
         bool WorkPartition::*on;
     };
-    constexpr Change kChanges[] = {{"3.1 O is divided by l once", &WorkPartition::deferred},
+    constexpr Change kChanges[] = {{"3.1 O / l once; LSE instead of m, l", &WorkPartition::deferred},
                                    {"3.2 thread blocks over the sequence", &WorkPartition::over_sequence},
                                    {"3.3 warps split Q, not K", &WorkPartition::split_queries}};
-    std::printf("\nWhat each change brought, times as fast\n  %-40s %12s %18s\n", "section of FlashAttention-2's paper",
-                "alone", "with the others");
+    std::printf("\nWhat each change brought to %s, times as fast\n  %-40s %12s %18s\n", name_of(points.front().pass),
+                "section of FlashAttention-2's paper", "alone", "with the others");
     for (const Change& change : kChanges) {
         WorkPartition alone{}, without = kAllWays;
         alone.*change.on = true;
@@ -68,9 +69,9 @@ void print_changes(const std::vector<MeasuredPoint>& points) {
 
 void print_point(const MeasuredPoint& point) {
     const Shape& s = point.shape;
-    std::printf("\nd=%lld %s n=%lld batch=%lld heads=%lld\n", static_cast<long long>(s.head_dim),
-                s.causal ? "causal" : "full", static_cast<long long>(s.seqlen_q), static_cast<long long>(s.batch),
-                static_cast<long long>(s.heads));
+    std::printf("\n%s d=%lld %s n=%lld batch=%lld heads=%lld\n", name_of(point.pass),
+                static_cast<long long>(s.head_dim), s.causal ? "causal" : "full", static_cast<long long>(s.seqlen_q),
+                static_cast<long long>(s.batch), static_cast<long long>(s.heads));
     const auto ours = time_of(point, kGeneral);
     for (const Row& row : point.rows) {
         if (!row.out_because.empty())
@@ -84,8 +85,8 @@ void print_point(const MeasuredPoint& point) {
 
 void print_summary(const std::vector<MeasuredPoint>& points) {
     if (points.empty()) return;
-    std::printf("\nGeometric means over %zu points\n  %-24s %9s %18s %20s\n", points.size(), "method", "TFLOP/s",
-                "general is, times", "flashtile is, times");
+    std::printf("\n%s: geometric means over %zu points\n  %-24s %9s %18s %20s\n", name_of(points.front().pass),
+                points.size(), "method", "TFLOP/s", "general is, times", "flashtile is, times");
     for (const Row& row : points.front().rows)
         std::printf("  %-24s %9.1f %18.2f %20.2f\n", row.method.c_str(), mean_teraflops(points, row.method),
                     speedup(points, kGeneral, row.method), speedup(points, kLibrary, row.method));
@@ -103,8 +104,13 @@ nlohmann::json to_json(const MeasuredPoint& point) {
             one["left_out"] = row.out_because;
         rows.push_back(one);
     }
-    return {{"pass", "forward"}, {"head_dim", s.head_dim}, {"causal", s.causal}, {"seqlen", s.seqlen_q},
-            {"batch", s.batch},  {"heads", s.heads},       {"methods", rows}};
+    return {{"pass", name_of(point.pass)},
+            {"head_dim", s.head_dim},
+            {"causal", s.causal},
+            {"seqlen", s.seqlen_q},
+            {"batch", s.batch},
+            {"heads", s.heads},
+            {"methods", rows}};
 }
 
 }  // namespace flashtile::cli::bench_cuda

@@ -9,14 +9,15 @@
 namespace flashtile::cli::bench_cuda {
 
 struct MeasuredPoint {
+    Pass pass;
     Shape shape;
     std::vector<Row> rows;
 };
 
 void print_point(const MeasuredPoint& point);
 
-// Geometric means over all points: every method's speed, what each change brought, and how near the baseline with all
-// three comes to our own kernels.
+// Geometric means over points, which are of one pass: every method's speed, what each change brought, and how near the
+// baseline with all three comes to our own kernels.
 void print_summary(const std::vector<MeasuredPoint>& points);
 
 nlohmann::json to_json(const MeasuredPoint& point);

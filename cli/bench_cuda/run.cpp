@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -46,7 +47,7 @@ int run(const Options& options) {
     const gpu::DeviceFacts& device = gpu::device(0).facts();
     const Element element = options.fp16 ? Element::fp16 : Element::bf16;
     const std::vector<Shape> shapes = grid(options);
-    std::printf("%s, %s, forward; every result is compared with standard attention's\n", device.name.c_str(),
+    std::printf("%s, %s; every result is compared with standard attention's\n", device.name.c_str(),
                 options.fp16 ? "fp16" : "bf16");
     const auto start = std::chrono::steady_clock::now();
     const auto seconds_since_start = [&] {
@@ -55,17 +56,25 @@ int run(const Options& options) {
     compile_all(shapes, element);
     std::printf("kernels compiled in %.0f s\n", seconds_since_start());
 
-    std::vector<MeasuredPoint> points;
+    std::vector<Pass> passes;
+    for (const Pass pass : {Pass::forward, Pass::backward})
+        if (options.pass == "both" || options.pass == name_of(pass)) passes.push_back(pass);
+    const double seconds = options.seconds / static_cast<double>(shapes.size() * passes.size());
+    std::map<Pass, std::vector<MeasuredPoint>> points;
     nlohmann::json result = {{"device", device.name}, {"dtype", options.fp16 ? "fp16" : "bf16"}};
     bool wrong = false;
     for (const Shape& shape : shapes) {
-        points.push_back({shape, measure(shape, element, options.seconds / static_cast<double>(shapes.size()))});
-        print_point(points.back());
-        std::fflush(stdout);
-        result["points"].push_back(to_json(points.back()));
-        wrong = wrong || std::ranges::any_of(points.back().rows, &Row::wrong);
+        Problem problem(shape, options.fp16 ? fp16 : bf16);
+        for (const Pass pass : passes) {
+            const MeasuredPoint point{pass, shape, measure(problem, shape, element, pass, seconds)};
+            print_point(point);
+            std::fflush(stdout);
+            result["points"].push_back(to_json(point));
+            wrong = wrong || std::ranges::any_of(point.rows, &Row::wrong);
+            points[pass].push_back(point);
+        }
     }
-    print_summary(points);
+    for (const auto& [pass, of_pass] : points) print_summary(of_pass);
     std::printf("\n%.0f s\n", seconds_since_start());
     if (!options.json.empty()) write(options.json, result);
     return wrong ? 1 : 0;

@@ -12,6 +12,7 @@ struct Options {
     std::vector<std::int64_t> head_dims = {64, 128};
     std::vector<std::int64_t> seqlens;  // empty: 512, 1024 .. 16384, as far as `tokens` reaches
     std::string causal = "both";        // 0, 1 or both
+    std::string pass = "both";          // forward, backward or both
     bool fp16 = false;                  // else bf16
     std::int64_t tokens = 16384;
     std::int64_t heads = 0;  // 0: hidden dimension 2048

@@ -60,7 +60,7 @@ class Baselines : public device_tests::OnGpu, public testing::WithParamInterface
 TEST_P(Baselines, AreRight) {
     const Case c = case_of(GetParam());
     conformance::ProblemData data(c, device_tests::kGpu);
-    const conformance::Reference reference(c, oracle::Pass::forward);
+    const conformance::Reference reference(c, oracle::Pass::forward_and_backward);
     const Shape shape{.batch = c.batch,
                       .seqlen_q = c.seqlen_q,
                       .seqlen_k = c.seqlen_k,
@@ -70,13 +70,21 @@ TEST_P(Baselines, AreRight) {
                       .causal = GetParam().causal,
                       .scale = static_cast<float>(data.reference.scale)};
     const auto at = [](const GuardedTensor& tensor) { return tensor.view().raw().data; };
-    const Operands operands{
-        .q = at(data.q), .k = at(data.k), .v = at(data.v), .out = at(data.out), .lse = at(data.lse)};
+    const Operands operands{.q = at(data.q),
+                            .k = at(data.k),
+                            .v = at(data.v),
+                            .out = at(data.out),
+                            .lse = at(data.lse),
+                            .dout = at(data.dout),
+                            .dq = at(data.dq),
+                            .dk = at(data.dk),
+                            .dv = at(data.dv)};
     const auto attention = GetParam().make(shape, c.type == fp16 ? Element::fp16 : Element::bf16);
 
     data.upload();
     const gpu_resources::Stream stream;
     attention->forward(operands, stream);
+    attention->backward(operands, stream);
     stream.synchronize();
     data.download();
     expect_near("out", data.out, data.out.values(), reference.out);
@@ -84,6 +92,9 @@ TEST_P(Baselines, AreRight) {
         const oracle::Error error = oracle::error_of(data.lse_by_row(), reference.lse.exact);
         EXPECT_LE(error.max, reference.lse.allowed.max) << "lse";
     }
+    expect_near("dq", data.dq, data.dq.values(), reference.dq);
+    expect_near("dk", data.dk, data.dk.values(), reference.dk);
+    expect_near("dv", data.dv, data.dv.values(), reference.dv);
 }
 
 std::vector<Trial> trials() {
@@ -95,26 +106,31 @@ std::vector<Trial> trials() {
         list.push_back({name, make, bf16, 128, false, 129, 1});
         list.push_back({name, make, bf16, 96, true, 65, 257});
     };
-    add("standard", [](const Shape& s, Element e) { return make_standard(s, e); });
-    add("general", [](const Shape& s, Element e) { return make_general(s, e, general_tile(s.head_dim), true); });
+    add("standard", [](const Shape& s, Element e) { return make_standard(s, e, Passes::both); });
+    add("general", [](const Shape& s, Element e) {
+        return make_general(s, e, Passes::both, general_tiles(s.head_dim, gpu::device(device_tests::kGpu.id).facts()),
+                            true);
+    });
     for (int n = 0; n < 8; ++n) {
         const WorkPartition ways{(n & 1) != 0, (n & 2) != 0, (n & 4) != 0};
         const std::string name = std::string("flash_attention_1") + (ways.deferred ? "_deferred" : "") +
                                  (ways.over_sequence ? "_over_sequence" : "") +
                                  (ways.split_queries ? "_split_queries" : "");
         add(name, [=](const Shape& s, Element e) {
-            const int shared_memory = gpu::device(device_tests::kGpu.id).facts().shared_memory_per_block;
-            return make_flash_attention_1(s, e, ways, flash_attention_1_tile(s.head_dim, ways, shared_memory));
+            return make_flash_attention_1(
+                s, e, Passes::both, ways,
+                flash_attention_1_tiles(s.head_dim, ways, gpu::device(device_tests::kGpu.id).facts()));
         });
         if (n == 7)
             add(name + "_general_tile", [=](const Shape& s, Element e) {
-                return make_flash_attention_1(s, e, ways, general_tile(s.head_dim));
+                return make_flash_attention_1(s, e, Passes::both, ways,
+                                              general_tiles(s.head_dim, gpu::device(device_tests::kGpu.id).facts()));
             });
     }
     return list;
 }
 
-INSTANTIATE_TEST_SUITE_P(Forward, Baselines, testing::ValuesIn(trials()), name_of);
+INSTANTIATE_TEST_SUITE_P(Both, Baselines, testing::ValuesIn(trials()), name_of);
 
 }  // namespace
 }  // namespace flashtile::gpu_baselines

@@ -31,33 +31,40 @@ public:
     Attention& operator=(const Attention&) = delete;
     virtual ~Attention() = default;
 
-    // GPU memory that it takes beside inputs and outputs.
+    // GPU memory that it takes beside inputs and outputs; what backward reads of forward counts, such as LSE.
     virtual std::size_t extra_bytes() const = 0;
 
-    // Asynchronous. Backward follows a forward pass of the same operands.
+    // Both are asynchronous. Backward follows a forward pass of the same operands.
     virtual void forward(const Operands& operands, const gpu_resources::Stream& stream) = 0;
+    virtual void backward(const Operands& operands, const gpu_resources::Stream& stream) = 0;
+};
+
+// What an Attention is made for. Only with `both` may backward be called.
+enum class Passes { forward, both };
+
+struct Tiles {
+    gpu::Tile forward, backward;
 };
 
 // Each throws UNSUPPORTED, saying why, for a shape that it does not take. All take fp16 and bf16, as many key heads as
 // query heads, and a scale above 0. They compile, load and allocate here.
 
-// In three steps, each from memory to memory: S = Q K^T, P = softmax(S), O = P V. Head dimensions are multiples of 32
-// up to 128.
-std::unique_ptr<Attention> make_standard(const Shape& shape, Element element, int ordinal = 0);
+// In three steps, each from memory to memory: S = Q K^T, P = softmax(S), O = P V; and backward as many. Head dimensions
+// are multiples of 32 up to 128.
+std::unique_ptr<Attention> make_standard(const Shape& shape, Element element, Passes passes, int ordinal = 0);
 
 // FlashAttention, with each of what FlashAttention-2 changed where `ways` says so. Head dimensions are multiples of 8
 // up to 128.
-std::unique_ptr<Attention> make_flash_attention_1(const Shape& shape, Element element, WorkPartition ways,
-                                                  const gpu::Tile& tile, int ordinal = 0);
+std::unique_ptr<Attention> make_flash_attention_1(const Shape& shape, Element element, Passes passes,
+                                                  WorkPartition ways, const Tiles& tiles, int ordinal = 0);
 
-// Our own kernels of mma.sync (forward_sm80) at a tile. `exact_maximum`: O is rescaled whenever a maximum grows, as in
-// the paper.
-std::unique_ptr<Attention> make_general(const Shape& shape, Element element, const gpu::Tile& tile, bool exact_maximum,
-                                        int ordinal = 0);
+// Our own kernels of mma.sync (forward_sm80, backward_sm80) with these tiles. `exact_maximum`: O is rescaled whenever a
+// maximum grows, as in the paper.
+std::unique_ptr<Attention> make_general(const Shape& shape, Element element, Passes passes, const Tiles& tiles,
+                                        bool exact_maximum, int ordinal = 0);
 
-// Tiles for a head dimension: one on which warps can split the keys, for so many bytes of shared memory a thread block,
-// and that of our own general kernels.
-gpu::Tile flash_attention_1_tile(std::int64_t head_dim, WorkPartition ways, int shared_memory);
-gpu::Tile general_tile(std::int64_t head_dim);
+// Tiles for a head dimension on a GPU: those on which warps can split the keys, and those of our own general kernels.
+Tiles flash_attention_1_tiles(std::int64_t head_dim, WorkPartition ways, const gpu::DeviceFacts& device);
+Tiles general_tiles(std::int64_t head_dim, const gpu::DeviceFacts& device);
 
 }  // namespace flashtile::gpu_baselines

@@ -1,135 +1,158 @@
 // flash_attention_1.cpp: FlashAttention on a GPU, and our own general kernels, at the same tiles.
+#include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "baselines/cuda/attention.h"
+#include "baselines/cuda/flash_backward.h"
 #include "baselines/cuda/kernel_texts.h"
 #include "baselines/cuda/shape.h"
+#include "cuda/plan/tile_fit.h"
+#include "cuda/tiles/sm80.h"
 
 namespace flashtile::gpu_baselines {
 namespace {
 
-std::string text(const WorkPartition& ways) {
-    const auto word = [](bool on) { return on ? "true" : "false"; };
-    return std::string("flashtile::WorkPartition{") + word(ways.deferred) + ", " + word(ways.over_sequence) + ", " +
-           word(ways.split_queries) + "}";
-}
+constexpr int kMultiple = 8, kWidest = 128;
 
-KernelText text_of_forward(const KernelConfig& config, const WorkPartition& ways) {
-    return {.config = config,
-            .file = "baselines/cuda/kernels/flash_attention_1_forward.h",
-            .function = "flash_attention_1_forward<config, " + text(ways) + ">",
-            .params = "KernelParams",
-            .shared_memory = forward_shared_bytes(config, ways)};
-}
-
-KernelConfig with_tile(const Shape& shape, Element element, const gpu::Tile& tile) {
+KernelConfig forward_config(const Shape& shape, Element element, const gpu::Tile& tile) {
     KernelConfig c = config_of(shape, element);
     set_tile(c, tile);
     return c;
 }
 
-class FlashAttention1 final : public Attention {
+KernelText general_forward_text(const Shape& shape, Element element, const gpu::Tile& tile, bool exact_maximum) {
+    KernelConfig c = forward_config(shape, element, tile);
+    c.lazy_rescale = !exact_maximum;
+    return text_of(c);
+}
+
+KernelText flash_attention_1_forward_text(const Shape& shape, Element element, const WorkPartition& ways,
+                                          const gpu::Tile& tile) {
+    const KernelConfig c = forward_config(shape, element, tile);
+    return {.config = c,
+            .file = "baselines/cuda/kernels/flash_attention_1_forward.h",
+            .function = "flash_attention_1_forward<config, " + to_string(ways) + ">",
+            .params = "KernelParams",
+            .shared_memory = forward_shared_bytes(c, ways)};
+}
+
+// Queries, or heads, a thread block; likewise keys in backward.
+class ByBlocks final : public Attention {
 public:
-    FlashAttention1(const Shape& shape, Element element, const WorkPartition& ways, const gpu::Tile& tile, int ordinal)
-        : shape_(shape),
-          ways_(ways),
-          config_(with_tile(shape, element, tile)),
-          forward_(text_of_forward(config_, ways), ordinal) {
-        const std::int64_t heads = shape.batch * shape.heads;
+    // `backward` is null for the forward pass alone.
+    ByBlocks(const Shape& shape, const WorkPartition& ways, KernelText forward, const BackwardTexts* backward,
+             int ordinal)
+        : shape_(shape), ways_(ways), forward_(std::move(forward), ordinal) {
+        const KernelConfig& c = forward_.config();
         if (!ways.over_sequence)
-            o_ = gpu_resources::Buffer(static_cast<std::size_t>(heads * blocks_of(shape.seqlen_q, tile.Br) * tile.Br *
-                                                                padded(config_, config_.head_dim) * 4),
-                                       ordinal);
+            o_ = gpu_resources::Buffer(
+                static_cast<std::size_t>(heads() * blocks_of(shape.seqlen_q, c.Br) * c.Br * padded(c, c.head_dim) * 4),
+                ordinal);
         if (!ways.over_sequence || !ways.deferred)
-            ml_ = gpu_resources::Buffer(static_cast<std::size_t>(heads * shape.seqlen_q * 8), ordinal);
+            ml_ = gpu_resources::Buffer(static_cast<std::size_t>(heads() * shape.seqlen_q * 8), ordinal);
+        if (backward == nullptr) return;
+        key_blocks_ = ways.over_sequence ? blocks_of(shape.seqlen_k, backward->main.config.Bc) : 1;
+        backward_.emplace(shape, *backward, ordinal);
     }
 
     std::size_t extra_bytes() const override {
-        const auto lse = static_cast<std::size_t>(shape_.batch * shape_.heads * shape_.seqlen_q * 4);
-        return o_.size() + ml_.size() + lse;
+        const auto lse = static_cast<std::size_t>(heads() * shape_.seqlen_q * 4);
+        return lse + o_.size() + ml_.size() + (backward_ ? backward_->extra_bytes() : 0);
     }
 
     void forward(const Operands& operands, const gpu_resources::Stream& stream) override {
+        const KernelParams p = params(operands);
+        const std::int64_t of_head = ways_.over_sequence ? blocks_of(shape_.seqlen_q, forward_.config().Br) : 1;
+        forward_.launch(of_head * heads(), &p, stream);
+    }
+
+    void backward(const Operands& operands, const gpu_resources::Stream& stream) override {
+        backward_.value().launch(params(operands), key_blocks_ * heads(), stream);
+    }
+
+private:
+    std::int64_t heads() const { return shape_.batch * shape_.heads; }
+
+    KernelParams params(const Operands& operands) const {
         KernelParams p = params_of(shape_, operands);
         p.ws_part_o = static_cast<float*>(o_.data());
         p.ws_part_ml = static_cast<float*>(ml_.data());
-        const std::int64_t of_head = ways_.over_sequence ? blocks_of(shape_.seqlen_q, config_.Br) : 1;
-        forward_.launch(of_head * shape_.heads * shape_.batch, &p, stream);
+        return p;
     }
 
-private:
     Shape shape_;
     WorkPartition ways_;
-    KernelConfig config_;
     BaselineKernel forward_;
+    std::int64_t key_blocks_ = 0;
+    std::optional<FlashBackward> backward_;
     gpu_resources::Buffer o_, ml_;  // what is not finished: O, m and l; m and l for backward, too
 };
 
-class General final : public Attention {
-public:
-    General(const Shape& shape, const KernelConfig& config, int ordinal)
-        : shape_(shape), config_(config), forward_(text_of(config), ordinal) {}
+constexpr WorkPartition kOurs{.deferred = true, .over_sequence = true, .split_queries = true};
 
-    std::size_t extra_bytes() const override {
-        return static_cast<std::size_t>(shape_.batch * shape_.heads * shape_.seqlen_q * 4);  // LSE
-    }
-
-    void forward(const Operands& operands, const gpu_resources::Stream& stream) override {
-        const KernelParams p = params_of(shape_, operands);
-        forward_.launch(blocks_of(shape_.seqlen_q, config_.Br) * shape_.heads * shape_.batch, &p, stream);
-    }
-
-private:
-    Shape shape_;
-    KernelConfig config_;
-    BaselineKernel forward_;
-};
-
-constexpr int kMultiple = 8, kWidest = 128;
-
-KernelConfig general_config(const Shape& shape, Element element, const gpu::Tile& tile, bool exact_maximum) {
-    KernelConfig c = with_tile(shape, element, tile);
-    c.lazy_rescale = !exact_maximum;
-    return c;
+std::vector<KernelText> list_of(const KernelText& forward, const std::optional<BackwardTexts>& backward) {
+    if (!backward) return {forward};
+    return {forward, backward->prepare, backward->main, backward->finish};
 }
 
 }  // namespace
 
-std::vector<KernelText> flash_attention_1_texts(const Shape& shape, Element element, WorkPartition ways,
-                                                const gpu::Tile& tile) {
-    return {text_of_forward(with_tile(shape, element, tile), ways)};
-}
-
-std::vector<KernelText> general_texts(const Shape& shape, Element element, const gpu::Tile& tile, bool exact_maximum) {
-    return {text_of(general_config(shape, element, tile, exact_maximum))};
-}
-
-std::unique_ptr<Attention> make_flash_attention_1(const Shape& shape, Element element, WorkPartition ways,
-                                                  const gpu::Tile& tile, int ordinal) {
+std::unique_ptr<Attention> make_flash_attention_1(const Shape& shape, Element element, Passes passes,
+                                                  WorkPartition ways, const Tiles& tiles, int ordinal) {
     require(shape, element, kMultiple, kWidest);
-    return std::make_unique<FlashAttention1>(shape, element, ways, tile, ordinal);
+    const BackwardTexts backward = flash_attention_1_backward_texts(shape, element, ways, tiles.backward);
+    return std::make_unique<ByBlocks>(shape, ways, flash_attention_1_forward_text(shape, element, ways, tiles.forward),
+                                      passes == Passes::both ? &backward : nullptr, ordinal);
 }
 
-std::unique_ptr<Attention> make_general(const Shape& shape, Element element, const gpu::Tile& tile, bool exact_maximum,
-                                        int ordinal) {
+std::unique_ptr<Attention> make_general(const Shape& shape, Element element, Passes passes, const Tiles& tiles,
+                                        bool exact_maximum, int ordinal) {
     require(shape, element, kMultiple, kWidest);
-    return std::make_unique<General>(shape, general_config(shape, element, tile, exact_maximum), ordinal);
+    const BackwardTexts backward = general_backward_texts(shape, element, tiles.backward);
+    return std::make_unique<ByBlocks>(shape, kOurs, general_forward_text(shape, element, tiles.forward, exact_maximum),
+                                      passes == Passes::both ? &backward : nullptr, ordinal);
 }
 
-gpu::Tile flash_attention_1_tile(std::int64_t head_dim, WorkPartition ways, int shared_memory) {
-    if (head_dim <= 64) return {64, 64, 128, 4, 2, 2, "a warp's share of O takes 64 registers in two parts"};
-    const gpu::Tile wide = {128, 64, 128, 4, 2, 1, "in four parts"};
+std::vector<KernelText> flash_attention_1_texts(const Shape& shape, Element element, Passes passes, WorkPartition ways,
+                                                const Tiles& tiles) {
+    std::optional<BackwardTexts> backward;
+    if (passes == Passes::both) backward = flash_attention_1_backward_texts(shape, element, ways, tiles.backward);
+    return list_of(flash_attention_1_forward_text(shape, element, ways, tiles.forward), backward);
+}
+
+std::vector<KernelText> general_texts(const Shape& shape, Element element, Passes passes, const Tiles& tiles,
+                                      bool exact_maximum) {
+    std::optional<BackwardTexts> backward;
+    if (passes == Passes::both) backward = general_backward_texts(shape, element, tiles.backward);
+    return list_of(general_forward_text(shape, element, tiles.forward, exact_maximum), backward);
+}
+
+Tiles flash_attention_1_tiles(std::int64_t head_dim, WorkPartition ways, const gpu::DeviceFacts& device) {
+    if (head_dim <= 64)
+        return {{64, 64, 128, 4, 2, 2, "a warp's share of O takes 64 registers in two parts"},
+                {64, 64, 64, 4, 2, 2, "likewise, beside dK and dV"}};
+    const gpu::Tile backward = {128, 64, 64, 4, 2, 1, "dK, dV and a share of dQ just fit a warp's registers"};
+    const gpu::Tile wide = {128, 64, 128, 4, 2, 1, "a warp's share of O in four parts"};
     KernelConfig c;
     c.head_dim = static_cast<int>(head_dim);
     set_tile(c, wide);
-    if (forward_shared_bytes(c, ways) <= shared_memory) return wide;
-    return {128, 64, 64, 4, 2, 1, "shared memory under 187 KB a block"};
+    if (forward_shared_bytes(c, ways) <= device.shared_memory_per_block) return {wide, backward};
+    return {{128, 64, 64, 4, 2, 1, "shared memory under 187 KB a block"}, backward};
 }
 
-gpu::Tile general_tile(std::int64_t head_dim) {
-    const bool narrow = head_dim <= 64;
-    return {narrow ? 64 : 128, 128, 64, 4, 2, 2, "that of src/cuda/tiles/sm80.h"};
+Tiles general_tiles(std::int64_t head_dim, const gpu::DeviceFacts& device) {
+    const auto tile_of = [&](Kernel kernel, std::span<const gpu::Tile> table) {
+        KernelConfig c;
+        c.kernel = kernel;
+        c.head_dim = c.head_dim_v = static_cast<int>(head_dim);
+        const auto fits = [&](const gpu::Tile& tile) {
+            return tile.widest >= head_dim && gpu::with_tile(c, tile, device).has_value();
+        };
+        return *std::ranges::find_if(table, fits);
+    };
+    return {tile_of(Kernel::forward_sm80, gpu::sm80::kForward), tile_of(Kernel::backward_sm80, gpu::sm80::kBackward)};
 }
 
 }  // namespace flashtile::gpu_baselines

@@ -9,9 +9,10 @@
 
 namespace flashtile::gpu_baselines {
 
-std::vector<KernelText> standard_texts(const Shape& shape, Element element);
-std::vector<KernelText> flash_attention_1_texts(const Shape& shape, Element element, WorkPartition ways,
-                                                const gpu::Tile& tile);
-std::vector<KernelText> general_texts(const Shape& shape, Element element, const gpu::Tile& tile, bool exact_maximum);
+std::vector<KernelText> standard_texts(const Shape& shape, Element element, Passes passes);
+std::vector<KernelText> flash_attention_1_texts(const Shape& shape, Element element, Passes passes, WorkPartition ways,
+                                                const Tiles& tiles);
+std::vector<KernelText> general_texts(const Shape& shape, Element element, Passes passes, const Tiles& tiles,
+                                      bool exact_maximum);
 
 }  // namespace flashtile::gpu_baselines

@@ -41,6 +41,12 @@ void set_tile(KernelConfig& c, const gpu::Tile& tile) {
     c.blocks_per_sm = tile.blocks_per_sm;
 }
 
+std::string to_string(const WorkPartition& ways) {
+    const auto word = [](bool on) { return on ? "true" : "false"; };
+    return std::string("flashtile::WorkPartition{") + word(ways.deferred) + ", " + word(ways.over_sequence) + ", " +
+           word(ways.split_queries) + "}";
+}
+
 DeviceTensor tensor_of(const Shape& s, const void* data, std::int64_t seqlen) {
     return {const_cast<void*>(data), seqlen * s.heads * s.head_dim, s.heads * s.head_dim, s.head_dim, 1};
 }

@@ -1,6 +1,8 @@
 // shape.h: what the baselines on a GPU have in common: the shapes that they take, and a shape as kernels get it.
 #pragma once
 
+#include <string>
+
 #include "baselines/cuda/attention.h"
 #include "shared/kernel_params.h"
 
@@ -13,6 +15,9 @@ void require(const Shape& shape, Element element, int multiple, int widest);
 // The config of a kernel for the shape, but for its tile.
 KernelConfig config_of(const Shape& shape, Element element);
 void set_tile(KernelConfig& config, const gpu::Tile& tile);
+
+// As C++.
+std::string to_string(const WorkPartition& ways);
 
 // A contiguous (batch, seqlen, heads, head_dim) tensor, and KernelParams of all operands.
 DeviceTensor tensor_of(const Shape& shape, const void* data, std::int64_t seqlen);

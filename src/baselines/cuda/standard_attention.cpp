@@ -1,4 +1,6 @@
-// standard_attention.cpp: standard attention on a GPU (FlashAttention paper, Algorithm 0), from memory to memory.
+// standard_attention.cpp: standard attention on a GPU (FlashAttention paper, Algorithms 0 and 3), from memory to
+// memory.
+#include <optional>
 #include <string>
 
 #include "baselines/cuda/attention.h"
@@ -42,7 +44,8 @@ KernelText row_text(const Shape& shape, Element element, const char* name) {
             .params = "StandardParams"};
 }
 
-// S = Q K^T, and O = P V.
+// Results as wide as a row of scores, S = Q K^T and dP = dO V^T; and as wide as a head, from rows of scores, O = P V
+// and dQ = dS K, or from columns of them, dV = P^T dO and dK = dS^T Q.
 KernelText to_scores(const Shape& shape, Element element) {
     return product_text(product_config(shape, element, kScoreColumns), {});
 }
@@ -50,17 +53,26 @@ KernelText times_rows(const Shape& shape, Element element) {
     return product_text(product_config(shape, element, shape.head_dim), {.b_transposed = true});
 }
 
+KernelText times_columns(const Shape& shape, Element element) {
+    return product_text(product_config(shape, element, shape.head_dim), {.a_transposed = true, .b_transposed = true});
+}
+
 class Standard final : public Attention {
 public:
-    Standard(const Shape& shape, Element element, int ordinal)
+    Standard(const Shape& shape, Element element, Passes passes, int ordinal)
         : shape_(shape),
           score_columns_(blocks_of(shape.seqlen_k, kScoreColumns) * kScoreColumns),
           to_scores_(to_scores(shape, element), ordinal),
           times_rows_(times_rows(shape, element), ordinal),
           softmax_(row_text(shape, element, "standard_softmax"), ordinal),
-          scores_(static_cast<std::size_t>(heads() * shape.seqlen_q * score_columns_ * 2), ordinal) {}
+          scores_(score_bytes(), ordinal) {
+        if (passes == Passes::forward) return;
+        times_columns_.emplace(times_columns(shape, element), ordinal);
+        softmax_backward_.emplace(row_text(shape, element, "standard_softmax_backward"), ordinal);
+        gradients_ = gpu_resources::Buffer(score_bytes(), ordinal);
+    }
 
-    std::size_t extra_bytes() const override { return scores_.size(); }
+    std::size_t extra_bytes() const override { return scores_.size() + gradients_.size(); }
 
     void forward(const Operands& x, const gpu_resources::Stream& stream) override {
         const DeviceTensor q = tensor_of(shape_, x.q, shape_.seqlen_q), k = tensor_of(shape_, x.k, shape_.seqlen_k),
@@ -69,6 +81,19 @@ public:
         product(to_scores_, {q, k, s}, {shape_.seqlen_q, shape_.seqlen_k, shape_.head_dim}, shape_.scale, stream);
         rows(softmax_, {s, s, s}, stream);
         product(times_rows_, {s, v, out}, {shape_.seqlen_q, shape_.head_dim, shape_.seqlen_k}, 1.0f, stream);
+    }
+
+    void backward(const Operands& x, const gpu_resources::Stream& stream) override {
+        const std::int64_t n = shape_.seqlen_q, keys = shape_.seqlen_k, d = shape_.head_dim;
+        const DeviceTensor q = tensor_of(shape_, x.q, n), k = tensor_of(shape_, x.k, keys),
+                           v = tensor_of(shape_, x.v, keys), dout = tensor_of(shape_, x.dout, n),
+                           dq = tensor_of(shape_, x.dq, n), dk = tensor_of(shape_, x.dk, keys),
+                           dv = tensor_of(shape_, x.dv, keys), p = score_tensor(scores_), ds = score_tensor(gradients_);
+        product(*times_columns_, {p, dout, dv}, {keys, d, n}, 1.0f, stream);
+        product(to_scores_, {dout, v, ds}, {n, keys, d}, 1.0f, stream);  // dP, in whose place dS comes
+        rows(*softmax_backward_, {p, p, ds}, stream);
+        product(times_rows_, {ds, k, dq}, {n, d, keys}, shape_.scale, stream);
+        product(*times_columns_, {ds, q, dk}, {keys, d, n}, shape_.scale, stream);
     }
 
 private:
@@ -80,6 +105,8 @@ private:
     };
 
     std::int64_t heads() const { return shape_.batch * shape_.heads; }
+
+    std::size_t score_bytes() const { return static_cast<std::size_t>(heads() * shape_.seqlen_q * score_columns_ * 2); }
 
     // (batch, heads, seqlen_q, score_columns_)
     DeviceTensor score_tensor(const gpu_resources::Buffer& buffer) const {
@@ -114,18 +141,25 @@ private:
     Shape shape_;
     std::int64_t score_columns_;
     BaselineKernel to_scores_, times_rows_, softmax_;
-    gpu_resources::Buffer scores_;  // S, in whose place P comes
+    std::optional<BaselineKernel> times_columns_, softmax_backward_;
+    gpu_resources::Buffer scores_;     // S, in whose place P comes
+    gpu_resources::Buffer gradients_;  // dP and dS, likewise
 };
 
 }  // namespace
 
-std::vector<KernelText> standard_texts(const Shape& shape, Element element) {
-    return {to_scores(shape, element), times_rows(shape, element), row_text(shape, element, "standard_softmax")};
+std::vector<KernelText> standard_texts(const Shape& shape, Element element, Passes passes) {
+    std::vector<KernelText> list = {to_scores(shape, element), times_rows(shape, element),
+                                    row_text(shape, element, "standard_softmax")};
+    if (passes == Passes::forward) return list;
+    list.push_back(times_columns(shape, element));
+    list.push_back(row_text(shape, element, "standard_softmax_backward"));
+    return list;
 }
 
-std::unique_ptr<Attention> make_standard(const Shape& shape, Element element, int ordinal) {
+std::unique_ptr<Attention> make_standard(const Shape& shape, Element element, Passes passes, int ordinal) {
     require(shape, element, kMultiple, kWidest);
-    return std::make_unique<Standard>(shape, element, ordinal);
+    return std::make_unique<Standard>(shape, element, passes, ordinal);
 }
 
 }  // namespace flashtile::gpu_baselines

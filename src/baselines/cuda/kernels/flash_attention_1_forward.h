@@ -36,7 +36,7 @@ struct FlashAttention1Forward {
     const Sequence seq;
     Scalar *q, *k, *v;
     const Scalar *from_k, *from_v;
-    const SplitKeys<config> exchange;
+    const SplitKeys<config, !ways.split_queries> exchange;
     const float factor;
 
     __device__ __forceinline__ FlashAttention1Forward(const KernelParams& p, const Sequence& s, unsigned char* memory)

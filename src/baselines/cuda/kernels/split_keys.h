@@ -8,7 +8,7 @@
 
 namespace flashtile {
 
-template <KernelConfig config>
+template <KernelConfig config, bool kUsed = true>
 struct SplitKeys {
     static constexpr int kRowTiles = config.Br / 16;
     static constexpr int kColumnTiles = padded(config, config.head_dim) / 8;
@@ -120,6 +120,12 @@ private:
 #pragma unroll
             for (int half = 0; half < 2; ++half) body(m, half);
     }
+};
+
+// Where warps split queries, they have nothing to add up.
+template <KernelConfig config>
+struct SplitKeys<config, false> {
+    __device__ __forceinline__ explicit SplitKeys(unsigned char*) {}
 };
 
 }  // namespace flashtile

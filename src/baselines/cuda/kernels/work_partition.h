@@ -47,6 +47,10 @@ constexpr int forward_shared_bytes(const KernelConfig& c, const WorkPartition& w
     return query_stages(c, ways) * tile_bytes(c, c.Br, c.head_dim) +
            2 * key_stages(c, ways) * tile_bytes(c, c.Bc, c.head_dim) + exchange_bytes(c, ways);
 }
+// Backward: as our own kernel has it, and what warps exchange.
+constexpr int backward_shared_bytes(const KernelConfig& c, const WorkPartition& ways) {
+    return round_up(backward_shared_bytes(c), 16) + exchange_bytes(c, ways);
+}
 
 }  // namespace FLASHTILE_TARGET
 }  // namespace flashtile
