@@ -94,7 +94,7 @@ int run_baselines(const Options& options) {
                                .tokens = options.tokens,
                                .heads = options.heads,
                                .json = options.json};
-    if (options.minutes > 0.0) wanted.seconds = 60.0 * options.minutes;
+    if (options.minutes > 0.0) wanted.most_seconds = 60.0 * options.minutes;
     return bench_cuda::run(wanted);
 }
 

@@ -1,6 +1,7 @@
 // main.cpp: `flashtile bench baselines` by itself, for machines that the build is carried to.
 //
-//   flashtile_bench_baselines [--seconds=60] [--tokens=16384] [--head-dim=64] [--seqlen=512] [--causal=0]
+//   flashtile_bench_baselines [--seconds=20] [--most-seconds=100] [--tokens=16384] [--head-dim=64] [--seqlen=512]
+//   [--causal=0]
 //                             [--pass=forward] [--json=FILE]
 #include <cstdio>
 #include <exception>
@@ -19,6 +20,8 @@ int main(int argc, char** argv) {
                               value = equals < word.size() ? word.substr(equals + 1) : "";
             if (name == "--seconds")
                 options.seconds = std::stod(value);
+            else if (name == "--most-seconds")
+                options.most_seconds = std::stod(value);
             else if (name == "--tokens")
                 options.tokens = std::stoll(value);
             else if (name == "--head-dim")

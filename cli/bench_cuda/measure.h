@@ -11,6 +11,7 @@ namespace flashtile::cli::bench_cuda {
 
 struct Row {
     std::string method;
+    std::string tile;           // the fastest of those that it may choose from; "" where there is no choice
     double milliseconds = 0.0;  // median; 0: not timed
     double teraflops = 0.0;     // per second, by the paper's count
     double error = 0.0;         // the largest difference from the first method's, relative to its largest value

@@ -52,6 +52,17 @@ private:
     gpu_resources::Buffer workspace_;
 };
 
+Passes passes_for(Pass pass) {
+    return pass == Pass::forward ? Passes::forward : Passes::both;
+}
+
+// "64x128"
+std::vector<std::string> names_of(const std::vector<gpu::Tile>& tiles) {
+    std::vector<std::string> names;
+    for (const gpu::Tile& tile : tiles) names.push_back(std::to_string(tile.Br) + "x" + std::to_string(tile.Bc));
+    return names;
+}
+
 }  // namespace
 
 std::string name_of(WorkPartition ways) {
@@ -62,12 +73,24 @@ std::string name_of(WorkPartition ways) {
 std::vector<Method> methods_for(const Shape& shape, Element element) {
     const gpu::DeviceFacts& device = gpu::device(0).facts();
     std::vector<Method> list;
-    list.push_back({kStandard, [=](Passes passes) { return make_standard(shape, element, passes); },
+    list.push_back({kStandard,
+                    [=](Pass pass, std::size_t) { return make_standard(shape, element, passes_for(pass)); },
+                    {""},
+                    {""},
                     standard_texts(shape, element, Passes::both)});
-    const auto add_fa1 = [&](const std::string& name, WorkPartition ways, const Tiles& tiles) {
-        list.push_back({name,
-                        [=](Passes passes) { return make_flash_attention_1(shape, element, passes, ways, tiles); },
-                        flash_attention_1_texts(shape, element, Passes::both, ways, tiles)});
+    const auto add_fa1 = [&](const std::string& name, WorkPartition ways, const TileChoices& choices) {
+        Method method{name, {}, names_of(choices.forward), names_of(choices.backward), {}};
+        method.make = [=](Pass pass, std::size_t n) {
+            const bool forward = pass == Pass::forward;
+            const Tiles tiles{choices.forward[forward ? n : 0], choices.backward[forward ? 0 : n]};
+            return make_flash_attention_1(shape, element, passes_for(pass), ways, tiles);
+        };
+        for (const gpu::Tile& forward : choices.forward)
+            for (const gpu::Tile& backward : choices.backward) {
+                const auto texts = flash_attention_1_texts(shape, element, Passes::both, ways, {forward, backward});
+                method.texts.insert(method.texts.end(), texts.begin(), texts.end());
+            }
+        list.push_back(method);
     };
     constexpr int kOrder[] = {0, 1, 2, 4, 3, 5, 6, 7};  // one switch after the other first
     for (const int on : kOrder) {
@@ -75,12 +98,16 @@ std::vector<Method> methods_for(const Shape& shape, Element element) {
         add_fa1(name_of(ways), ways, flash_attention_1_tiles(shape.head_dim, ways, device));
     }
     const Tiles general = general_tiles(shape.head_dim, device);
-    add_fa1(kAtGeneralTile, kAllWays, general);
+    const TileChoices of_general{{general.forward}, {general.backward}};
+    add_fa1(kAtGeneralTile, kAllWays, of_general);
     for (const bool exact : {true, false})
-        list.push_back({exact ? kGeneralExact : kGeneral,
-                        [=](Passes passes) { return make_general(shape, element, passes, general, exact); },
-                        general_texts(shape, element, Passes::both, general, exact)});
-    list.push_back({kLibrary, [=](Passes) { return std::make_unique<Library>(shape, element); }, {}});
+        list.push_back(
+            {exact ? kGeneralExact : kGeneral,
+             [=](Pass pass, std::size_t) { return make_general(shape, element, passes_for(pass), general, exact); },
+             names_of(of_general.forward), names_of(of_general.backward),
+             general_texts(shape, element, Passes::both, general, exact)});
+    list.push_back(
+        {kLibrary, [=](Pass, std::size_t) { return std::make_unique<Library>(shape, element); }, {""}, {""}, {}});
     return list;
 }
 

@@ -8,16 +8,17 @@
 #include <vector>
 
 #include "baselines/cuda/kernel_texts.h"
+#include "bench_cuda/problem.h"
 
 namespace flashtile::cli::bench_cuda {
 
-using gpu_baselines::Attention;
 using gpu_baselines::KernelText;
-using gpu_baselines::Shape;
 
 struct Method {
     std::string name;
-    std::function<std::unique_ptr<Attention>(gpu_baselines::Passes)> make;
+    // With the n-th of its tiles, of which each pass has some.
+    std::function<std::unique_ptr<Attention>(Pass pass, std::size_t n)> make;
+    std::vector<std::string> forward_tiles, backward_tiles;
     std::vector<KernelText> texts;  // of its kernels; none of the library's own call, which compiles by itself
 };
 

@@ -17,26 +17,6 @@ std::optional<double> time_of(const MeasuredPoint& point, const std::string& met
     return std::nullopt;
 }
 
-// How many times as fast as `slow` `fast` is: the geometric mean over the points that have both; 0 where none has.
-double speedup(const std::vector<MeasuredPoint>& points, const std::string& fast, const std::string& slow) {
-    double sum = 0.0;
-    int count = 0;
-    for (const MeasuredPoint& point : points) {
-        const auto a = time_of(point, fast), b = time_of(point, slow);
-        if (a && b) sum += std::log(*b / *a), ++count;
-    }
-    return count == 0 ? 0.0 : std::exp(sum / count);
-}
-
-double mean_teraflops(const std::vector<MeasuredPoint>& points, const std::string& method) {
-    double sum = 0.0;
-    int count = 0;
-    for (const MeasuredPoint& point : points)
-        if (const auto time = time_of(point, method))
-            sum += std::log(flops(point.shape, point.pass) / (*time * 1e9)), ++count;
-    return count == 0 ? 0.0 : std::exp(sum / count);
-}
-
 double mib(std::size_t bytes) {
     return static_cast<double>(bytes) / (1 << 20);
 }
@@ -67,6 +47,25 @@ void print_changes(const std::vector<MeasuredPoint>& points) {
 
 }  // namespace
 
+double speedup(const std::vector<MeasuredPoint>& points, const std::string& fast, const std::string& slow) {
+    double sum = 0.0;
+    int count = 0;
+    for (const MeasuredPoint& point : points) {
+        const auto a = time_of(point, fast), b = time_of(point, slow);
+        if (a && b) sum += std::log(*b / *a), ++count;
+    }
+    return count == 0 ? 0.0 : std::exp(sum / count);
+}
+
+double mean_teraflops(const std::vector<MeasuredPoint>& points, const std::string& method) {
+    double sum = 0.0;
+    int count = 0;
+    for (const MeasuredPoint& point : points)
+        if (const auto time = time_of(point, method))
+            sum += std::log(flops(point.shape, point.pass) / (*time * 1e9)), ++count;
+    return count == 0 ? 0.0 : std::exp(sum / count);
+}
+
 void print_point(const MeasuredPoint& point) {
     const Shape& s = point.shape;
     std::printf("\n%s d=%lld %s n=%lld batch=%lld heads=%lld\n", name_of(point.pass),
@@ -78,8 +77,9 @@ void print_point(const MeasuredPoint& point) {
             std::printf("  %-24s %s: %s\n", row.method.c_str(), row.wrong ? "WRONG" : "left out",
                         row.out_because.c_str());
         else
-            std::printf("  %-24s %9.3f ms %7.1f TFLOP/s %8.1f MiB  general is %5.2fx\n", row.method.c_str(),
-                        row.milliseconds, row.teraflops, mib(row.extra_bytes), ours ? row.milliseconds / *ours : 0.0);
+            std::printf("  %-24s %9.3f ms %7.1f TFLOP/s %8.1f MiB  general is %5.2fx  %s\n", row.method.c_str(),
+                        row.milliseconds, row.teraflops, mib(row.extra_bytes), ours ? row.milliseconds / *ours : 0.0,
+                        row.tile.c_str());
     }
 }
 
@@ -97,7 +97,8 @@ nlohmann::json to_json(const MeasuredPoint& point) {
     const Shape& s = point.shape;
     nlohmann::json rows = nlohmann::json::array();
     for (const Row& row : point.rows) {
-        nlohmann::json one = {{"method", row.method}, {"error", row.error}, {"extra_bytes", row.extra_bytes}};
+        nlohmann::json one = {
+            {"method", row.method}, {"tile", row.tile}, {"error", row.error}, {"extra_bytes", row.extra_bytes}};
         if (row.out_because.empty())
             one.update({{"ms", row.milliseconds}, {"tflops", row.teraflops}});
         else

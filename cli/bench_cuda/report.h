@@ -14,9 +14,14 @@ struct MeasuredPoint {
     std::vector<Row> rows;
 };
 
+// How many times as fast as `slow` `fast` is, and a method's speed: geometric means over the points that have them,
+// which are of one pass; 0 where none has.
+double speedup(const std::vector<MeasuredPoint>& points, const std::string& fast, const std::string& slow);
+double mean_teraflops(const std::vector<MeasuredPoint>& points, const std::string& method);
+
 void print_point(const MeasuredPoint& point);
 
-// Geometric means over points, which are of one pass: every method's speed, what each change brought, and how near the
+// Every method's speed, what each change brought, and how near the
 // baseline with all three comes to our own kernels.
 void print_summary(const std::vector<MeasuredPoint>& points);
 

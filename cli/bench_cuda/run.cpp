@@ -64,6 +64,12 @@ int run(const Options& options) {
     nlohmann::json result = {{"device", device.name}, {"dtype", options.fp16 ? "fp16" : "bf16"}};
     bool wrong = false;
     for (const Shape& shape : shapes) {
+        if (options.most_seconds > 0.0 && seconds_since_start() > options.most_seconds) {
+            std::printf("\nleft out, the time is over: d=%lld %s n=%lld and what follows\n",
+                        static_cast<long long>(shape.head_dim), shape.causal ? "causal" : "full",
+                        static_cast<long long>(shape.seqlen_q));
+            break;
+        }
         Problem problem(shape, options.fp16 ? fp16 : bf16);
         for (const Pass pass : passes) {
             const MeasuredPoint point{pass, shape, measure(problem, shape, element, pass, seconds)};

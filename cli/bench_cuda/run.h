@@ -15,8 +15,9 @@ struct Options {
     std::string pass = "both";          // forward, backward or both
     bool fp16 = false;                  // else bf16
     std::int64_t tokens = 16384;
-    std::int64_t heads = 0;  // 0: hidden dimension 2048
-    double seconds = 60.0;   // of timing, beyond a few samples of each method
+    std::int64_t heads = 0;     // 0: hidden dimension 2048
+    double seconds = 20.0;      // of timing; a few samples of each method are taken whatever they take
+    double most_seconds = 0.0;  // not 0: after so many no other point is begun
     std::string json;
 };
 

@@ -116,16 +116,18 @@ std::vector<Trial> trials() {
         const std::string name = std::string("flash_attention_1") + (ways.deferred ? "_deferred" : "") +
                                  (ways.over_sequence ? "_over_sequence" : "") +
                                  (ways.split_queries ? "_split_queries" : "");
-        add(name, [=](const Shape& s, Element e) {
-            return make_flash_attention_1(
-                s, e, Passes::both, ways,
-                flash_attention_1_tiles(s.head_dim, ways, gpu::device(device_tests::kGpu.id).facts()));
-        });
-        if (n == 7)
-            add(name + "_general_tile", [=](const Shape& s, Element e) {
+        const auto with = [=](auto choice) {
+            return [=](const Shape& s, Element e) {
+                const TileChoices choices =
+                    flash_attention_1_tiles(s.head_dim, ways, gpu::device(device_tests::kGpu.id).facts());
                 return make_flash_attention_1(s, e, Passes::both, ways,
-                                              general_tiles(s.head_dim, gpu::device(device_tests::kGpu.id).facts()));
-            });
+                                              {choice(choices.forward), choice(choices.backward)});
+            };
+        };
+        add(name, with([](const auto& tiles) { return tiles.front(); }));
+        const auto last = with([](const auto& tiles) { return tiles.back(); });
+        list.push_back({name + "_last_tile", last, fp16, 128, true, 200, 130});
+        list.push_back({name + "_last_tile", last, bf16, 64, false, 70, 333});
     }
     return list;
 }

@@ -40,10 +40,11 @@ void add_texts(Texts& texts, std::int64_t head_dim, bool causal, Element element
     for (unsigned n = 0; n < 8; ++n) {
         if (!all && std::popcount(n) == 2) continue;
         const WorkPartition ways{(n & 1) != 0, (n & 2) != 0, (n & 4) != 0};
-        add(flash_attention_1_texts(shape, element, Passes::both, ways,
-                                    flash_attention_1_tiles(head_dim, ways, device)));
+        const TileChoices choices = flash_attention_1_tiles(head_dim, ways, device);
+        for (const gpu::Tile& forward : choices.forward)
+            for (const gpu::Tile& backward : choices.backward)
+                add(flash_attention_1_texts(shape, element, Passes::both, ways, {forward, backward}));
     }
-    add(flash_attention_1_texts(shape, element, Passes::both, {true, true, true}, general_tiles(head_dim, device)));
 }
 
 int run(bool all) {

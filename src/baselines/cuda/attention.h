@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "baselines/cuda/kernels/work_partition.h"
 #include "baselines/standard_attention.h"
@@ -63,8 +64,14 @@ std::unique_ptr<Attention> make_flash_attention_1(const Shape& shape, Element el
 std::unique_ptr<Attention> make_general(const Shape& shape, Element element, Passes passes, const Tiles& tiles,
                                         bool exact_maximum, int ordinal = 0);
 
-// Tiles for a head dimension on a GPU: those on which warps can split the keys, and those of our own general kernels.
-Tiles flash_attention_1_tiles(std::int64_t head_dim, WorkPartition ways, const gpu::DeviceFacts& device);
+// The tiles of our own general kernels for a head dimension on a GPU.
 Tiles general_tiles(std::int64_t head_dim, const gpu::DeviceFacts& device);
+
+// Those from which FlashAttention may choose, so that nobody loses for a tile alone: some on which warps can split the
+// keys, and, where they split queries, those of our own general kernels. There is one at least.
+struct TileChoices {
+    std::vector<gpu::Tile> forward, backward;
+};
+TileChoices flash_attention_1_tiles(std::int64_t head_dim, WorkPartition ways, const gpu::DeviceFacts& device);
 
 }  // namespace flashtile::gpu_baselines

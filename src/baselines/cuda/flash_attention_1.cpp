@@ -129,19 +129,6 @@ std::vector<KernelText> general_texts(const Shape& shape, Element element, Passe
     return list_of(general_forward_text(shape, element, tiles.forward, exact_maximum), backward);
 }
 
-Tiles flash_attention_1_tiles(std::int64_t head_dim, WorkPartition ways, const gpu::DeviceFacts& device) {
-    if (head_dim <= 64)
-        return {{64, 64, 128, 4, 2, 2, "a warp's share of O takes 64 registers in two parts"},
-                {64, 64, 64, 4, 2, 2, "likewise, beside dK and dV"}};
-    const gpu::Tile backward = {128, 64, 64, 4, 2, 1, "dK, dV and a share of dQ just fit a warp's registers"};
-    const gpu::Tile wide = {128, 64, 128, 4, 2, 1, "a warp's share of O in four parts"};
-    KernelConfig c;
-    c.head_dim = static_cast<int>(head_dim);
-    set_tile(c, wide);
-    if (forward_shared_bytes(c, ways) <= device.shared_memory_per_block) return {wide, backward};
-    return {{128, 64, 64, 4, 2, 1, "shared memory under 187 KB a block"}, backward};
-}
-
 Tiles general_tiles(std::int64_t head_dim, const gpu::DeviceFacts& device) {
     const auto tile_of = [&](Kernel kernel, std::span<const gpu::Tile> table) {
         KernelConfig c;
@@ -153,6 +140,24 @@ Tiles general_tiles(std::int64_t head_dim, const gpu::DeviceFacts& device) {
         return *std::ranges::find_if(table, fits);
     };
     return {tile_of(Kernel::forward_sm80, gpu::sm80::kForward), tile_of(Kernel::backward_sm80, gpu::sm80::kBackward)};
+}
+
+TileChoices flash_attention_1_tiles(std::int64_t head_dim, WorkPartition ways, const gpu::DeviceFacts& device) {
+    const bool narrow = head_dim <= 64;
+    TileChoices choices;
+    for (const gpu::Tile& tile : {gpu::Tile{128, 64, 128, 4, 2, narrow ? 2 : 1, "a warp's share of O in a few parts"},
+                                  gpu::Tile{128, 64, 64, 4, 2, 2, "more thread blocks a multiprocessor"}}) {
+        KernelConfig c;
+        c.head_dim = static_cast<int>(head_dim);
+        set_tile(c, tile);
+        if (forward_shared_bytes(c, ways) <= device.shared_memory_per_block) choices.forward.push_back(tile);
+    }
+    choices.backward = {{128, 64, 64, 4, 2, narrow ? 2 : 1, "dK, dV and a share of dQ just fit a warp's registers"}};
+    if (!ways.split_queries) return choices;
+    const Tiles general = general_tiles(head_dim, device);
+    if (ways.over_sequence) choices.forward.push_back(general.forward);  // else it would spill 124 bytes
+    choices.backward.push_back(general.backward);
+    return choices;
 }
 
 }  // namespace flashtile::gpu_baselines
