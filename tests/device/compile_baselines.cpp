@@ -1,11 +1,12 @@
 // compile_baselines.cpp: compiles the kernels of the baselines on a GPU with NVRTC, for Ampere and Hopper, on no GPU,
 // and reads what ptxas says of each. Fails where one spills registers or draws a warning.
 //
-//   flashtile_compile_baselines [--all]
+//   flashtile_compile_baselines [--all [80|90]]
 //
 // Without --all a handful: heads of 128, where registers are fewest, each switch alone and all of them.
 #include <bit>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <string>
@@ -47,7 +48,7 @@ void add_texts(Texts& texts, std::int64_t head_dim, bool causal, Element element
     }
 }
 
-int run(bool all) {
+int run(bool all, int only_architecture) {
     Texts texts;
     add_texts(texts, 128, true, Element::bf16, all);
     if (all)
@@ -58,6 +59,7 @@ int run(bool all) {
     int failed = 0, compiled = 0;
     for (const int architecture : {80, 90})
         for (const auto& [whole, text] : texts) {
+            if (only_architecture != 0 && only_architecture != architecture) continue;
             const gpu::CompilerReport report = gpu::read_report(compile(text, architecture, true).log);
             std::printf("%s %3d registers, %d bytes of stack, %d spilled  %s %s d=%d %dx%d %s\n",
                         report.clean() ? "ok    " : "FAILED", report.registers, report.stack_bytes, report.spill_bytes,
@@ -77,7 +79,8 @@ int run(bool all) {
 
 int main(int argc, char** argv) {
     try {
-        return flashtile::gpu_baselines::run(argc > 1 && argv[1] == std::string_view("--all"));
+        return flashtile::gpu_baselines::run(argc > 1 && argv[1] == std::string_view("--all"),
+                                             argc > 2 ? std::atoi(argv[2]) : 0);
     } catch (const std::exception& e) {
         std::fprintf(stderr, "flashtile_compile_baselines: %s\n", e.what());
         return 2;

@@ -68,7 +68,8 @@ std::unique_ptr<Attention> make_general(const Shape& shape, Element element, Pas
 Tiles general_tiles(std::int64_t head_dim, const gpu::DeviceFacts& device);
 
 // Those from which FlashAttention may choose, so that nobody loses for a tile alone: some on which warps can split the
-// keys, and, where they split queries, those of our own general kernels. There is one at least.
+// keys, and, where they split queries, larger ones. The switches for sections 3.1 and 3.2 change nothing here. There is
+// one at least.
 struct TileChoices {
     std::vector<gpu::Tile> forward, backward;
 };

@@ -90,6 +90,14 @@ private:
     gpu_resources::Buffer o_, ml_;  // what is not finished: O, m and l; m and l for backward, too
 };
 
+// As far as it decides whether a tile fits.
+KernelConfig config_of(Kernel kernel, std::int64_t head_dim) {
+    KernelConfig c;
+    c.kernel = kernel;
+    c.head_dim = c.head_dim_v = static_cast<int>(head_dim);
+    return c;
+}
+
 constexpr WorkPartition kOurs{.deferred = true, .over_sequence = true, .split_queries = true};
 
 std::vector<KernelText> list_of(const KernelText& forward, const std::optional<BackwardTexts>& backward) {
@@ -131,11 +139,8 @@ std::vector<KernelText> general_texts(const Shape& shape, Element element, Passe
 
 Tiles general_tiles(std::int64_t head_dim, const gpu::DeviceFacts& device) {
     const auto tile_of = [&](Kernel kernel, std::span<const gpu::Tile> table) {
-        KernelConfig c;
-        c.kernel = kernel;
-        c.head_dim = c.head_dim_v = static_cast<int>(head_dim);
         const auto fits = [&](const gpu::Tile& tile) {
-            return tile.widest >= head_dim && gpu::with_tile(c, tile, device).has_value();
+            return tile.widest >= head_dim && gpu::with_tile(config_of(kernel, head_dim), tile, device).has_value();
         };
         return *std::ranges::find_if(table, fits);
     };
@@ -147,16 +152,16 @@ TileChoices flash_attention_1_tiles(std::int64_t head_dim, WorkPartition ways, c
     TileChoices choices;
     for (const gpu::Tile& tile : {gpu::Tile{128, 64, 128, 4, 2, narrow ? 2 : 1, "a warp's share of O in a few parts"},
                                   gpu::Tile{128, 64, 64, 4, 2, 2, "more thread blocks a multiprocessor"}}) {
-        KernelConfig c;
-        c.head_dim = static_cast<int>(head_dim);
+        KernelConfig c = config_of(Kernel::forward_sm80, head_dim);
         set_tile(c, tile);
         if (forward_shared_bytes(c, ways) <= device.shared_memory_per_block) choices.forward.push_back(tile);
     }
     choices.backward = {{128, 64, 64, 4, 2, narrow ? 2 : 1, "dK, dV and a share of dQ just fit a warp's registers"}};
     if (!ways.split_queries) return choices;
-    const Tiles general = general_tiles(head_dim, device);
-    if (ways.over_sequence) choices.forward.push_back(general.forward);  // else it would spill 124 bytes
-    choices.backward.push_back(general.backward);
+    // wherever no side of the other switches spills
+    if (narrow) choices.forward.push_back(general_tiles(head_dim, device).forward);
+    const gpu::Tile wide = {128, 64, 128, 8, 2, 1, "as our own kernel's for d = 128"};
+    if (gpu::with_tile(config_of(Kernel::backward_sm80, head_dim), wide, device)) choices.backward.push_back(wide);
     return choices;
 }
 
