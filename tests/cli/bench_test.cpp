@@ -77,7 +77,8 @@ TEST(Bench, DecodeHasRowsForPagesAndPyTorchNoneWithoutIt) {
 TEST(Bench, RefusesBeforeMeasuring) {
     const auto expect_refused = [](const Command& flags, const std::string& message) {
         Command command = {"bench"};
-        if (flags.front() != "decode" || flags.size() == 1) command.emplace_back("forward");
+        const bool alone = flags.front() == "decode" || flags.front() == "baselines";
+        if (!alone || flags.size() == 1) command.emplace_back("forward");
         command.insert(command.end(), flags.begin(), flags.end());
         const Ending ending = flashtile(command);
         EXPECT_EQ(ending.exit_code, 2) << message;
@@ -94,7 +95,8 @@ TEST(Bench, RefusesBeforeMeasuring) {
     expect_refused({"decode", "--causal=1"}, "--causal: is given, and decode has no use for it");
     expect_refused({"decode", "--device=cuda"}, "--device is given, and decode has no use for it");
     expect_refused({"baselines"}, "work is baselines, which goes with --device=cuda and no other work");
-    expect_refused({"baselines", "--device=cuda", "--threads=2"}, "--threads is given, and --device=cuda has no use for it");
+    expect_refused({"baselines", "--device=cuda", "--threads=2"},
+                   "--threads is given, and --device=cuda has no use for it");
     expect_refused({"decode", "--seqlen=100", "--page-size=16"}, "--page-size is 16, allowed are divisors of --seqlen");
     expect_refused({"decode", "--seqlen=16777216", "--batch=1000000"}, "whose keys and values take");
     expect_refused({"--queries=2"}, "--queries: is given, and only decode has a use for it");
