@@ -17,6 +17,9 @@ struct MeasuredPoint {
 // How many times as fast as `slow` `fast` is, and a method's speed: geometric means over the points that have them,
 // which are of one pass; 0 where none has.
 double speedup(const std::vector<MeasuredPoint>& points, const std::string& fast, const std::string& slow);
+// The least over points; likewise of memory: how many times what `lean` takes `other` takes.
+double least_speedup(const std::vector<MeasuredPoint>& points, const std::string& fast, const std::string& slow);
+double least_memory_ratio(const std::vector<MeasuredPoint>& points, const std::string& lean, const std::string& other);
 double mean_teraflops(const std::vector<MeasuredPoint>& points, const std::string& method);
 
 void print_point(const MeasuredPoint& point);

@@ -31,6 +31,17 @@ TEST(BenchCuda, MeansAreGeometricAndOfPointsThatHaveBoth) {
     EXPECT_NEAR(mean_teraflops(points, kStandard), 274877906944.0 / 1e9 / std::sqrt(32.0), 1e-9);
 }
 
+TEST(BenchCuda, LeastIsOfThePointsThatHaveBoth) {
+    std::vector<MeasuredPoint> points = {point_of(4.0, 2.0), point_of(8.0, 1.0), point_of(0.0, 1.0)};
+    EXPECT_DOUBLE_EQ(least_speedup(points, kGeneral, kStandard), 2.0);
+    EXPECT_DOUBLE_EQ(least_memory_ratio(points, kGeneral, kStandard), 0.0);
+    for (const std::size_t n : {0, 1}) {
+        points[n].rows[0].extra_bytes = 1000 * (2 - n);
+        points[n].rows[1].extra_bytes = 100;
+    }
+    EXPECT_DOUBLE_EQ(least_memory_ratio(points, kGeneral, kStandard), 10.0);
+}
+
 TEST(BenchCuda, NamesSayWhichChangesAMethodHas) {
     EXPECT_EQ(name_of(WorkPartition{}), "fa1");
     EXPECT_EQ(name_of(WorkPartition{.over_sequence = true}), "fa1+3.2");
