@@ -19,6 +19,7 @@ void compile_all(const std::vector<Shape>& shapes, Element element) {
         for (const Method& method : methods_for(shape, element))
             for (const KernelText& text : method.texts) different.emplace(text.whole(), text);
     std::vector<KernelText> texts;
+    texts.reserve(different.size());
     for (const auto& [whole, text] : different) texts.push_back(text);
     std::atomic<std::size_t> next = 0;
     std::vector<std::thread> threads;

@@ -59,6 +59,7 @@ Passes passes_for(Pass pass) {
 // "64x128"
 std::vector<std::string> names_of(const std::vector<gpu::Tile>& tiles) {
     std::vector<std::string> names;
+    names.reserve(tiles.size());
     for (const gpu::Tile& tile : tiles) names.push_back(std::to_string(tile.Br) + "x" + std::to_string(tile.Bc));
     return names;
 }
