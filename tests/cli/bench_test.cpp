@@ -86,14 +86,15 @@ TEST(Bench, DecodeHasRowsForPagesAndPyTorchNoneWithoutIt) {
 TEST(Bench, RefusesBeforeMeasuring) {
     const auto expect_refused = [](const Command& flags, const std::string& message) {
         Command command = {"bench"};
-        if (flags.front() != "decode" || flags.size() == 1) command.emplace_back("forward");
+        const bool alone = flags.front() == "decode" || flags.front() == "baselines";
+        if (!alone || flags.size() == 1) command.emplace_back("forward");
         command.insert(command.end(), flags.begin(), flags.end());
         const Ending ending = flashtile(command);
         EXPECT_EQ(ending.exit_code, 2) << message;
         EXPECT_EQ(ending.out, "");
         EXPECT_NE(ending.err.find(message), std::string::npos) << ending.err;
     };
-    expect_refused({"sideways"}, "sideways not in {forward,backward,both,memory,decode}");
+    expect_refused({"sideways"}, "sideways not in {forward,backward,both,memory,decode,baselines}");
     expect_refused({"--head-dim=0"}, "--head-dim: Value 0 not in range 1 to 512");
     expect_refused({"--threads=4097"}, "--threads: Value 4097 not in range 1 to 4096");
     expect_refused({"--causal=maybe"}, "--causal: maybe not in {0,1,both}");
@@ -104,6 +105,9 @@ TEST(Bench, RefusesBeforeMeasuring) {
     expect_refused({"decode", "--device=cuda"}, "--device is given, and decode has no use for it");
     expect_refused({"decode", "--against=flash1"}, "--against is flash1, allowed with decode is torch");
     expect_refused({"--against=flash3"}, "--against: flash3 not in");
+    expect_refused({"baselines"}, "work is baselines, which goes with --device=cuda and no other work");
+    expect_refused({"baselines", "--device=cuda", "--threads=2"},
+                   "--threads is given, and --device=cuda has no use for it");
     expect_refused({"decode", "--seqlen=100", "--page-size=16"}, "--page-size is 16, allowed are divisors of --seqlen");
     expect_refused({"decode", "--seqlen=16777216", "--batch=1000000"}, "whose keys and values take");
     expect_refused({"--queries=2"}, "--queries: is given, and only decode has a use for it");
