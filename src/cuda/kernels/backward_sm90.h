@@ -15,7 +15,7 @@ struct BackwardSm90 : KeyBlock<config> {
     using Base::Base, Base::KT, Base::VT, Base::NT, Base::kBytesQ, Base::kBytesDO, Base::kBytesDS;
     using Base::k, Base::v, Base::q, Base::dout, Base::ds, Base::kv_full;
     using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kConsumerThreads;
-    using typename Base::M;
+    using typename Base::M, typename Base::Step;
     // With 128 queries, P takes 64 registers beside dP's 64 until dS is made of both, and the producer gives up some of
     // its own. Where the producer has more to do, or masks take registers too, dS is made of P as it was rounded for
     // dV.
@@ -35,17 +35,19 @@ struct BackwardSm90 : KeyBlock<config> {
             ptx::mbarrier_wait(kv_full, 0);
             this->clear_hidden_keys(consumer);
         }
+        Step step = this->first_step();
 #pragma unroll 1
-        for (int n = 0; n < steps; ++n) process_block(consumer, n, dk, dv);
+        for (int n = 0; n < steps; ++n, this->advance(step)) process_block(consumer, n, step, dk, dv);
         ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // K and V have been read for the last time
         this->template store<config.head_dim>(dk, params.scale, k, params.dk, consumer * 64);
         this->template store<config.head_dim_v>(dv, 1.0f, v, params.dv, consumer * 64);
     }
 
     // Lines 10 to 16 of Algorithm 2.
-    __device__ __forceinline__ void process_block(int consumer, int n, Fragments<1, KT>& dk, Fragments<1, VT>& dv) {
+    __device__ __forceinline__ void process_block(int consumer, int n, const Step& step, Fragments<1, KT>& dk,
+                                                  Fragments<1, VT>& dv) {
         const unsigned own_rows = consumer * 64 * kChunkRowBytes;
-        const int i0 = this->query_of(n);
+        const int i0 = this->query_of(step);
         const unsigned q_now = q + q_ring.stage * kBytesQ, dout_now = dout + dout_ring.stage * kBytesDO;
         const unsigned ds_now = ds + n % 2 * kBytesDS;
 
@@ -92,7 +94,7 @@ struct BackwardSm90 : KeyBlock<config> {
         // dQ = dS K, dK += dS^T Q
         Fragments<1, 8> dq;
         const int column = config.Br == 64 ? consumer * 8 : 0;
-        float* to = this->place_of_dq(n, config.Br == 128 ? consumer * 4 : 0, column);
+        float* to = this->place_of_dq(step, config.Br == 128 ? consumer * 4 : 0, column);
         pin(dq);
         pin(dk);
         ptx::wgmma_fence();
