@@ -21,7 +21,15 @@ struct BackwardSm90 : KeyBlock<config> {
     // dV.
     static constexpr bool kRoundedP =
         config.Br == 128 && (config.lengths_differ() || config.window || config.deterministic) && !config.exact_max;
-    static constexpr bool kManyRegisters = config.Br == 128 && !kRoundedP;
+    // The first chunk of V lies in registers, because products of two factors in shared memory take all of its
+    // bandwidth; and LSE is on its way while S is computed. The producer gives up some of its registers for that, where
+    // it has no lengths to look up and keeps no turns.
+    static constexpr bool kKeepsValues = config.Br == 64 && !config.lengths_differ() && !config.deterministic;
+    static constexpr int kKeptColumns =
+        !kKeepsValues ? 0 : (padded(config, config.head_dim_v) < kChunk ? padded(config, config.head_dim_v) : kChunk);
+    static constexpr int kOtherColumns = padded(config, config.head_dim_v) - kKeptColumns;
+    using Kept = typename M::template Left<1, kChunk / 8>;
+    static constexpr bool kManyRegisters = kKeepsValues || (config.Br == 128 && !kRoundedP);
     static constexpr int kProducerRegisters = kManyRegisters ? 24 : 40, kConsumerRegisters = kManyRegisters ? 240 : 232;
     // Each of the two consumers makes 64 x 64 of dQ: half of the columns of 64 rows, or half of the rows of 64 columns.
     static_assert(config.Br * Base::kColumns == 128 * 64 && config.Bc == 128, "");
@@ -31,21 +39,24 @@ struct BackwardSm90 : KeyBlock<config> {
         Fragments<1, VT> dv;
         dk.clear();
         dv.clear();
+        Kept kept;
         if (steps > 0) {
             ptx::mbarrier_wait(kv_full, 0);
             this->clear_hidden_keys(consumer);
+            if constexpr (kKeepsValues)
+                kept = read_left<config.element>(v, consumer * 64 + static_cast<int>(warp_id() % 4) * 16);
         }
         Step step = this->first_step();
 #pragma unroll 1
-        for (int n = 0; n < steps; ++n, this->advance(step)) process_block(consumer, n, step, dk, dv);
+        for (int n = 0; n < steps; ++n, this->advance(step)) process_block(consumer, n, step, kept, dk, dv);
         ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // K and V have been read for the last time
         this->template store<config.head_dim>(dk, params.scale, k, params.dk, consumer * 64);
         this->template store<config.head_dim_v>(dv, 1.0f, v, params.dv, consumer * 64);
     }
 
     // Lines 10 to 16 of Algorithm 2.
-    __device__ __forceinline__ void process_block(int consumer, int n, const Step& step, Fragments<1, KT>& dk,
-                                                  Fragments<1, VT>& dv) {
+    __device__ __forceinline__ void process_block(int consumer, int n, const Step& step, const Kept& kept,
+                                                  Fragments<1, KT>& dk, Fragments<1, VT>& dv) {
         const unsigned own_rows = consumer * 64 * kChunkRowBytes;
         const int i0 = this->query_of(step);
         const unsigned q_now = q + q_ring.stage * kBytesQ, dout_now = dout + dout_ring.stage * kBytesDO;
@@ -63,15 +74,28 @@ struct BackwardSm90 : KeyBlock<config> {
         this->template clear_hidden_queries<Base::kColumnsV>(consumer, i0, dout_now);
         pin(dp);
         ptx::wgmma_fence();
-        start_scores<config.element, padded(config, config.head_dim_v), config.Bc, config.Br>(dp, v + own_rows,
-                                                                                              dout_now);
+        if constexpr (kKeepsValues) start_scores<config.element, kKeptColumns, config.Br>(dp, kept, dout_now);
+        constexpr int kKeptChunks = kKeepsValues ? 1 : 0;
+        if constexpr (kOtherColumns > 0)
+            start_scores<config.element, kOtherColumns, config.Bc, config.Br>(
+                dp, v + kKeptChunks * config.Bc * kChunkRowBytes + own_rows,
+                dout_now + kKeptChunks * config.Br * kChunkRowBytes, kKeepsValues);
         ptx::wgmma_commit();
+        float2 row_lse[NT];
+        if constexpr (kKeepsValues)
+#pragma unroll
+            for (int t = 0; t < NT; ++t) row_lse[t] = this->lse_of(t);
 
         // P = 2^(S - LSE)
         ptx::wgmma_wait<1>();
         pin(s);
         const int warp_row = consumer * 64 + static_cast<int>(warp_id() % 4) * 16;
-        this->exponentiate(s, i0, warp_row);
+        this->exponentiate(s, i0, warp_row, [&](int t) {
+            if constexpr (kKeepsValues)
+                return row_lse[t];
+            else
+                return this->lse_of(t);
+        });
         const auto p = M::left_of(s);
 
         // dV += P^T dO, under which dS = P (dP - D)
