@@ -2,6 +2,7 @@
 // is computed where it will lie on the disk.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <flashtile/flashtile.hpp>
@@ -10,16 +11,20 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "append_flags.h"
 #include "attend_inputs.h"
 #include "attention_options.h"
 #include "available_memory.h"
 #include "commands.h"
 #include "io/convert.h"
-#include "io/output_array.h"
 #include "list_flags.h"
+#include "number_checks.h"
 #include "placement.h"
 #include "progress.h"
+#include "result_files.h"
 
 namespace flashtile::cli {
 namespace {
@@ -33,6 +38,8 @@ constexpr const char* examples = R"(Examples:
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.safetensors --dtype=bf16 --layout=bhsd --mask keep.npy
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --device=cuda
   flashtile attend --q q.npy --cache-k ck.npy --cache-v cv.npy --block-table table.npy --seqused-k=4,3 --out out.npy
+  flashtile attend --q packed.npy --cu-seqlens-q=0,3,8 --cache-k ck.npy --cache-v cv.npy --out out.npy
+  flashtile attend --q q.npy --cache-k ck.npy --head-dim-v=6 --append-k new.npy --seqused-k=3,0 --out out.npy
 
 Shapes: (s, d), (s, h, d) or (b, s, h, d), with --layout=bhsd (h, s, d) or (b, h, s, d). The heads of q are a multiple
 of those of k and v; s of q may differ from that of k and v, and the head dimension of v from that of q and k.
@@ -42,45 +49,71 @@ The result has q's shape with v's head dimension, in the type computed in; --lse
 A cache is (rows, s, h, d), where sequence b has row b or the row that --cache-batch-idx says; or it is pages, (pages,
 page size, h, d), that --block-table, (b, pages of a sequence), names. LIST is whole numbers, one a sequence; their FILE
 is int32 or int64. --tree-mask is (s, s), (h, s, s) or (b, h, s, s), of q's s. Queries past --seqused-q get 0.
+Queries beside a cache may be packed, (s of all sequences, h, d): those of sequence b start at the b-th number of
+--cu-seqlens-q, whose last one is where they end. --head-dim-v=N takes the first N columns of K for V (latent heads).
+--append-k and --append-v are written to a copy of the cache behind --seqused-k and attended to as well; packed they are
+(new keys of all sequences, h, d) with --cu-seqlens-k-new. --rotary-cos and --rotary-sin, (positions, angles), rotate
+new keys and queries. The files of q and of the cache stay as they are: --q-out and --cache-k-out get what was made.
 Exit codes: 0 ok, 2 usage or bad input.)";
 
 struct Arguments {
     AttentionOptions attention;
     std::string q, k, v, cache_k, cache_v, out, lse, alibi, bias, mask, sinks, tree_mask;
     ListFlags lists;
+    AppendFlags append;
+    std::int64_t head_dim_v = 0;  // not 0: V is as many columns of K
     std::string layout = "bshd";
     bool json = false;
 
     bool cache() const { return !cache_k.empty(); }
-};
 
-struct Inputs {
-    AttendInput q, k, v;
-    std::optional<AttendInput> alibi, bias, mask, sinks, tree_mask;
-    std::vector<List> lists;
-
-    template <class Do>
-    void for_each(Do action) {
-        for (AttendInput* input : {&q, &k, &v}) action(*input);
-        for (auto* input : {&alibi, &bias, &mask, &sinks, &tree_mask})
-            if (*input) action(**input);
+    // Flags of results with their files.
+    std::vector<std::pair<const char*, std::string>> results() const {
+        std::vector<std::pair<const char*, std::string>> given = {{"--out", out},
+                                                                  {"--lse", lse},
+                                                                  {"--q-out", append.q_out},
+                                                                  {"--cache-k-out", append.cache_k_out},
+                                                                  {"--cache-v-out", append.cache_v_out}};
+        std::erase_if(given, [](const auto& result) { return result.second.empty(); });
+        return given;
     }
 };
 
-std::optional<AttendInput> open_optional(const char* flag, const std::string& file) {
-    if (file.empty()) return std::nullopt;
-    return std::make_optional<AttendInput>(flag, file);
-}
+struct Inputs {
+    AttendInput q, k;
+    std::optional<AttendInput> v, alibi, bias, mask, sinks, tree_mask;
+    std::optional<AppendInputs> append;
+    std::vector<List> lists;
+
+    bool packed() const { return find(lists, &options::cu_seqlens_q) != nullptr; }
+
+    template <class Do>
+    void for_each(Do action) {
+        const auto if_given = [&](auto&... inputs) { ((inputs ? action(*inputs) : void()), ...); };
+        action(q), action(k);
+        if_given(v, alibi, bias, mask, sinks, tree_mask);
+        if (!append) return;
+        action(append->k);
+        if_given(append->v, append->cos, append->sin);
+    }
+    template <class Do>
+    void for_each_list(Do action) {
+        for (List& list : lists) action(list.numbers);
+        if (append)
+            for (AppendInputs::List& list : append->lists) action(list.numbers);
+    }
+};
 
 Inputs open(const Arguments& a) {
     Inputs inputs{.q = {"--q", a.q},
                   .k = a.cache() ? AttendInput("--cache-k", a.cache_k) : AttendInput("--k", a.k),
-                  .v = a.cache() ? AttendInput("--cache-v", a.cache_v) : AttendInput("--v", a.v),
+                  .v = a.cache() ? open_optional("--cache-v", a.cache_v) : open_optional("--v", a.v),
                   .alibi = open_optional("--alibi", a.alibi),
                   .bias = open_optional("--bias", a.bias),
                   .mask = open_optional("--mask", a.mask),
                   .sinks = open_optional("--sinks", a.sinks),
                   .tree_mask = open_optional("--tree-mask", a.tree_mask),
+                  .append = a.append.open(),
                   .lists = {}};
     const auto& q = inputs.q.shape();
     inputs.lists = a.cache() ? a.lists.open_for_cache(q.size() == 4 ? q.front() : 1) : a.lists.open();
@@ -89,14 +122,22 @@ Inputs open(const Arguments& a) {
 
 // Says in which type each input is wanted; returns that of q, k, v and the result.
 io::DType choose_types(Inputs& inputs, const Arguments& arguments) {
-    check_ranks(inputs.q, inputs.k, inputs.v, arguments.cache());
-    const io::DType compute = compute_dtype(inputs.q, inputs.k, inputs.v, arguments.attention.dtype);
-    for (AttendInput* input : {&inputs.q, &inputs.k, &inputs.v}) input->want(compute);
+    std::vector<AttendInput*> others = {&inputs.k};
+    if (inputs.v) others.push_back(&*inputs.v);
+    check_ranks(inputs.q, {others.begin(), others.end()}, arguments.cache(), inputs.packed());
+    if (inputs.append) {
+        inputs.append->check();
+        others.push_back(&inputs.append->k);
+        if (inputs.append->v) others.push_back(&*inputs.append->v);
+        for (auto* table : {&inputs.append->cos, &inputs.append->sin})
+            if (*table && (*table)->dtype() == io::DType::fp64) (*table)->want(io::DType::fp32);
+    }
+    const io::DType compute = compute_dtype(inputs.q, {others.begin(), others.end()}, arguments.attention.dtype);
+    inputs.q.want(compute);
+    for (AttendInput* input : others) input->want(compute);
     for (auto* input : {&inputs.alibi, &inputs.bias, &inputs.sinks}) {
         if (!*input) continue;
-        if (!io::is_floating((*input)->dtype()))
-            throw std::invalid_argument(fmt::format("{} holds {}, allowed is fp64, fp32, fp16 or bf16",
-                                                    (*input)->title(), io::name((*input)->dtype())));
+        check_floating(**input);
         const bool kept = input != &inputs.alibi && (*input)->dtype() == compute;
         (*input)->want(kept ? compute : io::DType::fp32);
     }
@@ -116,14 +157,17 @@ void refuse_shared_files(const Arguments& arguments, Inputs& inputs) {
             throw std::invalid_argument(
                 fmt::format("{} is {}, allowed is another file than that of {}", flag, file, other_flag));
     };
+    const auto results = arguments.results();
     const auto refuse_input = [&](const std::string& flag, const std::string& file) {
-        refuse_same("--out", arguments.out, flag.c_str(), file);
-        if (!arguments.lse.empty()) refuse_same("--lse", arguments.lse, flag.c_str(), file);
+        for (const auto& [result, result_file] : results) refuse_same(result, result_file, flag.c_str(), file);
     };
     inputs.for_each([&](const AttendInput& input) { refuse_input(input.flag(), input.file()); });
-    for (const List& list : inputs.lists)
-        if (const io::InputArray* file = list.numbers.file()) refuse_input(list.numbers.flag(), file->file());
-    if (!arguments.lse.empty()) refuse_same("--lse", arguments.lse, "--out", arguments.out);
+    inputs.for_each_list([&](const WholeNumbers& numbers) {
+        if (const io::InputArray* file = numbers.file()) refuse_input(numbers.flag(), file->file());
+    });
+    for (std::size_t n = 0; n < results.size(); ++n)
+        for (std::size_t before = 0; before < n; ++before)
+            refuse_same(results[n].first, results[n].second, results[before].first, results[before].second);
 }
 
 void refuse_beyond(std::uint64_t available, std::uint64_t needed, const char* what = "inputs, outputs and workspace") {
@@ -137,8 +181,15 @@ void refuse_beyond(std::uint64_t available, std::uint64_t needed, const char* wh
 std::string with_files(const char* problem, Inputs& inputs) {
     std::string files;
     inputs.for_each([&](const AttendInput& input) { files += (files.empty() ? "" : ", ") + input.title(); });
-    for (const List& list : inputs.lists) files += ", " + list.numbers.title();
+    inputs.for_each_list([&](const WholeNumbers& numbers) { files += ", " + numbers.title(); });
     return fmt::format("{}; the inputs are {}", problem, files);
+}
+
+// The library's name of a flag: "q_out" of --q-out.
+std::string json_name(std::string flag) {
+    flag.erase(0, 2);
+    std::ranges::replace(flag, '-', '_');
+    return flag;
 }
 
 void report(const Arguments& arguments, const std::vector<std::int64_t>& shape, io::DType dtype, double seconds) {
@@ -146,7 +197,8 @@ void report(const Arguments& arguments, const std::vector<std::int64_t>& shape, 
         nlohmann::ordered_json json = {{"out", arguments.out},         {"shape", shape},
                                        {"dtype", io::name(dtype)},     {"layout", arguments.layout},
                                        {"ran", flashtile::last_run()}, {"seconds", seconds}};
-        if (!arguments.lse.empty()) json["lse"] = arguments.lse;
+        // --out first, which is there.
+        for (const auto& [flag, file] : arguments.results()) json[json_name(flag)] = file;
         // A file's name need not be valid UTF-8, but JSON must.
         fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
         return;
@@ -167,13 +219,29 @@ flashtile::tensor tree_mask_view(const AttendInput& tree) {
     return flashtile::view(raw.data, boolean, full);
 }
 
+// The first columns of `k`'s rows.
+flashtile::tensor first_columns(const flashtile::tensor& k, std::int64_t columns) {
+    flashtile_tensor raw = k.raw();
+    raw.shape[raw.rank - 1] = columns;
+    return flashtile::tensor(raw);
+}
+
+std::int64_t head_dim_v(const Arguments& arguments, const Inputs& inputs) {
+    if (inputs.v) return inputs.v->shape().back();
+    const std::int64_t columns = inputs.k.shape().back();
+    if (arguments.head_dim_v > columns)
+        throw std::invalid_argument(fmt::format("--head-dim-v is {}, allowed is 1 to {}, the columns of {}",
+                                                arguments.head_dim_v, columns, inputs.k.title()));
+    return arguments.head_dim_v;
+}
+
 void attend(const Arguments& arguments, Inputs& inputs) {
     const std::uint64_t available = available_memory();
     const Layout layout = arguments.layout == "bhsd" ? Layout::bhsd : Layout::bshd;
     const io::DType dtype = choose_types(inputs, arguments);
 
     std::vector<std::int64_t> out_shape = inputs.q.shape();
-    out_shape.back() = inputs.v.shape().back();
+    out_shape.back() = head_dim_v(arguments, inputs);
     const std::vector<std::int64_t> logsumexp_shape = lse_shape(out_shape, layout);
     std::uint64_t needed = 0;
     inputs.for_each([&](const AttendInput& input) { needed += input.memory(); });
@@ -182,16 +250,22 @@ void attend(const Arguments& arguments, Inputs& inputs) {
         if (!bytes) throw std::invalid_argument(fmt::format("the result's shape would be {}", io::to_string(shape)));
         return *bytes;
     };
-    for (const List& list : inputs.lists) needed += list.numbers.memory();
+    inputs.for_each_list([&](const WholeNumbers& numbers) { needed += numbers.memory(); });
     needed += output_bytes(out_shape, dtype);
     if (!arguments.lse.empty()) needed += output_bytes(logsumexp_shape, io::DType::fp32);
+    if (!arguments.append.q_out.empty()) needed += output_bytes(inputs.q.shape(), dtype);
     refuse_beyond(available, needed);
 
-    io::OutputArray out(arguments.out, "out", dtype, out_shape);
-    std::optional<io::OutputArray> lse;
-    if (!arguments.lse.empty()) lse.emplace(arguments.lse, "lse", io::DType::fp32, logsumexp_shape);
+    ResultFiles results;
+    void* const out = results.add(arguments.out, "out", dtype, out_shape);
+    void* const lse = results.add(arguments.lse, "lse", io::DType::fp32, logsumexp_shape);
+    void* const q_out = results.add(arguments.append.q_out, "q", dtype, inputs.q.shape());
+    if (inputs.append) {
+        inputs.k.want_copy(results.add(arguments.append.cache_k_out, "k", dtype, inputs.k.shape()));
+        if (inputs.v) inputs.v->want_copy(results.add(arguments.append.cache_v_out, "v", dtype, inputs.v->shape()));
+    }
     inputs.for_each([](AttendInput& input) { input.reserve(); });
-    for (List& list : inputs.lists) list.numbers.fill();  // the library's checks read them
+    inputs.for_each_list([](WholeNumbers& numbers) { numbers.fill(); });  // the library's checks read them
 
     auto options = arguments.attention.to_options();
     Placement place(arguments.attention.device);
@@ -201,17 +275,33 @@ void attend(const Arguments& arguments, Inputs& inputs) {
     if (inputs.sinks) options.sinks = place.input(inputs.sinks->view());
     if (inputs.tree_mask) options.tree_mask = place.input(tree_mask_view(*inputs.tree_mask));
     for (const List& list : inputs.lists) options.*list.meaning = place.input(list.numbers.view());
-    const auto q = place.input(inputs.q.view(layout)), k = place.input(inputs.k.view(layout)),
-               v = place.input(inputs.v.view(layout));
+    const bool packed = inputs.packed();
+    if (packed) options.max_seqlen_q = find(inputs.lists, &flashtile::options::cu_seqlens_q)->numbers.longest_step();
+    const auto rows_of_q = [&](void* data, const std::vector<std::int64_t>& shape) {
+        return place.output(rows_view(data, to_flashtile(dtype), shape, layout, packed));
+    };
+    // A cache that is appended to is read and written.
+    const auto place_cache = [&](const flashtile::tensor& host) {
+        return inputs.append ? place.output(host) : place.input(host);
+    };
+    const auto q = place.input(inputs.q.view(layout, packed)), k = place_cache(inputs.k.view(layout)),
+               v = inputs.v ? place_cache(inputs.v->view(layout)) : first_columns(k, out_shape.back());
     // Rows past seqused_q are not written: they stay 0, as the files are.
-    const auto out_view = place.output(rows_view(out.data(), to_flashtile(dtype), out_shape, layout));
+    const auto out_view = rows_of_q(out, out_shape);
     flashtile::tensor lse_view;
-    if (lse) {
+    if (lse != nullptr) {
         const auto& rows = out_view.raw().shape;
-        lse_view = place.output(flashtile::view(lse->data(), fp32, {rows[0], rows[2], rows[1]}));
+        lse_view = place.output(packed ? flashtile::view(lse, fp32, {rows[1], rows[0]})
+                                       : flashtile::view(lse, fp32, {rows[0], rows[2], rows[1]}));
+    }
+    std::optional<append_args> append;
+    if (inputs.append) {
+        append = inputs.append->place(place, layout);
+        if (q_out != nullptr) append->q_out = rows_of_q(q_out, inputs.q.shape());
     }
     // Checks every argument, before any time goes into conversion.
-    const std::size_t workspace = flashtile::forward_workspace(options, q, k, v, out_view, lse_view);
+    const std::size_t workspace = append ? append_forward_workspace(options, *append, q, k, v, out_view, lse_view)
+                                         : flashtile::forward_workspace(options, q, k, v, out_view, lse_view);
     if (place.on_gpu())
         refuse_beyond(gpu_resources::free_bytes(), workspace, "workspace on the GPU");
     else
@@ -227,17 +317,17 @@ void attend(const Arguments& arguments, Inputs& inputs) {
         const Progress progress(fmt::format("attending, q {}", io::to_string(inputs.q.shape())));
         options.check_values = true;  // files hold what they like
         const auto start = std::chrono::steady_clock::now();
-        flashtile::forward(options, q, k, v, out_view, lse_view);
+        if (append)
+            flashtile::append_forward(options, *append, q, k, v, out_view, lse_view);
+        else
+            flashtile::forward(options, q, k, v, out_view, lse_view);
         place.wait();
         seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
     {
         const Progress progress("writing " + arguments.out);
         place.download();
-        out.flush();
-        if (lse) lse->flush();
-        out.commit();
-        if (lse) lse->commit();
+        results.commit();
     }
     report(arguments, out_shape, dtype, seconds);
 }
@@ -262,17 +352,27 @@ void add_attend(CLI::App& app, int& exit_code) {
     auto* cache_k =
         input("--cache-k", arguments->cache_k, "Keys in a cache, in the place of --k")->excludes(k)->excludes(v);
     auto* cache_v = input("--cache-v", arguments->cache_v, "Values in a cache")->needs(cache_k);
-    cache_k->needs(cache_v);
+    command
+        ->add_option("--head-dim-v", arguments->head_dim_v, "Values are the first N columns of the keys (latent heads)")
+        ->check(at_least_1)
+        ->excludes(v)
+        ->excludes(cache_v)
+        ->type_name("N");
     command->add_option("--out", arguments->out, "Result: .npy or .safetensors")->required()->type_name("FILE");
     command->add_option("--lse", arguments->lse, "Also write the log-sum-exp of every query's scores")
         ->type_name("FILE");
-    for (const char* flag : {"--out", "--lse"}) command->get_option(flag)->check(check_name);
     input("--alibi,--alibi-slopes", arguments->alibi, "ALiBi slopes");
     input("--bias", arguments->bias, "Added to the scores");
     input("--mask", arguments->mask, "Keys that a query may see");
     input("--sinks", arguments->sinks, "Attention sinks: a logit for each head");
     input("--tree-mask", arguments->tree_mask, "Which of the last keys a query sees, as many as queries");
     arguments->lists.add_to(*command, cache_k);
+    arguments->append.add_to(*command, cache_k);
+    command->get_option("--append-v")->needs(cache_v);
+    command->get_option("--cache-v-out")->needs(cache_v);
+    for (const char* flag : {"--out", "--lse", "--append-k", "--append-v", "--rotary-cos", "--rotary-sin", "--q-out",
+                             "--cache-k-out", "--cache-v-out"})
+        command->get_option(flag)->check(check_name);
     command->add_option("--layout", arguments->layout, "Order of dimensions: bshd or bhsd")
         ->check(CLI::IsMember({"bshd", "bhsd"}))
         ->type_name("ORDER");
@@ -281,7 +381,11 @@ void add_attend(CLI::App& app, int& exit_code) {
 
     command->callback([arguments, &exit_code] {
         if (arguments->k.empty() && !arguments->cache()) throw CLI::RequiredError("--k, or --cache-k,");
-        if (arguments->v.empty() && !arguments->cache()) throw CLI::RequiredError("--v");
+        if (arguments->head_dim_v == 0) {
+            if (arguments->cache() ? arguments->cache_v.empty() : arguments->v.empty())
+                throw CLI::RequiredError(arguments->cache() ? "--cache-v, or --head-dim-v," : "--v, or --head-dim-v,");
+            if (arguments->append.given() && arguments->append.v.empty()) throw CLI::RequiredError("--append-v");
+        }
         try {
             Inputs inputs = open(*arguments);
             refuse_shared_files(*arguments, inputs);

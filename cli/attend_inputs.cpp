@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <stdexcept>
 
 #include "attention_options.h"
@@ -70,9 +71,15 @@ void AttendInput::want(io::DType dtype) {
     wanted_ = dtype;
 }
 
+void AttendInput::want_copy(void* memory) {
+    changes_ = true;
+    place_ = memory;
+}
+
 bool AttendInput::copied() const {
     // After a .safetensors header of odd length the values are not aligned to their type's size.
-    return wanted_ != dtype() || reinterpret_cast<std::uintptr_t>(file_.array().data) % io::size_of(wanted_) != 0;
+    return changes_ || wanted_ != dtype() ||
+           reinterpret_cast<std::uintptr_t>(file_.array().data) % io::size_of(wanted_) != 0;
 }
 
 std::size_t AttendInput::wanted_bytes() const {
@@ -84,28 +91,44 @@ std::size_t AttendInput::memory() const {
 }
 
 void AttendInput::reserve() {
-    if (copied()) copy_ = std::make_unique_for_overwrite<std::byte[]>(wanted_bytes());
+    if (!copied() || place_ != nullptr) return;
+    copy_ = std::make_unique_for_overwrite<std::byte[]>(wanted_bytes());
+    place_ = copy_.get();
 }
 
 void AttendInput::fill() {
-    if (copy_) io::convert(dtype(), file_.array().data, wanted_, copy_.get(), file_.array().elements());
+    if (place_ != nullptr) io::convert(dtype(), file_.array().data, wanted_, place_, file_.array().elements());
 }
 
 flashtile::tensor AttendInput::view() const {
     return flashtile::view(data(), to_flashtile(wanted_), shape());
 }
 
-flashtile::tensor AttendInput::view(Layout layout) const {
-    return rows_view(data(), to_flashtile(wanted_), shape(), layout);
+flashtile::tensor AttendInput::view(Layout layout, bool packed) const {
+    return rows_view(data(), to_flashtile(wanted_), shape(), layout, packed);
 }
 
-void check_ranks(const AttendInput& q, const AttendInput& k, const AttendInput& v, bool cache) {
-    for (const AttendInput* input : {&q, &k, &v}) {
+std::optional<AttendInput> open_optional(const char* flag, const std::string& file) {
+    if (file.empty()) return std::nullopt;
+    return std::make_optional<AttendInput>(flag, file);
+}
+
+void check_floating(const AttendInput& input) {
+    if (!io::is_floating(input.dtype()))
+        throw std::invalid_argument(
+            fmt::format("{} holds {}, allowed is fp64, fp32, fp16 or bf16", input.title(), io::name(input.dtype())));
+}
+
+void check_ranks(const AttendInput& q, const std::vector<const AttendInput*>& others, bool cache, bool packed) {
+    std::vector<const AttendInput*> inputs = {&q};
+    inputs.insert(inputs.end(), others.begin(), others.end());
+    for (const AttendInput* input : inputs) {
         const auto shape = io::to_string(input->shape());
-        if (!io::is_floating(input->dtype()))
-            throw std::invalid_argument(fmt::format("{} holds {}, allowed is fp64, fp32, fp16 or bf16", input->title(),
-                                                    io::name(input->dtype())));
+        check_floating(*input);
         const bool cached = cache && input != &q;
+        if (packed && !cached && input->shape().size() != 3)
+            throw std::invalid_argument(fmt::format(
+                "{} has shape {}, allowed is (s of all sequences, h, d) beside --cu-seqlens-q", input->title(), shape));
         if (cached && input->shape().size() != 4)
             throw std::invalid_argument(fmt::format(
                 "{} has shape {}, allowed is (rows, s, h, d) or (pages, page size, h, d)", input->title(), shape));
@@ -118,12 +141,13 @@ void check_ranks(const AttendInput& q, const AttendInput& k, const AttendInput& 
     }
 }
 
-io::DType compute_dtype(const AttendInput& q, const AttendInput& k, const AttendInput& v, const std::string& wanted) {
+io::DType compute_dtype(const AttendInput& q, const std::vector<const AttendInput*>& others,
+                        const std::string& wanted) {
     if (!wanted.empty()) return to_io(parse_dtype(wanted));
     const auto own = [](const AttendInput& input) {
         return input.dtype() == io::DType::fp64 ? io::DType::fp32 : input.dtype();
     };
-    for (const AttendInput* input : {&k, &v})
+    for (const AttendInput* input : others)
         if (own(*input) != own(q))
             throw std::invalid_argument(fmt::format("{} holds {} and --q {}: say with --dtype which to compute in",
                                                     input->title(), io::name(input->dtype()), io::name(q.dtype())));
@@ -131,9 +155,10 @@ io::DType compute_dtype(const AttendInput& q, const AttendInput& k, const Attend
 }
 
 flashtile::tensor rows_view(const void* data, flashtile::dtype dtype, const std::vector<std::int64_t>& shape,
-                            Layout layout) {
+                            Layout layout, bool packed) {
     const Rows rows = rows_of(shape, layout);
-    return flashtile::view(data, dtype, rows.shape, rows.strides);
+    const std::size_t first = packed ? 1 : 0;
+    return flashtile::view(data, dtype, std::span(rows.shape).subspan(first), std::span(rows.strides).subspan(first));
 }
 
 std::vector<std::int64_t> lse_shape(const std::vector<std::int64_t>& out_shape, Layout layout) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <flashtile/flashtile.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,36 +31,45 @@ public:
 
     // Says which type is wanted; a copy's memory is taken by reserve() and filled by fill().
     void want(io::DType dtype);
+    // Its values will be changed: says that a copy is wanted, in `memory` unless that is nullptr.
+    void want_copy(void* memory);
     std::size_t memory() const;  // bytes of what will be read over and over: the copy, or else the file's
     void reserve();
     void fill();
 
     flashtile::tensor view() const;  // of the array as it is
     // (batch, seqlen, heads, head_dim) of an array of rank 2 to 4: (s, d), (s, h, d) or (b, s, h, d), or with heads
-    // before rows.
-    flashtile::tensor view(Layout layout) const;
+    // before rows. Packed: the same without batch, of an array of rank 3.
+    flashtile::tensor view(Layout layout, bool packed = false) const;
 
 private:
-    const void* data() const { return copy_ ? copy_.get() : file_.array().data; }
+    const void* data() const { return place_ != nullptr ? place_ : file_.array().data; }
     bool copied() const;
     std::size_t wanted_bytes() const;
 
     std::string flag_;
     io::InputArray file_;
     io::DType wanted_;
+    bool changes_ = false;
     std::unique_ptr<std::byte[]> copy_;
+    void* place_ = nullptr;  // of the copy
 };
 
-// Throws std::invalid_argument unless q, k and v are floating-point arrays of one rank from 2 to 4; those of a cache, k
-// and v, have rank 4 whatever that of q.
-void check_ranks(const AttendInput& q, const AttendInput& k, const AttendInput& v, bool cache);
+// Nothing without a file's name.
+std::optional<AttendInput> open_optional(const char* flag, const std::string& file);
 
-// The type that all three are computed in, if `wanted` is empty: theirs, where fp64 counts as fp32.
-io::DType compute_dtype(const AttendInput& q, const AttendInput& k, const AttendInput& v, const std::string& wanted);
+void check_floating(const AttendInput& input);  // throws std::invalid_argument
 
-// A view (batch, seqlen, heads, last) of an array of this layout and shape.
+// Throws std::invalid_argument unless q, and `others`, k and v, are floating-point arrays of one rank from 2 to 4;
+// those of a cache have rank 4 whatever that of q. Packed queries have rank 3.
+void check_ranks(const AttendInput& q, const std::vector<const AttendInput*>& others, bool cache, bool packed);
+
+// The type that all are computed in, if `wanted` is empty: theirs, where fp64 counts as fp32.
+io::DType compute_dtype(const AttendInput& q, const std::vector<const AttendInput*>& others, const std::string& wanted);
+
+// A view (batch, seqlen, heads, last) of an array of this layout and shape. Packed: see AttendInput::view.
 flashtile::tensor rows_view(const void* data, flashtile::dtype dtype, const std::vector<std::int64_t>& shape,
-                            Layout layout);
+                            Layout layout, bool packed);
 
 // Shape of lse beside an output of this layout and shape, without the dimensions that q lacks: (s), (h, s), (b, h, s).
 std::vector<std::int64_t> lse_shape(const std::vector<std::int64_t>& out_shape, Layout layout);

@@ -10,10 +10,16 @@ constexpr const char *kList = "LIST|FILE", *kFile = "FILE[:TENSOR]";
 
 }  // namespace
 
+const List* find(const std::vector<List>& lists, flashtile::tensor options::*meaning) {
+    const auto found = std::ranges::find(lists, meaning, &List::meaning);
+    return found == lists.end() ? nullptr : &*found;
+}
+
 ListFlags::ListFlags()
     : flags_{
           {"--block-table", &options::block_table, "Pages of each sequence", kFile, true},
           {"--cache-batch-idx", &options::cache_batch_idx, "Row of the cache of each sequence", kList, true},
+          {"--cu-seqlens-q", &options::cu_seqlens_q, "Packed queries: where each sequence's start", kList, true},
           {"--seqused-k", &options::seqused_k, "Keys that each sequence uses", kList, false, ",--seqused"},
           {"--seqused-q", &options::seqused_q, "Queries that each sequence uses", kList},
           {"--first-k", &options::first_k, "Keys before it are hidden, of each sequence", kList},
@@ -37,9 +43,9 @@ std::vector<List> ListFlags::open() const {
 
 std::vector<List> ListFlags::open_for_cache(std::int64_t sequences) const {
     std::vector<List> lists = open();
-    const bool named = std::ranges::any_of(lists, [](const List& list) {
-        return list.meaning == &options::block_table || list.meaning == &options::cache_batch_idx;
-    });
+    const bool named = find(lists, &options::block_table) != nullptr ||
+                       find(lists, &options::cache_batch_idx) != nullptr ||
+                       find(lists, &options::cu_seqlens_q) != nullptr;
     if (!named) lists.push_back({&options::cache_batch_idx, {"--cache-batch-idx", sequences}});
     return lists;
 }

@@ -17,13 +17,17 @@ struct List {
     WholeNumbers numbers;
 };
 
+// nullptr where it was not given.
+const List* find(const std::vector<List>& lists, flashtile::tensor options::*meaning);
+
 class ListFlags {
 public:
     ListFlags();
     // Some are for a cache only, which the flag `cache` gives.
     void add_to(CLI::App& command, CLI::Option* cache);
 
-    // Of the flags that were given. Where a cache's rows are not named, those of `sequences` sequences are its first.
+    // Of the flags that were given. Where a cache's rows are not named, those of `sequences` sequences are its first;
+    // packed queries ask for no names.
     std::vector<List> open() const;
     std::vector<List> open_for_cache(std::int64_t sequences) const;
 

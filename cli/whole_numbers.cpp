@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <numeric>
@@ -79,6 +80,13 @@ void WholeNumbers::fill() {
 
 flashtile::tensor WholeNumbers::view() const {
     return flashtile::view(values_.data(), dtype::int32, shape_);
+}
+
+std::int64_t WholeNumbers::longest_step() const {
+    std::int64_t longest = 0;
+    for (std::size_t n = 1; n < values_.size(); ++n)
+        longest = std::max(longest, std::int64_t{values_[n]} - values_[n - 1]);
+    return longest;
 }
 
 }  // namespace flashtile::cli

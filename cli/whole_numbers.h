@@ -26,7 +26,9 @@ public:
     std::size_t memory() const;
     // Takes the memory and reads the file. Throws std::invalid_argument where a number does not fit int32.
     void fill();
-    flashtile::tensor view() const;  // int32, once it is filled
+    // Once it is filled.
+    flashtile::tensor view() const;     // int32
+    std::int64_t longest_step() const;  // from a number to the one after it; 0 where there is none
 
 private:
     std::string flag_, text_;

@@ -1,5 +1,5 @@
-"""Makes one call of a C function that writes to tensors which its caller has made: flashtile_merge,
-flashtile_append_kv, and flashtile_forward on a cache.
+"""Makes one call of a C function that writes to tensors which its caller has made, or whose results are made alike at
+each call: flashtile_merge, flashtile_append_kv, and flashtile_forward on a cache.
 
 As in _run.py, filled structs are used again for calls whose tensors are laid out alike and whose options are equal.
 """
@@ -7,12 +7,12 @@ As in _run.py, filled structs are used again for calls whose tensors are laid ou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 from torch import Tensor
 from torch.autograd import profiler as _profiler
 
-from ._call import FilledCall, Tensors
+from ._call import FilledCall, Tensors, hollow
 from ._options import CallOptions, Recipe, options_of
 from ._run import NUMBERS, kept
 from ._structs import Part
@@ -25,56 +25,70 @@ class Function(NamedTuple):
     parts: Callable[..., Sequence[Part]]  # of the options, and of the numbers that a call brings
     names: Sequence[str]  # of the parts' tensors, for errors
     copies: dict[int, Callable[[Tensor], Tensor]]  # by position: what makes a tensor one that the library can read
+    # Where results are made: how more are made of one, and those of a call on the other tensors. They stand at made_at.
+    make: Optional[Callable[[Tensors], tuple[Callable[[Tensor], Tensor], Tensors]]] = None
+    made_at: int = 0
 
 
 class _Calls:
     """Calls of a function that differ in addresses, stream and threads only."""
 
     def __init__(self, function: Function, tensors: Tensors, options: CallOptions, numbers: tuple,
-                 more: dict[str, Any]):
+                 more: dict[str, Any], new: Optional[Callable[[Tensor], Tensor]], made: Tensors):
         self.function, self.options, self.numbers, self.more = function, options, numbers, more
+        self.new, self.examples = new, [hollow(tensor) for tensor in made]
+        tensors = self.complete(tensors, made)
         self.copied = {at: copy for at, copy in function.copies.items()
                        if tensors[at] is not None and copy(tensors[at]) is not tensors[at]}
+        self.present = [at for at, tensor in enumerate(tensors) if tensor is not None]
         self.idle: list[FilledCall] = []
 
-    def run(self, tensors: Tensors) -> None:
+    def complete(self, tensors: Tensors, made: Tensors) -> Tensors:
+        at = self.function.made_at
+        return (*tensors[:at], *made, *tensors[at:]) if made else tensors
+
+    def run(self, tensors: Tensors) -> Tensors:
+        new = self.new
+        made = [None if example is None else new(example) for example in self.examples] if new else ()
+        tensors = self.complete(tensors, made)
         if self.copied:
             tensors = [self.copied[at](tensor) if at in self.copied else tensor for at, tensor in enumerate(tensors)]
         try:
             filled = self.idle.pop()  # atomic, as append is, so that threads do not share a call
         except IndexError:
-            name, parts, names, _ = self.function
+            name, parts, names, *_ = self.function
             filled = FilledCall(name, parts(self.options, *self.numbers), tensors, names, self.options, **self.more)
         else:
-            words = filled.words
-            for tensor, word in zip(tensors, filled.data):
-                if tensor is not None:
-                    words[word] = tensor.data_ptr()
+            words, data = filled.words, filled.data
+            for at in self.present:
+                words[data[at]] = tensors[at].data_ptr()
         try:
             filled.submit()
         finally:
             self.idle.append(filled)
+        return made
 
 
 _calls: dict[tuple, _Calls] = {}
 
 
 def call(function: Function, tensors: Tensors, recipe: Recipe = (CallOptions,), numbers: tuple = (),
-         **more_options: int) -> None:
-    """Calls the function on its parts' tensors, in their order; the first is there. numbers: what its parts take beside
-    the options. more_options: those that CallOptions does not have."""
-    key = (function.name, recipe, numbers, *more_options.values(),
+         **more_options: int) -> Tensors:
+    """Calls the function on its parts' tensors, in their order, without results that it makes, and returns those; the
+    first is there. numbers: what its parts take beside the options. more_options: those that CallOptions does not
+    have."""
+    key = (function.name, function.make, recipe, numbers, *more_options.values(),
            *[None if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in tensors])
     calls = _calls.get(key)
     if calls is None:
+        new, made = function.make(tensors) if function.make else (None, ())
         if tensors[0].is_meta:  # without memory: nothing can be run
-            return
+            return made
         options = options_of(recipe)
-        calls = _Calls(function, tensors, options, numbers, more_options)
+        calls = _Calls(function, tensors, options, numbers, more_options, new, made)
         if NUMBERS.issuperset(map(type, (*options, *numbers))):
             kept(_calls, key, calls)
     if _profiler._is_profiler_enabled:
         with _profiler.record_function("flashtile_" + function.name):
-            calls.run(tensors)
-    else:
-        calls.run(tensors)
+            return calls.run(tensors)
+    return calls.run(tensors)

@@ -64,11 +64,14 @@ def turned(tensors: Tensors, names: tuple[str, ...] = _NAMES) -> Tensors:
                  for tensor, name in zip(tensors, names))
 
 
+_increment_version = torch.autograd.graph.increment_version
+
+
 def new_version(*written: Optional[Tensor]) -> None:
     """Tells autograd, which may have saved these tensors, that they have changed."""
     for tensor in written:
         if tensor is not None and not tensor.is_inference():
-            torch.autograd.graph.increment_version(tensor)
+            _increment_version(tensor)
 
 
 def results(given: Tensors, want_lse: bool = True) -> Tensors:
@@ -179,13 +182,14 @@ class _Repeated(Call):
             del self.data[3:len(INPUT_NAMES)]
         self.new = torch.empty_like if inputs[6] is None else torch.zeros_like
         self.examples = [hollow(tensor) for tensor in made]
+        self.present = [(at, word) for at, (tensor, word) in enumerate(zip([*given, *made], self.data))
+                        if tensor is not None]
 
     def run(self, given: Tensors, rng: Optional[Tensor]) -> list[Any]:
         new = self.new
         made = [None if example is None else new(example) for example in self.examples]
-        words = self.words
-        for tensor, word in zip([*given, *made], self.data):
-            if tensor is not None:
-                words[word] = tensor.data_ptr()
+        words, tensors = self.words, [*given, *made]
+        for at, word in self.present:
+            words[word] = tensors[at].data_ptr()
         self.submit(rng)
         return made

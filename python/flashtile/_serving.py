@@ -3,18 +3,19 @@ call of flashtile_forward, without a gradient; flashtile.attention comes here wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Optional
 
 import torch
 from torch import Tensor
 
 from ._append import TENSORS as APPENDED, Append, split
-from ._call import explain
+from ._call import Tensors, explain
 from ._define import writing_operator
 from ._forward_mode import forward_mode, refuse_forward_mode
 from ._one_call import Function, call
-from ._ops import eager
+from ._ops import _is_grad_enabled, eager
 from ._options import CallOptions, Recipe, options_of, schema
 from ._run import COPIES, innermost, new_version
 from ._structs import APPEND, INPUT_NAMES, RESULT_NAMES, RESULTS, SERVING_NAMES, Part, inputs_part
@@ -43,31 +44,49 @@ _APPENDING = Function("forward", _parts_and_append, (*_NAMES, *_RESULTS, *_OF_AP
                       {len(_NAMES) + len(_RESULTS) + at: innermost for at, name in enumerate(APPENDED)
                        if name != "q_out"})
 _SIDE_BY_SIDE = tuple(map(APPENDED.index, ("slots", "positions", "positions_q")))  # rows, as the library wants them
+_SLOTS, _POSITIONS, _POSITIONS_Q = _SIDE_BY_SIDE
+_Q_OUT = APPENDED.index("q_out")
 
 
-def _attend(tensors: tuple, results: tuple, recipe: Recipe) -> None:
-    call(_FORWARD, (*tensors, *results), recipe)
+def _results(return_lse: bool, tensors: Tensors) -> tuple[Callable[[Tensor], Tensor], Tensors]:
+    """How results are made, and those of a call."""
+    q, _, v_cache = tensors[:3]
+    # Rows that the library does not write, of no sequence or past seqused_q, are zero.
+    zero = tensors[_CU_SEQLENS_Q] is not None or tensors[_SEQUSED_Q] is not None
+    new = q.new_zeros if zero else q.new_empty
+    *rows, heads, _ = q.shape
+    out = new((*rows, heads, v_cache.shape[-1]))
+    lse = new((*rows[:-1], heads, rows[-1]), dtype=torch.float32) if return_lse else None
+    return torch.zeros_like if zero else torch.empty_like, (out, lse)
 
 
-def _append_and_attend(tensors: tuple, appended: tuple, numbers: tuple[int, bool], results: tuple,
-                       recipe: Recipe) -> None:
-    if any(appended[at] is not None for at in _SIDE_BY_SIDE):
+# The functions with results that are made, by whether lse is wanted.
+_FORWARD_MADE, _APPENDING_MADE = (
+    [function._replace(make=partial(_results, lse), made_at=len(_NAMES)) for lse in (False, True)]
+    for function in (_FORWARD, _APPENDING))
+
+
+def _append_and_attend(function: Function, tensors: tuple, appended: tuple, numbers: tuple[int, bool],
+                       recipe: Recipe) -> Tensors:
+    """tensors: those before what is appended, which are the inputs, or these and the results."""
+    if not (appended[_SLOTS] is appended[_POSITIONS] is appended[_POSITIONS_Q] is None):
         appended = tuple(t.contiguous() if t is not None and at in _SIDE_BY_SIDE else t
                          for at, t in enumerate(appended))
-    call(_APPENDING, (*tensors, *results, *appended), recipe, numbers)
-    new_version(tensors[_K], tensors[_V], appended[APPENDED.index("q_out")])
+    made = call(function, (*tensors, *appended), recipe, numbers)
+    new_version(tensors[_K], tensors[_V], appended[_Q_OUT])
+    return made
 
 
 def _serve_kernel(*arguments: Any) -> None:
     *options, out, lse = arguments[len(_NAMES):]
-    _attend(arguments[:len(_NAMES)], (out, lse), (CallOptions, *options))
+    call(_FORWARD, (*arguments[:len(_NAMES)], out, lse), (CallOptions, *options))
 
 
 def _append_kernel(*arguments: Any) -> None:
     after = len(_NAMES) + len(APPENDED)
     begin, interleaved, *options, out, lse = arguments[after:]
-    _append_and_attend(arguments[:len(_NAMES)], arguments[len(_NAMES):after], (begin, interleaved), (out, lse),
-                       (CallOptions, *options))
+    _append_and_attend(_APPENDING, (*arguments[:len(_NAMES)], out, lse), arguments[len(_NAMES):after],
+                       (begin, interleaved), (CallOptions, *options))
 
 
 def _arguments(names: Sequence[str], present: Sequence[str], prefix: str = "", **written: str) -> str:
@@ -100,23 +119,21 @@ def serve(given: tuple[Optional[Tensor], ...], serving: tuple[Optional[Tensor], 
                 explain(tensor, name)
         if forward_mode(everything):
             refuse_forward_mode()
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in everything):
+    if _is_grad_enabled() and any(t is not None and t.requires_grad for t in everything):
         named = [name for name, t in zip((*SERVING_NAMES, "append"), (*serving, append)) if t is not None]
         raise NotImplementedError(f"attention has no gradient with {', '.join(named) or 'a cache'}: call it under "
                                   "torch.no_grad()")
     q, k_cache, v_cache = tensors[:3]
     if q is None or k_cache is None or v_cache is None or (appended and appended[0] is None):
         explain(None, next(name for tensor, name in zip(everything, _GIVEN) if tensor is None and name in _PRESENT))
-    # Rows that the library does not write, of no sequence or past seqused_q, are zero.
-    new = q.new_empty if tensors[_CU_SEQLENS_Q] is None and tensors[_SEQUSED_Q] is None else q.new_zeros
-    *rows, heads, _ = q.shape
-    out = new((*rows, heads, v_cache.shape[-1]))
-    lse = new((*rows[:-1], heads, rows[-1]), dtype=torch.float32) if return_lse else None
-    results = out, lse
-    if append is None:
-        _attend(tensors, results, recipe) if plain else serve_op(*tensors, *options_of(recipe), *results)
+    if plain and append is None:
+        out, lse = call(_FORWARD_MADE[return_lse], tensors, recipe)
     elif plain:
-        _append_and_attend(tensors, appended, numbers, results, recipe)
+        out, lse = _append_and_attend(_APPENDING_MADE[return_lse], tensors, appended, numbers, recipe)
     else:
-        append_op(*tensors, *appended, *numbers, *options_of(recipe), *results)
+        _, (out, lse) = _results(return_lse, tensors)
+        if append is None:
+            serve_op(*tensors, *options_of(recipe), out, lse)
+        else:
+            append_op(*tensors, *appended, *numbers, *options_of(recipe), out, lse)
     return out, lse

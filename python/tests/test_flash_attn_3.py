@@ -1,11 +1,13 @@
 """FlashAttention-3's interface: its signatures, the options that flashtile has, and errors that name the others."""
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from flashtile import flash_attn_3 as ours
+from flashtile.flash_attn_3 import _functions, _kvcache
 from flashtile.flash_attn.layers.rotary import apply_rotary_emb
 from oracle import dense
 
@@ -58,6 +60,38 @@ def test_functions():
         close(lse if lse.dim() == 3 else lse.unflatten(1, (2, 20)).transpose(0, 1), expected_lse)
         close(qkv.grad, wide.grad)
     assert isinstance(ours.flash_attn_func(*qkv.unbind(2)), torch.Tensor)
+
+
+def test_margins_and_splits_reach_forward(monkeypatch):
+    """On a GPU of 132 multiprocessors that is none: flashtile.attention is asked for what sm_margin leaves of them."""
+    asked = []
+
+    def watched(q, *rest, num_splits=0, sm_limit=0, **options):
+        asked.append((num_splits, sm_limit))
+        return q
+
+    class OnGPU(torch.Tensor):
+        is_cuda = True
+
+    for module in (_functions, _kvcache):
+        monkeypatch.setattr(module, "attention", watched)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=132))
+    few, many = (torch.zeros(1, n, 2, 8).as_subclass(OnGPU) for n in (64, 65))
+    cu = torch.tensor([0, 64])
+    for given in ({}, {"num_splits": 3, "sm_margin": 20}, {"num_splits": 3, "sm_margin": 200}):
+        ours.flash_attn_func(few, few, few, **given)
+        ours.flash_attn_func(many, many, many, **given)
+        ours.flash_attn_varlen_func(few[0], few[0], few[0], cu, cu, 64, 64, **given)
+    assert asked == 3 * [(0, 0)] + [(3, 112), (0, 112), (3, 112)] + [(3, 1), (0, 1), (3, 1)]
+    ours.flash_attn_qkvpacked_func(few[:, :, None].expand(-1, -1, 3, -1, -1), sm_margin=20)
+    ours.flash_attn_with_kvcache(few, few, few, num_splits=3, sm_margin=20)
+    assert asked[-2:] == [(0, 112), (3, 112)]
+    learned = few.clone().requires_grad_()  # backward takes no limit
+    ours.flash_attn_func(few, learned, few, sm_margin=20)
+    ours.flash_attn_with_kvcache(learned, few, few, sm_margin=20)
+    assert asked[-2:] == [(0, 0), (0, 112)]
+    ours.flash_attn_func(torch.zeros(1, 1, 2, 8), few, few, sm_margin=20)
+    assert asked[-1] == (0, 0)
 
 
 def test_used_keys():

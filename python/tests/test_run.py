@@ -134,6 +134,25 @@ def test_forward_on_a_cache_takes_its_workspace_from_pytorch(monkeypatch):
     _one_call._calls.clear()
 
 
+@pytest.mark.parametrize("appends", [False, True])
+def test_repeated_calls_on_a_cache_have_results_of_their_own(appends):
+    """And zeros in the rows that the library does not write, whatever lay in their memory before."""
+    q, used = torch.randn(2, 3, 2, 16), torch.tensor([3, 1], dtype=torch.int32)
+    k, v, lengths = *torch.randn(2, 2, 40, 2, 16), torch.tensor([20, 30], dtype=torch.int32)
+    append = flashtile.Append(q[:, :2], q[:, :2]) if appends else None
+    options = {"first_k": torch.zeros(2, dtype=torch.int32), "seqused_k": lengths, "seqused_q": used, "append": append}
+    of_all = flashtile.attention(q, k, v, **{**options, "seqused_q": None})
+    for _ in range(3):
+        out, lse = flashtile.attention(q, k, v, return_lse=True, **options)
+        again = flashtile.attention(q, k, v, **options)
+        assert out.data_ptr() != again.data_ptr() and torch.equal(out, again)
+        assert not out[1, 1:].any() and not lse[1, :, 1:].any() and lse.shape == (2, 2, 3)
+        torch.testing.assert_close(out[0], of_all[0])
+        for tensor in (out, lse, again):
+            tensor.fill_(torch.nan)
+        del out, lse, again
+
+
 def test_threads_with_the_same_layout():
     from concurrent.futures import ThreadPoolExecutor
     problems = [three(1, 33, 2, 16) for _ in range(40)]

@@ -30,13 +30,13 @@ def config(name):
         return t.Gemma2Config(**GQA, head_dim=256, sliding_window=7, attn_logit_softcapping=3.0,
                               query_pre_attn_scalar=64)
     if name == "gemma3":
-        return t.Gemma3TextConfig(**GQA, head_dim=256, sliding_window=7, layer_types=["sliding_attention",
+        return t.Gemma3TextConfig(**GQA, head_dim=256, sliding_window=8, layer_types=["sliding_attention",
                                                                                     "full_attention"])
     if name == "gpt2":
         return t.GPT2Config(vocab_size=99, n_embd=64, n_layer=2, n_head=4, n_positions=128, bos_token_id=1,
                             eos_token_id=None, attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0)
     if name == "gpt_oss":
-        return t.GptOssConfig(**GQA, head_dim=16, sliding_window=7, num_local_experts=2, num_experts_per_tok=1,
+        return t.GptOssConfig(**GQA, head_dim=16, sliding_window=8, num_local_experts=2, num_experts_per_tok=1,
                               rope_parameters={"rope_type": "default", "rope_theta": 1e4},
                               experts_implementation="eager")  # the others have no fp64
     return t.BertConfig(**SMALL, pad_token_id=0, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -238,26 +238,37 @@ def test_attention_weights_are_refused(name):
         model(ids, attention_mask=mask)
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt_oss"])
-@pytest.mark.parametrize("given", ["flashtile", "paged|flashtile"])
-def test_continuous_batching(name, given, monkeypatch):
+@pytest.mark.parametrize("name,given,page_size", [
+    ("llama", "flashtile", 4), ("llama", "paged|flashtile", 4), ("gemma3", "flashtile", 4), ("gemma3", "flashtile", 8),
+    ("gpt_oss", "flashtile", 5), ("gpt_oss", "paged|flashtile", 4)])
+def test_continuous_batching(name, given, page_size, monkeypatch):
     """Requests of different lengths on one paged cache, beside each one alone on eager attention. Full attention copies
-    no old keys."""
+    no old keys, and neither do windows where each request has one query and pages divide the window, of 8."""
     allocators = pytest.importorskip("transformers.generation.continuous_batching.cache_allocators",
                                      reason="this transformers, older than 5.23, configures batching otherwise")
-    Full = allocators.FullAttentionCacheAllocator
-    update, read = Full.update, []
-    monkeypatch.setattr(Full, "update", lambda *a: (read.append(a[4].numel()), update(*a))[1])
+    Full, Sliding = allocators.FullAttentionCacheAllocator, allocators.SlidingAttentionCacheAllocator
+    copied = {Full: [], Sliding: []}  # of the calls of each that copied rows, how many queries each had
+
+    def watched(kind, update):
+        def watched_update(self, key, value, layer, read, write):
+            if read.numel():
+                copied[kind].append(key.shape[0])
+            return update(self, key, value, layer, read, write)
+        return watched_update
+
+    for kind in copied:
+        monkeypatch.setattr(kind, "update", watched(kind, kind.update))
     ours, eager = models(name, given, "eager")
-    prompts = [list(range(1, 24)), [4, 5], list(range(30, 41))]  # longer and shorter than the window of 7
+    prompts = [list(range(1, 24)), [4, 5], list(range(30, 41))]  # longer and shorter than the window
     generation = transformers.GenerationConfig(max_new_tokens=12, do_sample=False, eos_token_id=-1, pad_token_id=0)
-    batching = transformers.ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=20, page_size=4)
+    batching = transformers.ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=20, page_size=page_size)
     done = ours.generate_batch(inputs=prompts, generation_config=generation, continuous_batching_config=batching)
     got = sorted((tuple(request.prompt_ids), request.generated_tokens) for request in done.values())
     expected = sorted((tuple(prompt), eager.generate(torch.tensor([prompt]), generation_config=generation)[
         0, len(prompt):].tolist()) for prompt in prompts)
     assert got == expected
-    assert not any(read)
+    assert not copied[Full]
+    assert all(queries > len(prompts) for queries in copied[Sliding]) == (page_size != 5)
 
 
 def test_layers_that_share_keys_see_the_last_queries_only():

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -21,20 +22,6 @@ using oracle::Precision;
 using oracle::Problem;
 
 const Sizes sizes{.seqlen_q = 5};  // 2 sequences, of 53 keys that may be used
-
-// Keys [0, 53) of each sequence at the row of the cache that `place` says, of `rows` rows; NaN elsewhere.
-Tensor cache(const std::vector<double>& values, std::vector<std::int64_t> shape, std::int64_t columns,
-             const std::function<std::int64_t(std::int64_t b, std::int64_t j)>& place, const Problem& problem) {
-    shape.insert(shape.end(), {sizes.kv_heads, columns});
-    const std::int64_t row = sizes.kv_heads * columns;
-    Tensor tensor{"fp32", shape,
-                  std::vector<double>(static_cast<std::size_t>(shape[0] * shape[1] * row), std::nan(""))};
-    for (std::int64_t b = 0; b < sizes.batch; ++b)
-        for (std::int64_t j = 0; j < problem.sequences[static_cast<std::size_t>(b)].k_length; ++j)
-            std::copy_n(values.begin() + (b * sizes.seqlen_k + j) * row, row,
-                        tensor.values.begin() + place(b, j) * row);
-    return tensor;
-}
 
 // Heads before rows, as page-head-row caches have them.
 Tensor heads_first(const Tensor& t) {
@@ -62,8 +49,8 @@ protected:
                    j % page;
         };
         const std::int64_t count = static_cast<std::int64_t>(table.size()) + 1;
-        k_ = cache(problem_.k, {count, page}, sizes.head_dim, place, problem_);
-        v_ = cache(problem_.v, {count, page}, sizes.head_dim_v, place, problem_);
+        k_ = cache(problem_, problem_.k, {count, page}, sizes.head_dim, place);
+        v_ = cache(problem_, problem_.v, {count, page}, sizes.head_dim_v, place);
         table[static_cast<std::size_t>(most)] = -1.0;  // never read
         write("table.npy", {"int64", {sizes.batch, most + 1}, table});
         add({"--block-table", folder_.file("table.npy")});
@@ -73,8 +60,8 @@ protected:
     void rows(bool named) {
         const std::int64_t length = 60;
         const auto place = [&](std::int64_t b, std::int64_t j) { return (named ? 2 - b : b) * length + j; };
-        k_ = cache(problem_.k, {3, length}, sizes.head_dim, place, problem_);
-        v_ = cache(problem_.v, {3, length}, sizes.head_dim_v, place, problem_);
+        k_ = cache(problem_, problem_.k, {3, length}, sizes.head_dim, place);
+        v_ = cache(problem_, problem_.v, {3, length}, sizes.head_dim_v, place);
         if (named) add({"--cache-batch-idx=2,1"});
     }
 
@@ -87,14 +74,29 @@ protected:
     void add(const Command& flags) { flags_.insert(flags_.end(), flags.begin(), flags.end()); }
     void write(const char* name, const Tensor& tensor) const { write_npy(folder_.file(name), tensor); }
 
+    Sizes sizes_of_v() const {
+        Sizes result = sizes;
+        result.head_dim_v = problem_.head_dim_v;
+        return result;
+    }
+
+    std::string order() const {
+        const std::string of_rows = heads_first_ ? "hsd" : "shd";
+        return packed_ ? of_rows : "b" + of_rows;
+    }
+
     Ending attend() {
-        const Arranged files = arrange(problem_, sizes);
-        write("q.npy", files.q), write("k.npy", k_.values.empty() ? files.k : k_);
-        write("v.npy", v_.values.empty() ? files.v : v_);
+        const std::array<std::int64_t, 4> queries = {packed_ ? 1 : 2, packed_ ? 10 : 5, sizes.heads, sizes.head_dim};
+        write("q.npy", arrange(problem_.q, queries, order()));
+        const Arranged files = arrange(problem_, sizes_of_v());
+        const auto stored = [&](const Tensor& cache) { return heads_first_ ? heads_first(cache) : cache; };
+        write("k.npy", k_.values.empty() ? files.k : stored(k_));
+        write("v.npy", v_.values.empty() ? files.v : stored(v_));
         Command command = {
             "attend", "--q", folder_.file("q.npy"), "--out", folder_.file("out.npy"), "--lse", folder_.file("lse.npy")};
         const std::string of = k_.values.empty() ? "--" : "--cache-";
-        command.insert(command.end(), {of + "k", folder_.file("k.npy"), of + "v", folder_.file("v.npy")});
+        command.insert(command.end(), {of + "k", folder_.file("k.npy")});
+        if (!latent_) command.insert(command.end(), {of + "v", folder_.file("v.npy")});
         command.insert(command.end(), flags_.begin(), flags_.end());
         return flashtile(command);
     }
@@ -102,14 +104,41 @@ protected:
     void expect_right_result() {
         const Ending ending = attend();
         ASSERT_EQ(ending.exit_code, 0) << ending.err;
-        expect_right(problem_, sizes, "bshd", Precision::fp32, read_npy(folder_.file("out.npy")),
+        Sizes result = sizes_of_v();
+        if (packed_) result.batch = 1, result.seqlen_q = 10;
+        expect_right(problem_, result, order(), Precision::fp32, read_npy(folder_.file("out.npy")),
                      read_npy(folder_.file("lse.npy")));
+    }
+
+    // The ten queries as so many of each sequence.
+    void pack(std::int64_t first, std::int64_t second) {
+        packed_ = true;
+        problem_.sequences[0].q_length = first;
+        problem_.sequences[1].q_begin = first;
+        problem_.sequences[1].q_length = second;
+        add({fmt::format("--cu-seqlens-q=0,{},{}", first, first + second)});
+    }
+
+    void put_heads_first() {
+        heads_first_ = true;
+        add({"--layout=bhsd"});
+    }
+
+    // V is the first 16 columns of K.
+    void look_at_keys() {
+        latent_ = true;
+        problem_.head_dim_v = 16;
+        problem_.v.clear();
+        for (auto row = problem_.k.begin(); row != problem_.k.end(); row += sizes.head_dim)
+            problem_.v.insert(problem_.v.end(), row, row + 16);
+        add({"--head-dim-v=16"});
     }
 
     TemporaryFolder folder_;
     Problem problem_ = random_problem(sizes);
     Tensor k_{"fp32", {}, {}}, v_{"fp32", {}, {}};
     Command flags_;
+    bool packed_ = false, latent_ = false, heads_first_ = false;
 };
 
 TEST_F(AttendCache, Pages) {
@@ -139,6 +168,41 @@ TEST_F(AttendCache, CausalWindowsChunksAndPaddingOnPages) {
     problem_.chunk = 9;
     problem_.sequences[0].first_k = 2;
     problem_.sequences[1].first_k = 16;
+    expect_right_result();
+}
+
+TEST_F(AttendCache, PackedQueriesOnPages) {
+    use({53, 18});
+    pages();
+    pack(9, 1);
+    add({"--causal"});
+    problem_.causal = true;
+    expect_right_result();
+}
+
+TEST_F(AttendCache, PackedQueriesOnRows) {
+    use({1, 52});
+    rows(false);
+    pack(3, 7);
+    expect_right_result();
+}
+
+TEST_F(AttendCache, PackedQueriesOnRowsByNumber) {
+    use({40, 53});
+    rows(true);
+    pack(0, 10);
+    expect_right_result();
+}
+
+TEST_F(AttendCache, ValuesThatAreColumnsOfTheKeys) {
+    use({53, 18});
+    pages();
+    look_at_keys();
+    expect_right_result();
+}
+
+TEST_F(AttendCache, ValuesThatAreColumnsOfTheKeysWithoutACache) {
+    look_at_keys();
     expect_right_result();
 }
 
@@ -181,8 +245,8 @@ TEST_F(AttendCache, PrefixesThatSequencesShare) {
     std::copy_n(problem_.k.begin(), 32 * row, problem_.k.begin() + 53 * row);
     std::copy_n(problem_.v.begin(), 32 * row_v, problem_.v.begin() + 53 * row_v);
     const auto place = [](std::int64_t b, std::int64_t j) { return j < 32 ? j : b * 64 + j; };
-    k_ = cache(problem_.k, {8, 16}, sizes.head_dim, place, problem_);
-    v_ = cache(problem_.v, {8, 16}, sizes.head_dim_v, place, problem_);
+    k_ = cache(problem_, problem_.k, {8, 16}, sizes.head_dim, place);
+    v_ = cache(problem_, problem_.v, {8, 16}, sizes.head_dim_v, place);
     write("table.npy", {"int32", {2, 4}, {0, 1, 2, 3, -7, 99, 6, 7}});
     add({"--block-table", folder_.file("table.npy"), "--prefix-groups=0,2", "--prefix-lengths=32"});
     expect_right_result();
@@ -191,23 +255,16 @@ TEST_F(AttendCache, PrefixesThatSequencesShare) {
 TEST_F(AttendCache, PagesWithHeadsFirst) {
     use({53, 18});
     pages();
-    k_ = heads_first(k_), v_ = heads_first(v_);
-    const Arranged files = arrange(problem_, sizes, "bhsd");
-    write("q.npy", files.q), write("k.npy", k_), write("v.npy", v_);
-    Command command = {"attend",
-                       "--q",
-                       folder_.file("q.npy"),
-                       "--out",
-                       folder_.file("out.npy"),
-                       "--cache-k",
-                       folder_.file("k.npy"),
-                       "--cache-v",
-                       folder_.file("v.npy"),
-                       "--layout=bhsd"};
-    command.insert(command.end(), flags_.begin(), flags_.end());
-    const Ending ending = flashtile(command);
-    ASSERT_EQ(ending.exit_code, 0) << ending.err;
-    expect_right(problem_, sizes, "bhsd", Precision::fp32, read_npy(folder_.file("out.npy")));
+    put_heads_first();
+    expect_right_result();
+}
+
+TEST_F(AttendCache, PackedQueriesWithHeadsFirst) {
+    use({53, 18});
+    pages();
+    pack(2, 8);
+    put_heads_first();
+    expect_right_result();
 }
 
 TEST_F(AttendCache, BadInputIsRefusedByNameAndNothingIsWritten) {
@@ -223,14 +280,17 @@ TEST_F(AttendCache, BadInputIsRefusedByNameAndNothingIsWritten) {
     write("fp16.npy", {"fp16", k_.shape, k_.values});
     write("fp32.npy", {"fp32", {2}, {1, 2}});
     write("row.npy", {"fp32", {24}, std::vector<double>(24)});
+    write("packed.npy", {"fp32", {10, sizes.heads, sizes.head_dim}, problem_.q});
     const auto before = folder_.names();
     const auto expect_refused = [&](const Command& flags, const std::string& message) {
-        Command command = {"env", "-C", folder_.file(""), FLASHTILE_PROGRAM, "attend", "--q", "q.npy"};
+        Command command = {"env", "-C", folder_.file(""), FLASHTILE_PROGRAM, "attend"};
         const auto unless_given = [&](const char* flag, const char* value) {
             if (std::find(flags.begin(), flags.end(), flag) == flags.end())
                 command.insert(command.end(), {flag, value});
         };
-        unless_given("--cache-k", "k.npy"), unless_given("--cache-v", "v.npy"), unless_given("--out", "out.npy");
+        unless_given("--q", "q.npy"), unless_given("--cache-k", "k.npy"), unless_given("--out", "out.npy");
+        if (std::ranges::none_of(flags, [](const auto& flag) { return flag.starts_with("--head-dim-v"); }))
+            unless_given("--cache-v", "v.npy");
         command.insert(command.end(), flags.begin(), flags.end());
         const Ending ending = run(command);
         EXPECT_EQ(ending.exit_code, 2) << message;
@@ -264,6 +324,19 @@ TEST_F(AttendCache, BadInputIsRefusedByNameAndNothingIsWritten) {
     expect_refused({table, name, "--attention-chunk=-1"}, "attention_chunk is -1");
     expect_refused({table, name, "--out", name},
                    "--out is table.npy, allowed is another file than that of --block-table");
+    const char *q = "--q", *packed = "packed.npy", *used = "--seqused-k=53,18";
+    expect_refused({table, name, used, "--cu-seqlens-q=0,3,10"},
+                   "--q (q.npy) has shape (2, 5, 6, 24), allowed is (s of all sequences, h, d) beside --cu-seqlens-q");
+    expect_refused({table, name, used, q, packed, "--cu-seqlens-q=0,3,11"},
+                   "cu_seqlens_q[2] is 11, allowed is at most");
+    expect_refused({table, name, used, q, packed, "--cu-seqlens-q=0,7,5"},
+                   "cu_seqlens_q[2] is 5, allowed is no less than");
+    expect_refused({table, name, used, q, packed, "--cu-seqlens-q=0,3,8,10"},
+                   "block_table.shape is (2, 5), allowed is");
+    expect_refused({table, name, "--head-dim-v=25"},
+                   "--head-dim-v is 25, allowed is 1 to 24, the columns of --cache-k (k.npy)");
+    expect_refused({table, name, "--head-dim-v=0"}, "is 0, allowed is a whole number of at least 1");
+    expect_refused({table, name, "--head-dim-v=8", "--cache-v", "v.npy"}, "excludes --");
     expect_refused({"--k", "k.npy"}, "--k excludes --cache-k");
 }
 
@@ -271,6 +344,13 @@ TEST_F(AttendCache, ItsFlagsNeedIt) {
     const Ending none = flashtile({"attend", "--q", "q.npy", "--out", "out.npy"});
     EXPECT_EQ(none.exit_code, 2);
     EXPECT_NE(none.err.find("--k, or --cache-k, is required"), std::string::npos) << none.err;
+    const Ending values = flashtile({"attend", "--q", "q.npy", "--cache-k", "k.npy", "--out", "out.npy"});
+    EXPECT_EQ(values.exit_code, 2);
+    EXPECT_NE(values.err.find("--cache-v, or --head-dim-v, is required"), std::string::npos) << values.err;
+    const Ending packed =
+        flashtile({"attend", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "--out", "out.npy", "--cu-seqlens-q=0,2"});
+    EXPECT_EQ(packed.exit_code, 2);
+    EXPECT_NE(packed.err.find("--cu-seqlens-q requires --cache-k"), std::string::npos) << packed.err;
     const Ending table = flashtile(
         {"attend", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "--out", "out.npy", "--block-table", "table.npy"});
     EXPECT_EQ(table.exit_code, 2);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <random>
@@ -108,6 +109,19 @@ Arranged arrange(const oracle::Problem& problem, const Sizes& sizes, const std::
     };
     for (Tensor* tensor : {&files.q, &files.k, &files.v}) tensor->dtype = stored;
     return files;
+}
+
+Tensor cache(const oracle::Problem& problem, const std::vector<double>& values, std::vector<std::int64_t> shape,
+             std::int64_t columns, const std::function<std::int64_t(std::int64_t b, std::int64_t j)>& place) {
+    shape.insert(shape.end(), {problem.kv_heads, columns});
+    const std::int64_t row = problem.kv_heads * columns;
+    Tensor tensor{"fp32", shape,
+                  std::vector<double>(static_cast<std::size_t>(shape[0] * shape[1] * row), std::nan(""))};
+    for (std::size_t b = 0; b < problem.sequences.size(); ++b)
+        for (std::int64_t j = 0; j < problem.sequences[b].k_length; ++j)
+            std::copy_n(values.begin() + (problem.sequences[b].k_begin + j) * row, row,
+                        tensor.values.begin() + place(static_cast<std::int64_t>(b), j) * row);
+    return tensor;
 }
 
 void expect_right(oracle::Problem problem, const Sizes& sizes, const std::string& order, oracle::Precision computed,

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +41,11 @@ struct Arranged {
 };
 Arranged arrange(const oracle::Problem& problem, const Sizes& sizes, const std::string& order = "bshd",
                  const std::string& stored = "fp32");
+
+// A cache of `shape`, (rows, s) or (pages, page size), that holds the used rows of `values`, k or v of the problem's
+// sequences: key j of sequence b in its row place(b, j). NaN elsewhere.
+Tensor cache(const oracle::Problem& problem, const std::vector<double>& values, std::vector<std::int64_t> shape,
+             std::int64_t columns, const std::function<std::int64_t(std::int64_t b, std::int64_t j)>& place);
 
 // Fails the test unless `out`, of the dimensions `order`, is the attention of the problem's values rounded to
 // `computed`, in that type; and so is `lse` if given.

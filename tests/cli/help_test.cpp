@@ -41,6 +41,8 @@ TEST(HelpOfAttend, HasExamplesThatWork) {
     write_npy(folder.file("ck.npy"), files.k);  // two pages of 4 keys
     write_npy(folder.file("cv.npy"), files.v);
     write_npy(folder.file("table.npy"), {"int32", {2, 1}, {1, 0}});
+    write_npy(folder.file("packed.npy"), {"fp32", {8, 4, 8}, files.q.values});
+    write_npy(folder.file("new.npy"), {"fp32", {2, 1, 4, 8}, std::vector<double>(64, 0.5)});
 
     int examples = 0;
     std::istringstream help(flashtile({"attend", "--help"}).out);
@@ -54,7 +56,7 @@ TEST(HelpOfAttend, HasExamplesThatWork) {
             run({"env", "-C", folder.file(""), "sh", "-c", program + line.substr(std::string("  flashtile").size())});
         EXPECT_EQ(ending.exit_code, 0) << ending.err;
     }
-    EXPECT_GE(examples, 5);
+    EXPECT_GE(examples, 7);
 }
 
 }  // namespace

@@ -324,8 +324,9 @@ TEST_F(Jit, ABundleForCachesHoldsTheirKernels) {
     run("bundle " + path + " 90 " + std::to_string(FLASHTILE_WITH_PAGES | FLASHTILE_WITH_SEQUSED) + " 1");
     std::ifstream file(path, std::ios::binary);
     const std::string text(std::istreambuf_iterator<char>(file), {});
-    for (const char* kernel : {"split_forward_sm80", "deal_splits", "combine", "append_kv"})
-        EXPECT_NE(text.find(std::string(".kernel = flashtile::Kernel::") + kernel), std::string::npos) << kernel;
+    for (const char* kernel :
+         {"forward_sm90", "combine_shares", "split_forward_sm80", "deal_splits", "combine", "append_kv"})
+        EXPECT_NE(text.find(std::string(".kernel = flashtile::Kernel::") + kernel + ","), std::string::npos) << kernel;
     EXPECT_EQ(text.find(".kernel = flashtile::Kernel::backward"), std::string::npos) << "a cache has no gradient";
 }
 

@@ -66,7 +66,9 @@ TEST(PlanReport, ACacheHasAForwardPass) {
     options o;
     o.block_table = view(std::bit_cast<void*>(std::uintptr_t{256}), dtype::int32, {64, 512}, cuda());
     o.seqused_k = view(std::bit_cast<void*>(std::uintptr_t{256}), dtype::int32, {64}, cuda());
-    const auto plan = nlohmann::json::parse(plan_report(o, q, pages, pages, "H200"));
+    const auto plan = nlohmann::json::parse(plan_report(o, q, pages, at(512, {4096, 64, 2, 512}), "H200"));
+    const auto latent = nlohmann::json::parse(plan_report(o, q, pages, pages, "H200"));
+    EXPECT_EQ(latent["forward"]["kernels"][0]["kernel"], "latent_forward_sm90") << "v lies in k";
     const auto& kernels = plan["forward"]["kernels"];
     ASSERT_EQ(kernels.size(), 3u) << plan;
     EXPECT_EQ(kernels[0]["kernel"], "deal_splits");

@@ -457,16 +457,15 @@ TEST(Plan, HeadsOfAGroupShareATileWhereQueriesAreFew) {
     };
     const Plan three = plan_of([](Problem&, Access&) {});
     EXPECT_EQ(three.main().config.group_rows, 4) << "three heads and a row to spare";
-    EXPECT_EQ(three.main().blocks, 2 * 4) << "a tile for each key head of each sequence";
+    EXPECT_EQ(three.main().blocks, 2 * 4 * 2) << "two blocks of keys for each key head of each sequence";
     const Plan whole = plan_of([](Problem& p, Access&) { p.heads = 64, p.seqlen_q = 64; });
     EXPECT_EQ(whole.main().config.group_rows, 16);
-    EXPECT_EQ(whole.main().blocks, std::min(2 * 4 * 64 * 16 / whole.main().config.Br, 132));
+    EXPECT_EQ(whole.main().blocks, std::min(2 * 4 * 64 * 16 / whole.main().config.Br * 2, 132));
 
     const std::vector<Change> apart = {
         {"one head", [](Problem& p, Access&) { p.kv_heads = p.heads; }},
         {"many queries", [](Problem& p, Access&) { p.seqlen_q = 65; }},
         {"a large group", [](Problem& p, Access&) { p.heads = 4 * 65; }},
-        {"packed", options()[2].make},
         {"a head's own slope", [](Problem& p, Access&) { p.alibi = true; }},
         {"a head's own bias", [](Problem& p, Access&) { p.bias = p.dtype; }},
         {"a head's own mask", [](Problem& p, Access&) { p.mask = true; }},
@@ -583,6 +582,7 @@ TEST(Plan, ConfigsForAreAllThatCallsGet) {
         {"pages", [](Problem& p, Access& a) { p.cache = a.seqused = true, p.page_size = 16, p.window_right = 0; }},
         {"packed queries on pages",
          [](Problem& p, Access& a) { p.cache = p.packed = a.seqused = true, p.page_size = 16; }},
+        {"short pages", [](Problem& p, Access& a) { p.cache = a.seqused = true, p.page_size = 24; }},
         {"sinks", [](Problem& p, Access&) { p.sinks = DType::fp32; }},
     };
     for (const DeviceFacts& device : known_devices())
@@ -606,6 +606,9 @@ TEST(Plan, ConfigsForAreAllThatCallsGet) {
                         for (p.seqlen_k = 1; p.seqlen_k < 100000; p.seqlen_k = p.seqlen_k * 3 / 2 + 1) {
                             p.total_q = p.batch * p.seqlen_q, p.total_k = p.batch * p.seqlen_k;
                             expect_among(plan_forward(p, access, device));
+                            Problem mixed = p;  // one long sequence, the others have a query each
+                            mixed.total_q = p.seqlen_q + p.batch - 1;
+                            if (p.packed) expect_among(plan_forward(mixed, access, device));
                             if (!p.cache && p.batch == 1) expect_among(plan_backward(p, access, device));
                             if (testing::Test::HasFatalFailure()) return;
                         }

@@ -111,6 +111,7 @@ std::string refusal_of_backward(const Problem& p) {
 struct Option {
     const char* refused;  // by backward; "": it is not
     void (*ask)(Problem&);
+    bool hoppers = true;  // Hopper's forward takes it
 };
 
 constexpr Option kOptions[] = {
@@ -118,12 +119,12 @@ constexpr Option kOptions[] = {
     {"a cache is given", [](Problem& p) { p.cache = true, p.pages = 1; }},
     {"first_k is given", [](Problem& p) { p.first_k = true; }},
     {"seqused_q is given", [](Problem& p) { p.used_q = true; }},
-    {"tree_mask is given", [](Problem& p) { p.tree_mask = true; }},
-    {"tree_mask is given", [](Problem& p) { p.tree_mask = p.positions = true; }},
+    {"tree_mask is given", [](Problem& p) { p.tree_mask = true; }, false},
+    {"tree_mask is given", [](Problem& p) { p.tree_mask = p.positions = true; }, false},
     {"", [](Problem& p) { p.sinks = DType::fp32; }},
     {"", [](Problem& p) { p.attention_chunk = 64; }},
     {"sm_limit is 20", [](Problem& p) { p.sm_limit = 20; }},
-    {"head_dim is 576 and head_dim_v 512", [](Problem& p) { p.head_dim = 576, p.head_dim_v = 512; }},
+    {"head_dim is 576 and head_dim_v 512", [](Problem& p) { p.head_dim = 576, p.head_dim_v = 512; }, false},
 };
 
 TEST(SplitPlan, ServesWhatServingAsksFor) {
@@ -131,15 +132,16 @@ TEST(SplitPlan, ServesWhatServingAsksFor) {
         for (const Option& option : kOptions) {
             Problem p = one_query(1, 32, 8, 4096);
             option.ask(p);
-            EXPECT_EQ(who_serves(p, device), "split_forward_sm80") << option.refused;
+            const bool hoppers = option.hoppers && std::string_view(device) == "H200";
+            EXPECT_EQ(who_serves(p, device), hoppers ? "forward_sm90" : "split_forward_sm80") << option.refused;
         }
-        EXPECT_EQ(who_serves(one_query(1, 32, 8, 131072), device), "split_forward_sm80");
     }
+    EXPECT_EQ(who_serves(one_query(1, 32, 8, 131072), "A100-80"), "split_forward_sm80");
+    EXPECT_EQ(who_serves(one_query(1, 32, 8, 131072)), "forward_sm90");
     Problem many = one_query(1, 32, 8, 4096);
     many.seqlen_q = 4096;
     EXPECT_EQ(who_serves(many), "forward_sm90");
     EXPECT_EQ(who_serves(many, "A100-80"), "forward_sm80");
-    EXPECT_EQ(who_serves(one_query(64, 32, 8, 131072)), "forward_sm90") << "it keeps the machine busy";
     EXPECT_EQ(who_serves(one_query(512, 32, 8, 4096), "A100-80"), "forward_sm80") << "there are tiles enough";
 }
 
@@ -213,8 +215,9 @@ TEST(SplitPlan, AppendsBeforeItAttends) {
     ASSERT_EQ(plan.launches.size(), 3u);
     EXPECT_EQ(plan.launches[0].config.kernel, Kernel::append_kv);
     EXPECT_EQ(plan.launches[0].blocks, 2 * (32 + 8) / 4) << "a head of a row a warp";
-    EXPECT_EQ(plan.main().config.kernel, Kernel::split_forward_sm80);
-    EXPECT_EQ(plan.launches[2].config.kernel, Kernel::combine);
+    EXPECT_EQ(plan.main().config.kernel, Kernel::forward_sm90);
+    EXPECT_EQ(plan.launches[2].config.kernel, Kernel::combine_shares);
+    EXPECT_TRUE(plan.launches[0].early && plan.launches[1].early && plan.launches[2].early);
     ASSERT_NE(plan.workspace.find(Region::rotated_q), nullptr);
     EXPECT_EQ(plan.workspace.find(Region::rotated_q)->bytes, 2u * 32 * 128 * 2);
 }

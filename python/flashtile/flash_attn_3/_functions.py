@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._attention import attention
-from ._options import refuse
+from ._options import limit, refuse, splits
 
 Window = tuple[int, int]
 Result = Union[Tensor, tuple[Tensor, Tensor]]
@@ -25,7 +25,9 @@ def flash_attn_func(
     """Attention of q on k and v: (batch, seqlen_q, nheads, d)."""
     refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     return attention(q, k, v, causal=causal, window=window_size, scale=softmax_scale, softcap=softcap,
-                     attention_chunk=attention_chunk, deterministic=deterministic, return_lse=return_attn_probs)
+                     attention_chunk=attention_chunk, deterministic=deterministic,
+                     num_splits=splits(num_splits, q), sm_limit=limit(sm_margin, q, k, v),
+                     return_lse=return_attn_probs)
 
 
 def flash_attn_varlen_func(
@@ -41,7 +43,9 @@ def flash_attn_varlen_func(
     return attention(q, k, v, causal=causal, window=window_size, scale=softmax_scale, softcap=softcap,
                      deterministic=deterministic, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
                      max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, seqused_k=seqused_k,
-                     seqused_q=seqused_q, attention_chunk=attention_chunk, return_lse=return_attn_probs)
+                     seqused_q=seqused_q, attention_chunk=attention_chunk,
+                     num_splits=splits(num_splits, q, max_seqlen_q), sm_limit=limit(sm_margin, q, k, v),
+                     return_lse=return_attn_probs)
 
 
 def flash_attn_qkvpacked_func(
@@ -60,7 +64,8 @@ def flash_attn_qkvpacked_func(
         heads = (qkv.shape[2] - num_heads_q) // 2
         q, k, v = qkv.split((num_heads_q, heads, heads), -2)
     return flash_attn_func(q, k, v, softmax_scale, causal, None, q_descale, k_descale, v_descale, window_size,
-                           attention_chunk, softcap, deterministic=deterministic, return_attn_probs=return_attn_probs)
+                           attention_chunk, softcap, deterministic=deterministic, sm_margin=sm_margin,
+                           return_attn_probs=return_attn_probs)
 
 
 def flash_attn_combine(out_partial: Tensor, lse_partial: Tensor, out: Optional[Tensor] = None,

@@ -11,7 +11,7 @@ from .._append import Append
 from .._attention import attention
 from ..flash_attn import flash_attn_with_kvcache as with_kvcache
 from ..flash_attn._kvcache import check, in_32_bits
-from ._options import refuse
+from ._options import limit, refuse
 
 
 def flash_attn_with_kvcache(
@@ -30,7 +30,8 @@ def flash_attn_with_kvcache(
     nheads, d), with cu_seqlens_k_new k and v are; rotary_seqlens (batch) stands for cache_seqlens in positions. With
     return_softmax_lse it gives out, lse and two empty tensors, where FlashAttention-3 has those of its splits."""
     refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
-    if cu_seqlens_q is None and cu_seqlens_k_new is None and rotary_seqlens is None and attention_chunk == 0:
+    if (cu_seqlens_q is None and cu_seqlens_k_new is None and rotary_seqlens is None and attention_chunk == 0
+            and sm_margin == 0):
         result = with_kvcache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx,
                               cache_leftpad, page_table, softmax_scale, causal, window_size, softcap,
                               rotary_interleaved, num_splits=num_splits, return_softmax_lse=return_softmax_lse)
@@ -45,7 +46,8 @@ def flash_attn_with_kvcache(
                                cache_batch_idx=cache_batch_idx, first_k=in_32_bits(cache_leftpad),
                                cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, causal=causal, window=window_size,
                                scale=softmax_scale, softcap=softcap, attention_chunk=attention_chunk,
-                               num_splits=num_splits, return_lse=return_softmax_lse)
+                               num_splits=num_splits, sm_limit=limit(sm_margin, q),
+                               return_lse=return_softmax_lse)
     if not return_softmax_lse:
         return result
     return *result, torch.empty(0, device=q.device), torch.empty(0, device=q.device)

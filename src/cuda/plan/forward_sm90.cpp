@@ -30,9 +30,14 @@ bool softcap_fits(const KernelConfig& c) {
     return !c.softcap || std::max(c.head_dim, c.head_dim_v) <= 128;
 }
 
+// O of wide heads leaves no registers either for a window's left side or a packed sequence's place.
+bool share_fits(const KernelConfig& c) {
+    return softcap_fits(c) && (std::max(c.head_dim, c.head_dim_v) <= 192 || !(c.window || c.packed));
+}
+
 // Where queries are few, thread blocks have equal shares of all keys.
 bool shares_keys(const Question& q) {
-    return few_alike(q.config, q.problem) && q.problem.num_splits == 0 && softcap_fits(q.config);
+    return few_alike(q.config, q.problem) && q.problem.num_splits == 0 && share_fits(q.config);
 }
 
 constexpr Condition kConditions[] = {
@@ -85,8 +90,9 @@ std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
     if (c.prefixes && std::max(c.head_dim, c.head_dim_v) <= 128 && !c.softcap && !c.sinks) return sm90::kForwardCache;
     if (c.shares) {
         const bool few = !c.prefixes && p.seqlen_q * c.group_rows <= kConsumerRows;
-        return few && std::max(c.head_dim, c.head_dim_v) <= 128 ? std::span<const Tile>(sm90::kForwardFew)
-                                                                : sm90::kForwardSome;
+        return few && !(c.window && c.packed) && std::max(c.head_dim, c.head_dim_v) <= 128
+                   ? std::span<const Tile>(sm90::kForwardFew)
+                   : sm90::kForwardSome;
     }
     if (asks_for_serving(c)) {
         const bool options = c.window || c.softcap || c.first_k || c.sinks;

@@ -123,11 +123,23 @@ std::vector<KernelConfig> configs_for(Problem problem, const Access& access, con
                         problem.seqlen_q = seqlen_q;
                         problem.seqlen_k = seqlen_k;
                         problem.batch = batch;
-                        add(plan_pass(problem, each, device, TunedTiles()));
+                        problem.total_q = batch * seqlen_q;
+                        problem.total_k = batch * seqlen_k;
+                        const auto add_where = [&](auto... change) {
+                            Problem changed = problem;
+                            (change(changed), ...);
+                            add(plan_pass(changed, each, device, TunedTiles()));
+                        };
+                        add_where();
+                        const auto short_but_one = [&](Problem& p) { p.total_q = batch; };
+                        if (problem.cache && problem.packed) add_where(short_but_one);
                         if (problem.page_size == 0) continue;
-                        Problem with_prefixes = problem;  // which no option asks for
-                        with_prefixes.prefix_groups = 1;
-                        add(plan_pass(with_prefixes, each, device, TunedTiles()));
+                        // No option asks for prefixes, nor says how long pages are.
+                        const auto prefixes = [](Problem& p) { p.prefix_groups = 1; };
+                        const auto short_pages = [](Problem& p) { p.page_size = 1; };
+                        add_where(prefixes);
+                        add_where(short_pages);
+                        add_where(short_pages, prefixes);
                     }
     };
     add_pass(kForward, plan_forward);

@@ -176,12 +176,13 @@ struct ShareSchedule {
         // With prefixes it is in shared memory between tiles, where registers are dear.
         __device__ __forceinline__ void keep() const {
             if constexpr (!config.prefixes) return;
-            if (config.paged) __syncwarp();  // all lanes have read what is written over
-            if (!config.paged || lane_id() == 0) {
+            static_assert(!config.prefixes || config.paged, "the producer is a warp");
+            __syncwarp();  // all lanes have read what is written over
+            if (lane_id() == 0) {
                 ptx::store_shared(table, make_uint4(b, begin, at, end));
                 ptx::store_shared(table + 16, make_uint4(its.blocks, its.tiles, its.of_prefix, its.whole));
             }
-            if (config.paged) __syncwarp();
+            __syncwarp();
         }
         __device__ __forceinline__ void recall() {
             if constexpr (!config.prefixes) return;
