@@ -16,20 +16,17 @@ struct BackwardSm90 : KeyBlock<config> {
     using Base::k, Base::v, Base::q, Base::dout, Base::ds, Base::kv_full;
     using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kConsumerThreads;
     using typename Base::M, typename Base::Step;
-    // With 128 queries, P takes 64 registers beside dP's 64 until dS is made of both, and the producer gives up some of
-    // its own. Where the producer has more to do, or masks take registers too, dS is made of P as it was rounded for
-    // dV.
-    static constexpr bool kRoundedP =
-        config.Br == 128 && (config.lengths_differ() || config.window || config.deterministic) && !config.exact_max;
+    // With 128 queries P and dP take 64 registers each, so that P is rounded for dV only once dS is made of it.
+    static constexpr bool kRoundsLate = config.Br == 128;
     // The first chunk of V lies in registers, because products of two factors in shared memory take all of its
-    // bandwidth; and LSE is on its way while S is computed. The producer gives up some of its registers for that, where
-    // it has no lengths to look up and keeps no turns.
+    // bandwidth. The producer gives up some of its registers for that, where it has no lengths to look up and keeps no
+    // turns.
     static constexpr bool kKeepsValues = config.Br == 64 && !config.lengths_differ() && !config.deterministic;
     static constexpr int kKeptColumns =
         !kKeepsValues ? 0 : (padded(config, config.head_dim_v) < kChunk ? padded(config, config.head_dim_v) : kChunk);
     static constexpr int kOtherColumns = padded(config, config.head_dim_v) - kKeptColumns;
     using Kept = typename M::template Left<1, kChunk / 8>;
-    static constexpr bool kManyRegisters = kKeepsValues || (config.Br == 128 && !kRoundedP);
+    static constexpr bool kManyRegisters = kKeepsValues || kRoundsLate;
     static constexpr int kProducerRegisters = kManyRegisters ? 24 : 40, kConsumerRegisters = kManyRegisters ? 240 : 232;
     // Each of the two consumers makes 64 x 64 of dQ: half of the columns of 64 rows, or half of the rows of 64 columns.
     static_assert(config.Br * Base::kColumns == 128 * 64 && config.Bc == 128, "");
@@ -81,36 +78,29 @@ struct BackwardSm90 : KeyBlock<config> {
                 dp, v + kKeptChunks * config.Bc * kChunkRowBytes + own_rows,
                 dout_now + kKeptChunks * config.Br * kChunkRowBytes, kKeepsValues);
         ptx::wgmma_commit();
-        float2 row_lse[NT];
-        if constexpr (kKeepsValues)
-#pragma unroll
-            for (int t = 0; t < NT; ++t) row_lse[t] = this->lse_of(t);
 
         // P = 2^(S - LSE)
         ptx::wgmma_wait<1>();
         pin(s);
         const int warp_row = consumer * 64 + static_cast<int>(warp_id() % 4) * 16;
-        this->exponentiate(s, i0, warp_row, [&](int t) {
-            if constexpr (kKeepsValues)
-                return row_lse[t];
-            else
-                return this->lse_of(t);
-        });
-        const auto p = M::left_of(s);
+        this->exponentiate(s, i0, warp_row);
+        typename M::template Left<1, NT> p;
+        if constexpr (!kRoundsLate) p = M::left_of(s);
 
-        // dV += P^T dO, under which dS = P (dP - D)
+        // dS = P (dP - D)
         ptx::wgmma_wait<0>();
         pin(dp);
+        this->differentiate(dp,
+                            [&](int t, int half) { return make_float2(s.c[0][t][2 * half], s.c[0][t][2 * half + 1]); });
+        const auto left_ds = M::left_of(dp);
+        this->write_ds(left_ds, ds_now, warp_row);
+
+        // dV += P^T dO, which starts before dS is published: the other consumer waits for that no longer than for dV
+        if constexpr (kRoundsLate) p = M::left_of(s);
         pin(dv);
         ptx::wgmma_fence();
         start_output<config.element, config.Br, NT>(dv, p, dout_now);
         ptx::wgmma_commit();
-        this->differentiate(dp, [&](int t, int half) {
-            return kRoundedP ? M::unpack(p.a[0][t / 2][t % 2 * 2 + half])
-                             : make_float2(s.c[0][t][2 * half], s.c[0][t][2 * half + 1]);
-        });
-        const auto left_ds = M::left_of(dp);
-        this->write_ds(left_ds, ds_now, warp_row);
         ptx::fence_async_proxy();
         // dS of both consumers is written, and dS of two blocks ago was read
         ptx::named_barrier(barriers::kBoth, kConsumerThreads);

@@ -102,8 +102,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
     // may not be written.
     __device__ __forceinline__ void make_p(int n, const Step& step, Fragments<1, NT>& s) {
         pin(s);
-        this->exponentiate(s, this->query_of(step), static_cast<int>(warp_id() % 4) * 16,
-                           [this](int t) { return this->lse_of(t); });
+        this->exponentiate(s, this->query_of(step), static_cast<int>(warp_id() % 4) * 16);
         q_ring.release_by_warp();
         q_ring.advance();
         if constexpr (config.exact_max) {

@@ -169,14 +169,12 @@ struct KeyBlock {
     }
 
     // S of the current block of Q becomes P = 2^(S - LSE), transposed. This warp's first row is key `warp_row`.
-    // lse_at(t) is lse_of(t).
-    template <class RowLse>
-    __device__ __forceinline__ void exponentiate(Fragments<1, NT>& s, int i0, int warp_row, RowLse lse_at) const {
+    __device__ __forceinline__ void exponentiate(Fragments<1, NT>& s, int i0, int warp_row) const {
         const Place place{j0 + warp_row, i0};
         if (!whole(place)) apply_band_transposed<config>(s, seq, place);
 #pragma unroll
         for (int t = 0; t < NT; ++t) {
-            const float2 row_lse = lse_at(t);
+            const float2 row_lse = lse_of(t);
 #pragma unroll
             for (int e = 0; e < 4; ++e)
                 s.c[0][t][e] = ptx::exp2(fmaf(s.c[0][t][e], params.scale_log2, e % 2 == 0 ? -row_lse.y : -row_lse.x));
