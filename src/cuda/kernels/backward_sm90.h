@@ -26,6 +26,7 @@ struct BackwardSm90 : KeyBlock<config> {
         !kKeepsValues ? 0 : (padded(config, config.head_dim_v) < kChunk ? padded(config, config.head_dim_v) : kChunk);
     static constexpr int kOtherColumns = padded(config, config.head_dim_v) - kKeptColumns;
     using Kept = typename M::template Left<1, kChunk / 8>;
+    using Left = typename M::template Left<1, NT>;
     static constexpr bool kManyRegisters = kKeepsValues || kRoundsLate;
     static constexpr int kProducerRegisters = kManyRegisters ? 24 : 40, kConsumerRegisters = kManyRegisters ? 240 : 232;
     // Each of the two consumers makes 64 x 64 of dQ: half of the columns of 64 rows, or half of the rows of 64 columns.
@@ -40,8 +41,7 @@ struct BackwardSm90 : KeyBlock<config> {
         if (steps > 0) {
             ptx::mbarrier_wait(kv_full, 0);
             this->clear_hidden_keys(consumer);
-            if constexpr (kKeepsValues)
-                kept = read_left<config.element>(v, consumer * 64 + static_cast<int>(warp_id() % 4) * 16);
+            if constexpr (kKeepsValues) kept = read_left<config.element>(v, own_row(consumer));
         }
         Step step = this->first_step();
 #pragma unroll 1
@@ -51,13 +51,61 @@ struct BackwardSm90 : KeyBlock<config> {
         this->template store<config.head_dim_v>(dv, 1.0f, v, params.dv, consumer * 64);
     }
 
+    // Whether a query of the block sees one of this consumer's keys: under a causal mask those of the first block need
+    // not.
+    __device__ __forceinline__ bool sees(int consumer, int i0) const {
+        if constexpr (!config.band || config.Br > 64) return true;
+        return seq.template end_key<config>(smaller(i0 + config.Br, seq.seqlen_q)) > this->j0 + consumer * 64;
+    }
+
     // Lines 10 to 16 of Algorithm 2.
     __device__ __forceinline__ void process_block(int consumer, int n, const Step& step, const Kept& kept,
                                                   Fragments<1, KT>& dk, Fragments<1, VT>& dv) {
-        const unsigned own_rows = consumer * 64 * kChunkRowBytes;
         const int i0 = this->query_of(step);
-        const unsigned q_now = q + q_ring.stage * kBytesQ, dout_now = dout + dout_ring.stage * kBytesDO;
         const unsigned ds_now = ds + n % 2 * kBytesDS;
+        Left p, left_ds{};  // both stay until the products that read them are done
+        if (sees(consumer, i0)) {
+            left_ds = make_ds(consumer, i0, ds_now, kept, dv, p);
+        } else {
+            this->write_ds(left_ds, ds_now, own_row(consumer));
+            q_ring.wait_full();
+            this->template clear_hidden_queries<Base::kColumns>(consumer, i0, q + q_ring.stage * kBytesQ);
+        }
+        ptx::fence_async_proxy();
+        // dS of both consumers is written, and dS of two blocks ago was read
+        ptx::named_barrier(barriers::kBoth, kConsumerThreads);
+
+        // dQ = dS K, dK += dS^T Q
+        Fragments<1, 8> dq;
+        const int column = config.Br == 64 ? consumer * 8 : 0;
+        float* to = this->place_of_dq(step, config.Br == 128 ? consumer * 4 : 0, column);
+        pin(dq);
+        pin(dk);
+        ptx::wgmma_fence();
+        start_transposed<config.element, config.Bc>(
+            dq, ds_now + (config.Br == 128 ? consumer * config.Bc * kChunkRowBytes : 0),
+            k + (config.Br == 64 ? consumer * config.Bc * kChunkRowBytes : 0));
+        ptx::wgmma_commit();
+        start_output<config.element, config.Br, NT>(dk, left_ds, q + q_ring.stage * kBytesQ);
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<1>();
+        pin(dv);
+        pin(dq);
+        dout_ring.release_by_warp();
+        dout_ring.advance();
+        this->add(n, to, column, dq);
+        ptx::wgmma_wait<0>();
+        pin(dk);
+        q_ring.release_by_warp();
+        q_ring.advance();
+    }
+
+    // This consumer's part of dS, in registers and in its tile, and dV, whose product of P is left
+    // running.
+    __device__ __forceinline__ Left make_ds(int consumer, int i0, unsigned ds_now, const Kept& kept,
+                                            Fragments<1, VT>& dv, Left& p) {
+        const unsigned own_rows = consumer * 64 * kChunkRowBytes;
+        const unsigned q_now = q + q_ring.stage * kBytesQ, dout_now = dout + dout_ring.stage * kBytesDO;
 
         // S^T = K Q^T, dP^T = V dO^T
         Fragments<1, NT> s, dp;
@@ -82,9 +130,7 @@ struct BackwardSm90 : KeyBlock<config> {
         // P = 2^(S - LSE)
         ptx::wgmma_wait<1>();
         pin(s);
-        const int warp_row = consumer * 64 + static_cast<int>(warp_id() % 4) * 16;
-        this->exponentiate(s, i0, warp_row);
-        typename M::template Left<1, NT> p;
+        this->exponentiate(s, i0, own_row(consumer));
         if constexpr (!kRoundsLate) p = M::left_of(s);
 
         // dS = P (dP - D)
@@ -92,8 +138,8 @@ struct BackwardSm90 : KeyBlock<config> {
         pin(dp);
         this->differentiate(dp,
                             [&](int t, int half) { return make_float2(s.c[0][t][2 * half], s.c[0][t][2 * half + 1]); });
-        const auto left_ds = M::left_of(dp);
-        this->write_ds(left_ds, ds_now, warp_row);
+        const Left left_ds = M::left_of(dp);
+        this->write_ds(left_ds, ds_now, own_row(consumer));
 
         // dV += P^T dO, which starts before dS is published: the other consumer waits for that no longer than for dV
         if constexpr (kRoundsLate) p = M::left_of(s);
@@ -101,33 +147,12 @@ struct BackwardSm90 : KeyBlock<config> {
         ptx::wgmma_fence();
         start_output<config.element, config.Br, NT>(dv, p, dout_now);
         ptx::wgmma_commit();
-        ptx::fence_async_proxy();
-        // dS of both consumers is written, and dS of two blocks ago was read
-        ptx::named_barrier(barriers::kBoth, kConsumerThreads);
+        return left_ds;
+    }
 
-        // dQ = dS K, dK += dS^T Q
-        Fragments<1, 8> dq;
-        const int column = config.Br == 64 ? consumer * 8 : 0;
-        float* to = this->place_of_dq(step, config.Br == 128 ? consumer * 4 : 0, column);
-        pin(dq);
-        pin(dk);
-        ptx::wgmma_fence();
-        start_transposed<config.element, config.Bc>(
-            dq, ds_now + (config.Br == 128 ? consumer * config.Bc * kChunkRowBytes : 0),
-            k + (config.Br == 64 ? consumer * config.Bc * kChunkRowBytes : 0));
-        ptx::wgmma_commit();
-        start_output<config.element, config.Br, NT>(dk, left_ds, q_now);
-        ptx::wgmma_commit();
-        ptx::wgmma_wait<1>();
-        pin(dv);
-        pin(dq);
-        dout_ring.release_by_warp();
-        dout_ring.advance();
-        this->add(n, to, column, dq);
-        ptx::wgmma_wait<0>();
-        pin(dk);
-        q_ring.release_by_warp();
-        q_ring.advance();
+    // The first of this warp's keys in the tile.
+    __device__ static __forceinline__ int own_row(int consumer) {
+        return consumer * 64 + static_cast<int>(warp_id() % 4) * 16;
     }
 };
 
