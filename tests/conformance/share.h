@@ -23,11 +23,13 @@ inline Share share_of_list() {
     return {std::stoul(value), plus == std::string::npos ? 0 : std::stoul(value.substr(plus + 1))};
 }
 
-// Whether FLASHTILE_TEST_NAMES, words separated by commas, lets a case of this name be judged: one of them is in it.
+// Whether FLASHTILE_TEST_NAMES, words separated by commas, lets a case of this name be judged: one of them is in it, or
+// with a minus before the only one, that one is not.
 inline bool is_asked_for(std::string_view name) {
     const char* const words = std::getenv("FLASHTILE_TEST_NAMES");
     if (words == nullptr) return true;
     std::string_view rest = words;
+    if (rest.starts_with('-')) return name.find(rest.substr(1)) == name.npos;
     while (true) {
         const std::size_t comma = rest.find(',');
         if (name.find(rest.substr(0, comma)) != name.npos) return true;
