@@ -181,9 +181,9 @@ __device__ __forceinline__ void flash_attention_1_prepare(const KernelParams& p)
     const int i0 = static_cast<int>(own.block()) * config.Br;
     const Index unit = seq.h * p.units + seq.first_unit(p, config.packed, config.Br) + i0 / config.Br;
     const auto* ml = reinterpret_cast<const float2*>(p.ws_part_ml) + own.head * p.seqlen_q;
-    if (lane_id() != 0) return;
-    // by the lanes that have written these rows
-    for (int row = static_cast<int>(warp_id()); row < config.Br && i0 + row < seq.seqlen_q; row += config.warps) {
+    __syncthreads();  // LSE of these rows has been written, by other threads
+    for (int row = static_cast<int>(threadIdx.x); row < config.Br && i0 + row < seq.seqlen_q;
+         row += config.warps * 32) {
         const float2 of_row = ml[i0 + row];
         if (of_row.y == 0.0f) continue;
         p.ws_lse[unit * config.Br + row] = of_row.x;
