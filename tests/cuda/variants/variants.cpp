@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
 #include <initializer_list>
 #include <stdexcept>
 #include <utility>
@@ -130,49 +129,21 @@ std::vector<Row> rows() {
     return pairwise(counts(), planned);
 }
 
-// Every two choices together that give a problem one of these kernels on Hopper, which serve no option of `unserved`.
-std::vector<Row> rows_on_hopper(const std::function<bool(const Variant&)>& is_one,
-                                std::initializer_list<FactorIndex> unserved) {
+// More of them for Hopper's kernels, which serve fewer options. The GPU is a factor here, too, but the rows of the
+// others are left out: they would be the general kernels, whose pairs are in rows().
+std::vector<Row> rows_for_hopper() {
+    std::vector<Row> list;
     std::vector<int> choices = counts();
-    choices[graphics_card] = 1;
-    for (const FactorIndex factor : unserved) choices[factor] = 1;
-    const auto on_hopper = [](Row row) {
-        row[graphics_card] = kHopper;
-        return row;
+    const auto add = [&](std::initializer_list<FactorIndex> off, const auto& wanted) {
+        for (const FactorIndex factor : off) choices[factor] = 1;  // the first choice only
+        for (Row& row : pairwise(choices, wanted)) list.push_back(std::move(row));
     };
-    std::vector<Row> list = pairwise(choices, [&](const Row& row) {
-        return planned(on_hopper(row)) && std::ranges::any_of(variants_of(on_hopper(row)), is_one);
-    });
-    for (Row& row : list) row = on_hopper(row);
+    add({bias, mask, batch_invariant, loads}, planned);  // what Hopper's forward kernel serves
+    add({softcap, alibi, dropout}, planned);             // and its backward kernels,
+    // each head dimension with each mask
+    add({}, [&](const Row& row) { return row[graphics_card] == kHopper && planned(row); });
+    std::erase_if(list, [](const Row& row) { return row[graphics_card] != kHopper; });
     return list;
-}
-
-bool is_forward_sm90(const Variant& v) {
-    return v.config.kernel == Kernel::forward_sm90 && !v.config.has_bias_or_mask();
-}
-bool is_backward_sm90(const Variant& v) {
-    return v.config.kernel == Kernel::backward_sm90 || v.config.kernel == Kernel::backward_wide_sm90;
-}
-
-std::vector<Row> rows_of_hopper_forward() {
-    return rows_on_hopper(is_forward_sm90, {bias, mask, batch_invariant, loads});
-}
-std::vector<Row> rows_of_hopper_backward() {
-    return rows_on_hopper(is_backward_sm90, {softcap, alibi, bias, mask, dropout, batch_invariant, loads});
-}
-
-// With the kernels beside it: what folds parts, and what prepares and finishes a backward.
-std::vector<Variant> for_hopper() {
-    std::vector<Variant> result;
-    const auto add = [&](const std::vector<Row>& list, std::initializer_list<Kernel> kernels) {
-        for (const Row& row : list)
-            for (const Variant& v : variants_of(row))
-                if (std::ranges::count(kernels, v.config.kernel) > 0) result.push_back(v);
-    };
-    add(rows_of_hopper_forward(), {Kernel::forward_sm90, Kernel::combine_shares});
-    add(rows_of_hopper_backward(),
-        {Kernel::backward_prepare, Kernel::backward_sm90, Kernel::backward_wide_sm90, Kernel::backward_finish});
-    return result;
 }
 
 // Hopper's forward kernel with a bias or a mask, which no other Hopper kernel serves.
@@ -220,7 +191,7 @@ std::vector<Variant> all_variants() {
                 result.push_back(variant);
     };
     for (const Row& row : rows()) add(variants_of(row));
-    add(for_hopper());
+    for (const Row& row : rows_for_hopper()) add(variants_of(row), false);
     add(plain(), false);
     add(hiding_forward());
     add(alternatives());

@@ -30,16 +30,11 @@ struct Variant {
 // What the planner makes of a row; throws where it refuses the problem.
 std::vector<Variant> variants_of(const Row& row);
 
-bool planned(const Row& row);
-
 // The rows that the planner takes, of all GPUs. Every two choices stand together in one, the GPU being a factor as
 // well: each choice is compiled for each architecture, and each pair of other choices for some architecture, not for
-// each, since one source serves all.
+// each, since one source serves all. Further rows, on Hopper alone, lack the options that Hopper's kernels do not
+// serve, because those kernels would hardly appear otherwise.
 std::vector<Row> rows();
-
-// Those of Hopper's own kernels, which would hardly appear otherwise: every two choices of the options that they serve.
-std::vector<Row> rows_of_hopper_forward();
-std::vector<Row> rows_of_hopper_backward();
 
 // Those with the tiles that `flashtile tune` may choose.
 std::vector<Variant> alternatives();
