@@ -54,8 +54,9 @@ check-format: setup-check
 # Needs NVIDIA's run-time compiler (a Python package) and no GPU.
 check-kernels: setup-check
 	$(call stage,CUDA kernels for every architecture)
-	cmake --preset release && cmake --build --preset release --target flashtile_compile_variants
+	cmake --preset release && cmake --build --preset release --target flashtile_compile_variants flashtile_compile_baselines
 	VIRTUAL_ENV=$(CURDIR)/.venv build/flashtile_compile_variants tests/cuda/variants/explained.txt
+	VIRTUAL_ENV=$(CURDIR)/.venv build/flashtile_compile_baselines
 
 # On the CPU; tools/gpu-check runs the same on a GPU. Small models' threads would spin for each other on a busy machine.
 check-python:

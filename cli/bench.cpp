@@ -3,6 +3,7 @@
 
 #include "attention_names.h"
 #include "bench/decode.h"
+#include "bench/method.h"
 #include "bench/on_gpu.h"
 #include "bench/options.h"
 #include "bench/run.h"
@@ -19,9 +20,11 @@ constexpr const char* examples = R"(Examples:
   flashtile bench both --against=torch --plot=figure4.png      the paper's Figure 4 on this machine
   flashtile bench backward --dtype=bf16 --head-dim=128 --seqlen=2048,8192 --heads=8 --batch=1 --threads=1,2
   flashtile bench memory                                       extra memory against sequence length
+  flashtile bench forward memory --against=flash1              the first FlashAttention beside it
   flashtile bench decode --against=torch                       one query on 32/8 heads, beyond the last-level cache and in it
   flashtile bench decode --kv-heads=1 --dtype=fp32,bf16 --page-size=0,16
   flashtile bench forward backward --device=cuda --against=torch --head-dim=64,128,256
+  flashtile bench baselines --device=cuda                      what each change of FlashAttention-2 brought on this GPU
 
 Without a flag the grid is the paper's: hidden dimension 2048, 16384 tokens in all, sequence lengths 512 to 16384.
 Each speed's FLOPs are 4 * seqlen^2 * head_dim * heads * batch, halved when causal, 2.5 times that for backward.
@@ -29,7 +32,9 @@ The ceiling column is the share of this machine's multiply-add peak just before 
 over samples: on a shared machine the peak changes by the second. Every result is compared with standard attention's
 before its speed is shown.
 decode: its speed is bytes of K and V a second, its ceiling what all threads read from a buffer of the same size, between
-samples; its results are compared with attention in double. --seqlen is keys. Exit codes: 0 ok, 1 a result was wrong, 2 usage.)";
+samples; its results are compared with attention in double. --seqlen is keys. baselines: standard attention and
+FlashAttention with each of FlashAttention-2's changes, compiled as flashtile's kernels are; no PyTorch.
+Exit codes: 0 ok, 1 a result was wrong, 2 usage.)";
 
 }  // namespace
 
@@ -38,9 +43,10 @@ void add_bench(CLI::App& app, int& exit_code) {
     CLI::App* command = app.add_subcommand("bench", description);
     command->footer(examples);
     command
-        ->add_option("work", options->work,
-                     "forward, backward, both (in one timing), memory; default the first three; or decode")
-        ->check(CLI::IsMember({"forward", "backward", "both", "memory", "decode"}));
+        ->add_option(
+            "work", options->work,
+            "forward, backward, both (in one timing), memory; default the first three; or decode; or baselines")
+        ->check(CLI::IsMember({"forward", "backward", "both", "memory", "decode", "baselines"}));
     auto* head_dim = command->add_option("--head-dim", options->head_dims, "head dimensions; of decode 128")
                          ->delimiter(',')
                          ->check(CLI::Range(1, FLASHTILE_MAX_HEAD_DIM_V))
@@ -71,8 +77,13 @@ void add_bench(CLI::App& app, int& exit_code) {
         ->check(CLI::IsMember(instruction_set_names()));
     command->add_option("--device", options->device, "cpu, or cuda: by tools/gpu_bench.py, which needs PyTorch")
         ->check(CLI::IsMember({"cpu", "cuda"}));
-    command->add_option("--against", options->against, "also measure torch: PyTorch's attention, in a child process")
-        ->check(CLI::IsMember({"torch"}));
+    std::vector<std::string> peers = bench::other_method_names();
+    peers.emplace_back("torch");
+    command
+        ->add_option("--against", options->against,
+                     "also measure torch: PyTorch's attention, in a child process; or algorithms of the papers")
+        ->delimiter(',')
+        ->check(CLI::IsMember(peers));
     auto* queries = command->add_option("--queries", options->queries, "of decode: queries a sequence; default 1")
                         ->check(CLI::Range(1, 1 << 10));
     auto* pages = command->add_option("--page-size", options->page_sizes, "of decode: rows of a page; 0 is dense")
@@ -98,8 +109,11 @@ void add_bench(CLI::App& app, int& exit_code) {
             return;
         }
         const bool on_gpu = options->device == "cuda";
-        if (on_gpu && dtype->count() == 0) options->dtypes = {"bf16"};
-        exit_code = on_gpu ? bench::run_on_gpu(*options) : bench::run(*options);
+        const bool baselines = bench::wants_baselines(*options);
+        if ((on_gpu || baselines) && dtype->count() == 0) options->dtypes = {"bf16"};
+        exit_code = baselines ? bench::run_baselines(*options)
+                    : on_gpu  ? bench::run_on_gpu(*options)
+                              : bench::run(*options);
     });
 }
 

@@ -15,6 +15,7 @@ void add_info(CLI::App& app, int& exit_code);
 void add_attend(CLI::App& app, int& exit_code);
 void add_verify(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+void add_io(CLI::App& app, int& exit_code);
 void add_tune(CLI::App& app, int& exit_code);
 void add_compile(CLI::App& app, int& exit_code);
 

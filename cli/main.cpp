@@ -24,6 +24,7 @@ constexpr const char* examples =
 )"
 #if defined(FLASHTILE_BENCH)
     R"(  flashtile bench --tokens=4096                                the paper's figures, scaled to a small machine
+  flashtile io --seqlen=4096                                   what the papers' algorithms move between memories
 )"
 #endif
     R"(  flashtile tune --head-dim=128 --seqlen=4096 --causal         the best tiles of CUDA kernels on this GPU
@@ -45,6 +46,7 @@ int run(int argc, char** argv) {
         add_verify(app, exit_code);
 #if defined(FLASHTILE_BENCH)
         add_bench(app, exit_code);
+        add_io(app, exit_code);
 #endif
         add_tune(app, exit_code);
         add_compile(app, exit_code);

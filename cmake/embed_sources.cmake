@@ -1,6 +1,9 @@
-# Turns the kernel sources into a C++ file that defines flashtile::gpu::embedded_sources(), a table of each file's name
-# as it is included and its text.
-#   cmake -DROOT=src -DOUTPUT=embedded_sources.cpp -P embed_sources.cmake -- FILE...
+# Turns the kernel sources into a C++ file that defines flashtile::gpu::embedded_sources(), or another function of that
+# namespace, a table of each file's name as it is included and its text.
+#   cmake -DROOT=src -DOUTPUT=embedded_sources.cpp [-DFUNCTION=embedded_sources] -P embed_sources.cmake -- FILE...
+if(NOT FUNCTION)
+  set(FUNCTION embedded_sources)
+endif()
 set(entries "")
 set(after_dashes OFF)
 math(EXPR last "${CMAKE_ARGC} - 1")
@@ -25,4 +28,4 @@ file(
   # sv knows the length, which a compiler would else count character by character, and clang only to a million
   "using namespace std::string_view_literals;\n\n"
   "constexpr EmbeddedSource sources[] = {\n${entries}};\n\n}  // namespace\n\n"
-  "std::span<const EmbeddedSource> embedded_sources() {\n    return sources;\n}\n\n}  // namespace flashtile::gpu\n")
+  "std::span<const EmbeddedSource> ${FUNCTION}() {\n    return sources;\n}\n\n}  // namespace flashtile::gpu\n")

@@ -19,6 +19,9 @@ import matplotlib.pyplot as plt
 METHODS = {
     "torch_standard": ("PyTorch standard attention", "#8da0cb"),
     "standard": ("standard attention (OpenBLAS)", "#66c2a5"),
+    "flash1": ("FlashAttention (on OpenBLAS)", "#a6d854"),
+    "flash2": ("FlashAttention-2 (on OpenBLAS)", "#ffd92f"),
+    "rabe_staats": ("Rabe and Staats (on OpenBLAS)", "#fc8d62"),
     "torch_sdpa": ("PyTorch scaled_dot_product_attention", "#e5c494"),
     "torch_flash": ("FlashAttention-2 (in PyTorch)", "#e5c494"),
     "torch_cudnn": ("cuDNN (through PyTorch)", "#b3b3b3"),

@@ -3,6 +3,7 @@
 #include "bench/decode.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -82,6 +83,9 @@ void refuse(bool given, const char* option) {
 int run_decode(const Options& options) {
     refuse(options.device != "cpu", "--device");
     refuse(!options.plot.empty(), "--plot");
+    if (!others(options).empty())
+        throw std::invalid_argument(
+            fmt::format("--against is {}, allowed with decode is torch", fmt::join(options.against, ",")));
     const std::int64_t last_level_cache = last_level_cache_bytes();
     const std::vector<Point> points = decode_grid(options, last_level_cache);
     for (const Point& p : points)
@@ -98,7 +102,7 @@ int run_decode(const Options& options) {
     std::vector<std::unique_ptr<Method>> methods;
     methods.push_back(make_flashtile(isa));
     std::shared_ptr<TorchProcess> torch;
-    if (options.against == "torch") {
+    if (wants_torch(options)) {
         status.say("starting PyTorch");
         torch = start_torch();
         for (const char* name : {"torch_sdpa", "torch_standard"}) methods.push_back(make_torch(torch, name));

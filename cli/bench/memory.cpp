@@ -74,9 +74,13 @@ std::optional<double> in_child(const Point& point, MakeMethod make) {
 
 }  // namespace
 
-MemoryRow measure_memory(const Point& point, flashtile::isa isa) {
-    MemoryRow row{point, in_child(point, [&] { return make_flashtile(isa); }), std::nullopt};
-    if (make_standard()->why_not(point).empty()) row.standard_mib = in_child(point, make_standard);
+MemoryRow measure_memory(const Point& point, flashtile::isa isa, const std::vector<std::string>& others) {
+    const bool fits = make_standard()->why_not(point).empty();
+    MemoryRow row{point,
+                  {{"flashtile", in_child(point, [&] { return make_flashtile(isa); })},
+                   {"standard", fits ? in_child(point, make_standard) : std::nullopt}}};
+    for (const std::string& name : others)
+        row.mib.emplace_back(name, in_child(point, [&] { return make_other(name); }));
     return row;
 }
 

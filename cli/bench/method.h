@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "bench/inputs.h"
 #include "bench/point.h"
@@ -52,8 +53,11 @@ protected:
 };
 
 std::unique_ptr<Method> make_flashtile(flashtile::isa isa);
-// Standard attention on OpenBLAS. 16-bit inputs are converted to fp32 before the clock starts.
+// Standard attention on OpenBLAS, in fp32.
 std::unique_ptr<Method> make_standard();
+// The papers' other algorithms (src/baselines), in fp32: flash1, flash2, rabe_staats.
+std::unique_ptr<Method> make_other(const std::string& name);
+std::vector<std::string> other_method_names();
 
 // Results of the standard baseline where it may be too large to be timed: P is kept for one head at a time.
 Results standard_results(const Point& point, const Inputs& inputs);

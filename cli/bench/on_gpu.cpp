@@ -5,12 +5,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <flashtile/flashtile.hpp>
 #include <stdexcept>
 
 #include "bench/python.h"
+#include "bench_cuda/run.h"
 #include "commands.h"
 
 namespace flashtile::cli::bench {
@@ -30,20 +32,27 @@ void refuse(bool given, const char* option) {
     if (given) throw std::invalid_argument(fmt::format("{} is given, and --device=cuda has no use for it", option));
 }
 
-}  // namespace
-
-std::vector<std::string> gpu_arguments(const Options& options) {
+void refuse_those_of_cpus(const Options& options) {
     refuse(!options.threads.empty(), "--threads");
     refuse(options.isa != "auto", "--isa");
     refuse(options.kv_heads != 0, "--kv-heads");
     if (options.dtypes.size() != 1)
         throw std::invalid_argument(
             fmt::format("--dtype is {}, allowed on --device=cuda is one type", fmt::join(options.dtypes, ",")));
+}
+
+}  // namespace
+
+std::vector<std::string> gpu_arguments(const Options& options) {
+    refuse_those_of_cpus(options);
     const auto work = options.work.empty() ? std::vector<std::string>{"forward", "backward", "both"} : options.work;
     std::vector<std::string> arguments = {
         fmt::format("--work={}", fmt::join(work, ",")), fmt::format("--head-dim={}", fmt::join(options.head_dims, ",")),
         fmt::format("--causal={}", options.causal), fmt::format("--dtype={}", options.dtypes.front()),
         fmt::format("--tokens={}", options.tokens)};
+    if (!others(options).empty())
+        throw std::invalid_argument(
+            fmt::format("--against is {}, allowed on --device=cuda is torch", fmt::join(options.against, ",")));
     if (options.against.empty()) arguments.emplace_back("--methods=flashtile");
     if (!options.seqlens.empty()) arguments.push_back(fmt::format("--seqlen={}", fmt::join(options.seqlens, ",")));
     if (options.heads != 0) arguments.push_back(fmt::format("--heads={}", options.heads));
@@ -66,6 +75,30 @@ int run_on_gpu(const Options& options) {
         default:
             return exit_usage;
     }
+}
+
+bool wants_baselines(const Options& options) {
+    return std::ranges::count(options.work, "baselines") > 0;
+}
+
+int run_baselines(const Options& options) {
+    if (options.device != "cuda" || options.work.size() != 1)
+        throw std::invalid_argument("work is baselines, which goes with --device=cuda and no other work");
+    refuse_those_of_cpus(options);
+    if (!options.against.empty()) throw std::invalid_argument("--against is given, and baselines has no use for it");
+    if (!options.plot.empty()) throw std::invalid_argument("--plot is given, and baselines has no use for it");
+    if (options.batch != 0) throw std::invalid_argument("--batch is given, and baselines has no use for it");
+    if (options.dtypes.front() == "fp32")
+        throw std::invalid_argument("--dtype is fp32, allowed for baselines are fp16 and bf16");
+    bench_cuda::Options wanted{.head_dims = options.head_dims,
+                               .seqlens = options.seqlens,
+                               .causal = options.causal,
+                               .fp16 = options.dtypes.front() == "fp16",
+                               .tokens = options.tokens,
+                               .heads = options.heads,
+                               .json = options.json};
+    if (options.minutes > 0.0) wanted.most_seconds = 60.0 * options.minutes;
+    return bench_cuda::run(wanted);
 }
 
 }  // namespace flashtile::cli::bench

@@ -16,4 +16,9 @@ std::vector<std::string> gpu_arguments(const Options& options);
 // Returns the exit code.
 int run_on_gpu(const Options& options);
 
+// `bench baselines` (bench_cuda/run.h), which needs no Python. Throws std::invalid_argument for an option that it has
+// no use for.
+bool wants_baselines(const Options& options);
+int run_baselines(const Options& options);
+
 }  // namespace flashtile::cli::bench

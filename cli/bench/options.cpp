@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 
 #include "attention_names.h"
@@ -37,6 +38,16 @@ std::vector<Pass> passes(const Options& options) {
 
 bool wants_memory(const Options& options) {
     return std::ranges::count(options.work, "memory") > 0;
+}
+
+bool wants_torch(const Options& options) {
+    return std::ranges::count(options.against, "torch") > 0;
+}
+
+std::vector<std::string> others(const Options& options) {
+    std::vector<std::string> names;
+    std::ranges::remove_copy(options.against, std::back_inserter(names), "torch");
+    return names;
 }
 
 std::vector<Point> grid(const Options& options) {

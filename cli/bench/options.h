@@ -22,7 +22,7 @@ struct Options {
     std::vector<int> threads;  // empty: flashtile's setting
     std::string isa = "auto";
     std::string device = "cpu";
-    std::string against;
+    std::vector<std::string> against;  // torch, and names of other_method_names()
     std::string json;
     std::string plot;
     std::int64_t queries = 1;                    // of decode
@@ -34,6 +34,9 @@ struct Options {
 // The passes to time, in the order asked for; "memory" is none.
 std::vector<Pass> passes(const Options& options);
 bool wants_memory(const Options& options);
+bool wants_torch(const Options& options);
+// What `against` names beside torch.
+std::vector<std::string> others(const Options& options);
 
 // Throws std::invalid_argument, naming the option, where values do not go together.
 std::vector<Point> grid(const Options& options);

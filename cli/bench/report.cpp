@@ -45,8 +45,8 @@ nlohmann::json point_json(const Point& p) {
             {"heads", p.heads},        {"kv_heads", p.kv_heads},    {"threads", p.threads}};
 }
 
-std::string mib_text(const std::optional<double>& mib, const char* otherwise) {
-    return mib ? fmt::format("{:.1f}", *mib) : otherwise;
+std::string mib_text(const std::string& method, const std::optional<double>& mib) {
+    return mib ? fmt::format("{:.1f}", *mib) : method == "standard" ? "does not fit" : "failed";
 }
 
 }  // namespace
@@ -82,12 +82,15 @@ void print_if_busy(double share_of_ceiling) {
 }
 
 void print_memory(const std::vector<MemoryRow>& rows) {
-    fmt::print("\npeak memory beyond inputs and outputs, MiB\n{:>9} {:>5} {:>9} {:>8} {:>7} {:>12} {:>20}\n", "pass",
-               "dtype", "head_dim", "threads", "seqlen", "flashtile", "standard attention");
-    for (const MemoryRow& row : rows)
-        fmt::print("{:>9} {:>5} {:>9} {:>8} {:>7} {:>12} {:>20}\n", name_of(row.point.pass), name_of(row.point.dtype),
-                   row.point.head_dim, row.point.threads, row.point.seqlen, mib_text(row.flashtile_mib, "failed"),
-                   mib_text(row.standard_mib, "does not fit"));
+    fmt::print("\npeak memory beyond inputs and outputs, MiB\n{:>9} {:>5} {:>9} {:>8} {:>7}", "pass", "dtype",
+               "head_dim", "threads", "seqlen");
+    for (const auto& [method, mib] : rows.front().mib) fmt::print(" {:>13}", method);
+    for (const MemoryRow& row : rows) {
+        fmt::print("\n{:>9} {:>5} {:>9} {:>8} {:>7}", name_of(row.point.pass), name_of(row.point.dtype),
+                   row.point.head_dim, row.point.threads, row.point.seqlen);
+        for (const auto& [method, mib] : row.mib) fmt::print(" {:>13}", mib_text(method, mib));
+    }
+    fmt::print("\n");
 }
 
 nlohmann::json to_json(const Ceilings& ceilings) {
@@ -109,7 +112,7 @@ nlohmann::json to_json(const Row& row) {
 
 nlohmann::json to_json(const MemoryRow& row) {
     nlohmann::json json = point_json(row.point);
-    json.update({{"flashtile_mib", or_null(row.flashtile_mib)}, {"standard_mib", or_null(row.standard_mib)}});
+    for (const auto& [method, mib] : row.mib) json[method + "_mib"] = or_null(mib);
     return json;
 }
 

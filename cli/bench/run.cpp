@@ -4,44 +4,26 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 
 #include "attention_names.h"
 #include "bench/machine.h"
-#include "bench/python.h"
+#include "bench/plot.h"
 #include "bench/report.h"
 #include "bench/result_file.h"
 #include "bench/torch_method.h"
 #include "commands.h"
 #include "cpu_model.h"
-#include "io/unfinished.h"
 #include "status_line.h"
 
 namespace flashtile::cli::bench {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 
-void require_matplotlib() {
-    if (!succeeds({python_interpreter(), "-c", "import matplotlib"}, true))
-        throw std::runtime_error(
-            fmt::format("--plot needs matplotlib in {}; install it with: pip install -r tools/requirements.txt, or set "
-                        "FLASHTILE_PYTHON",
-                        python_interpreter()));
-    static_cast<void>(tool_path("plot_bench.py"));
-}
-
-void plot(const std::string& path, const json& result) {
-    const io::Unfinished data(fs::absolute(path).parent_path());  // for the program that draws alone
-    std::ofstream(data.path()) << result;
-    const bool drawn = succeeds({python_interpreter(), tool_path("plot_bench.py"), data.path(), path}, false);
-    if (!drawn) throw std::runtime_error(fmt::format("the plot {} could not be drawn", path));
-}
+constexpr const char* plotter = "plot_bench.py";
 
 std::vector<MemoryRow> memory_rows(const Options& options, StatusLine& status) {
     Options one_sequence = options;
@@ -53,7 +35,7 @@ std::vector<MemoryRow> memory_rows(const Options& options, StatusLine& status) {
     std::vector<MemoryRow> rows;
     for (const Point& point : grid(one_sequence)) {
         status.say("memory, " + describe(point));
-        rows.push_back(measure_memory(point, parse_isa(options.isa)));
+        rows.push_back(measure_memory(point, parse_isa(options.isa), others(options)));
     }
     status.clear();
     return rows;
@@ -97,7 +79,7 @@ int run(const Options& options) {
     if (!options.plot.empty()) {
         if (!timed) throw std::invalid_argument("--plot draws speeds, and only memory was asked for");
         require_writable("--plot", options.plot);
-        require_matplotlib();
+        require_plotter(plotter);
     }
     const auto isa = parse_isa(options.isa);
     if (!isa_available(isa))
@@ -105,7 +87,7 @@ int run(const Options& options) {
 
     StatusLine status;
     std::shared_ptr<TorchProcess> torch;
-    if (timed && options.against == "torch") {
+    if (timed && wants_torch(options)) {
         status.say("starting PyTorch");
         torch = start_torch();
         status.clear();
@@ -123,6 +105,7 @@ int run(const Options& options) {
         std::vector<std::unique_ptr<Method>> methods;
         methods.push_back(make_standard());
         methods.push_back(make_flashtile(isa));
+        for (const std::string& name : others(options)) methods.push_back(make_other(name));
         if (torch) {
             methods.push_back(make_torch(torch, "torch_sdpa"));
             methods.push_back(make_torch(torch, "torch_standard"));
@@ -157,7 +140,7 @@ int run(const Options& options) {
     result["machine"] = machine_json(torch ? torch_version(*torch) : "");
 
     if (!options.json.empty()) write_json(options.json, result);
-    if (!options.plot.empty() && !result["rows"].empty()) plot(options.plot, result);
+    if (!options.plot.empty() && !result["rows"].empty()) draw(plotter, options.plot, result);
     if (!options.json.empty()) fmt::print("\nresults: {}\n", options.json);
     if (!options.plot.empty()) fmt::print("plot: {}\n", options.plot);
     return exit_code;

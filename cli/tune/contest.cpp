@@ -1,11 +1,7 @@
 // contest.cpp: see contest.h.
 #include "tune/contest.h"
 
-#include <fmt/format.h>
-
 #include <chrono>
-#include <cmath>
-#include <stdexcept>
 
 #include "median.h"
 
@@ -13,10 +9,6 @@ namespace flashtile::cli::tune {
 namespace {
 
 constexpr std::size_t kFewest = 5, kMost = 201;  // samples
-
-long long nanoseconds(double milliseconds) {
-    return std::llround(milliseconds * 1e6);
-}
 
 }  // namespace
 
@@ -44,15 +36,6 @@ std::size_t best_of(const std::vector<Contestant>& contestants) {
         if (contestants[n].out_because.empty() && contestants[n].milliseconds < contestants[best].milliseconds)
             best = n;
     return contestants[best].milliseconds * kClear < contestants[0].milliseconds ? best : 0;
-}
-
-std::string measured_choice(const Contestant& best, const Contestant& table) {
-    constexpr std::string_view kUnmeasured = " nanoseconds=0 table_nanoseconds=0";
-    if (!best.choice.ends_with(kUnmeasured))
-        throw std::logic_error("the library's alternative '" + best.choice + "' has a measurement");
-    return fmt::format("{} nanoseconds={} table_nanoseconds={}",
-                       best.choice.substr(0, best.choice.size() - kUnmeasured.size()), nanoseconds(best.milliseconds),
-                       nanoseconds(table.milliseconds));
 }
 
 }  // namespace flashtile::cli::tune

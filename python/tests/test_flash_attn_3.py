@@ -90,7 +90,7 @@ def test_margins_and_splits_reach_forward(monkeypatch):
     ours.flash_attn_func(few, learned, few, sm_margin=20)
     ours.flash_attn_with_kvcache(learned, few, few, sm_margin=20)
     assert asked[-2:] == [(0, 0), (0, 112)]
-    ours.flash_attn_func(torch.zeros(1, 1, 2, 8), few, few, sm_margin=20)
+    ours.flash_attn_func(torch.zeros(1, 1, 2, 8, device="cpu"), few, few, sm_margin=20)
     assert asked[-1] == (0, 0)
 
 

@@ -39,31 +39,58 @@ inline __attribute__((always_inline)) float exp_nonpositive(float x) {
 
 }  // namespace
 
-FLASHTILE_EVERY_ISA void softmax_row(const float* s, float* p, std::int64_t visible, std::int64_t columns) {
+FLASHTILE_EVERY_ISA float row_max(const float* s, std::int64_t columns) {
     float m = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : m)
-    for (std::int64_t j = 0; j < visible; ++j) m = s[j] > m ? s[j] : m;
+    for (std::int64_t j = 0; j < columns; ++j) m = s[j] > m ? s[j] : m;
+    return m;
+}
 
+FLASHTILE_EVERY_ISA float exp_row(const float* s, float m, float* p, std::int64_t columns) {
     float l = 0.0f;
 #pragma omp simd reduction(+ : l)
-    for (std::int64_t j = 0; j < visible; ++j) {
+    for (std::int64_t j = 0; j < columns; ++j) {
         p[j] = exp_nonpositive(s[j] - m);
         l += p[j];
     }
+    return l;
+}
 
-    const float one_over_l = 1.0f / l;
+FLASHTILE_EVERY_ISA void scale_row(float factor, float* x, std::int64_t columns) {
 #pragma omp simd
-    for (std::int64_t j = 0; j < visible; ++j) p[j] *= one_over_l;
+    for (std::int64_t j = 0; j < columns; ++j) x[j] *= factor;
+}
+
+FLASHTILE_EVERY_ISA void add_row(float factor, const float* x, float* y, std::int64_t columns) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < columns; ++j) y[j] += factor * x[j];
+}
+
+FLASHTILE_EVERY_ISA void multiply_row(const float* factors, float* x, std::int64_t columns) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < columns; ++j) x[j] *= factors[j];
+}
+
+FLASHTILE_EVERY_ISA float dot_row(const float* x, const float* y, std::int64_t columns) {
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t j = 0; j < columns; ++j) sum += x[j] * y[j];
+    return sum;
+}
+
+FLASHTILE_EVERY_ISA void score_gradient_row(const float* p, const float* dp, float D, float* ds, std::int64_t columns) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < columns; ++j) ds[j] = p[j] * (dp[j] - D);
+}
+
+void softmax_row(const float* s, float* p, std::int64_t visible, std::int64_t columns) {
+    const float l = exp_row(s, row_max(s, visible), p, visible);
+    scale_row(1.0f / l, p, visible);
     std::fill(p + visible, p + columns, 0.0f);
 }
 
-FLASHTILE_EVERY_ISA void softmax_backward_row(const float* p, const float* dp, float* ds, std::int64_t columns) {
-    float D = 0.0f;
-#pragma omp simd reduction(+ : D)
-    for (std::int64_t j = 0; j < columns; ++j) D += p[j] * dp[j];
-
-#pragma omp simd
-    for (std::int64_t j = 0; j < columns; ++j) ds[j] = p[j] * (dp[j] - D);
+void softmax_backward_row(const float* p, const float* dp, float* ds, std::int64_t columns) {
+    score_gradient_row(p, dp, dot_row(p, dp, columns), ds, columns);
 }
 
 }  // namespace flashtile::baselines

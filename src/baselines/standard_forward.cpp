@@ -2,26 +2,35 @@
 #include <memory>
 
 #include "baselines/one_head.h"
-#include "baselines/parallel_for.h"
 #include "baselines/row_softmax.h"
-#include "baselines/standard_attention.h"
 
 namespace flashtile::baselines {
 
-void scores_to_probabilities(const Shape& shape, Matrix<const float> Q, Matrix<const float> K, Matrix<float> P,
-                             int threads) {
+template <class Count>
+void scores_to_probabilities(const Shape& shape, const Slow<const float>& Q, const Slow<const float>& K,
+                             const Slow<float>& P, int threads, Memory<Count> memory) {
     // 1: S = Q K^T, written to memory.
-    const Matrix<float>& S = P;
-    gemm(shape.scale, Q, Transpose::no, K, Transpose::yes, 0.0f, S);
+    const Slow<float>& S = P;
+    memory.multiply(shape.scale, Q, Transpose::no, K, Transpose::yes, 0.0f, S);
 
     // 2: read S, compute P = softmax(S), written to memory.
-    parallel_for(S.rows, threads, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-            const std::int64_t visible = shape.causal ? causal_keys(i, S.rows, S.columns) : S.columns;
-            softmax_row(S.row(i), P.row(i), visible, P.columns);
-        }
+    memory.change_rows(S, threads, [&](float* row, std::int64_t i) {
+        const std::int64_t visible = shape.causal ? causal_keys(i, S.rows(), S.columns()) : S.columns();
+        softmax_row(row, row, visible, S.columns());
     });
 }
+
+template <class Count>
+void standard_forward(const Shape& shape, const StandardForward& head, int threads, Memory<Count> memory) {
+    scores_to_probabilities(shape, head.Q, head.K, head.P, threads, memory);
+    // 3: O = P V.
+    memory.multiply(1.0f, head.P, Transpose::no, head.V, Transpose::no, 0.0f, head.O);
+}
+
+template void scores_to_probabilities(const Shape&, const Slow<const float>&, const Slow<const float>&,
+                                      const Slow<float>&, int, Memory<Uncounted>);
+template void standard_forward(const Shape&, const StandardForward&, int, Memory<Uncounted>);
+template void standard_forward(const Shape&, const StandardForward&, int, Memory<Counted>);
 
 void standard_forward(const Shape& shape, const float* q, const float* k, const float* v, float* out, float* P_all,
                       int threads) {
@@ -33,18 +42,14 @@ void standard_forward(const Shape& shape, const float* q, const float* k, const 
         std::unique_ptr<float[]> own_P;
         if (!P_all) own_P = std::make_unique_for_overwrite<float[]>(shape.seqlen_q * shape.seqlen_k);
 
+        Uncounted count;
         for (std::int64_t index = begin; index < end; ++index) {
             const std::int64_t b = index / shape.heads;
             const std::int64_t h = index % shape.heads;
-            const auto Q = query_head(shape, q, b, h);
-            const auto K = key_head(shape, k, b, h / group);
-            const auto V = key_head(shape, v, b, h / group);
-            const auto O = query_head(shape, out, b, h);
-            const auto P = P_all ? score_head(shape, P_all, b, h) : score_head(shape, own_P.get(), 0, 0);
-
-            scores_to_probabilities(shape, Q, K, P, split.within_head);
-            // 3: O = P V.
-            gemm(1.0f, P, Transpose::no, V, Transpose::no, 0.0f, O);
+            const StandardForward head{query_head(shape, q, b, h), key_head(shape, k, b, h / group),
+                                       key_head(shape, v, b, h / group), query_head(shape, out, b, h),
+                                       P_all ? score_head(shape, P_all, b, h) : score_head(shape, own_P.get(), 0, 0)};
+            standard_forward(shape, head, split.within_head, Memory(count));
         }
     });
 }

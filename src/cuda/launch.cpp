@@ -91,6 +91,7 @@ KernelParams params_of(const Plan& plan, const Problem& p, const Operands& x) {
     k.rounded_shares = plan.rounded_shares ? 1 : 0;
     k.fold_groups = plan.fold_groups;
     k.page_box = plan.page_box;
+    k.section_heads = plan.section_heads;
     k.positions = x.positions;
     k.positions_stride = x.positions_stride;
     k.prefix_groups = lengths_of(x.prefix_groups);

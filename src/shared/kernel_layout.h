@@ -60,21 +60,21 @@ constexpr int split_forward_shared_bytes(const KernelConfig& c) {
     return split_next_offset(c) + 16;
 }
 
-// Kernels that make a row of several: how many neighbouring lanes share it, enough for all its columns if a warp has as
-// many.
-constexpr int row_lanes(const KernelConfig& c) {
+// Kernels that make a row of several: how many neighbouring lanes share it, enough for all its columns if there are as
+// many: a warp has 32.
+constexpr int row_lanes(const KernelConfig& c, int most = 32) {
     int lanes = 1;
-    while (lanes < 32 && lanes * c.vector_bytes < c.head_dim_v * size_of(c.element)) lanes *= 2;
+    while (lanes < most && lanes * c.vector_bytes < c.head_dim_v * size_of(c.element)) lanes *= 2;
     return lanes;
 }
 
-// combine_shares.h: how many groups of lanes a thread block has. The lanes of a group share all columns of a row, or
-// the thread block is a group.
+// combine_shares.h: how many groups of lanes a thread block has, each with all columns of a row; and how many parts of
+// a row a lane has on their way.
 constexpr int combine_groups(const KernelConfig& c) {
-    int groups = c.warps * 32;
-    while (groups > 1 && c.warps * 32 / groups * c.vector_bytes < c.head_dim_v * size_of(c.element)) groups /= 2;
-    return groups;
+    const int lanes = c.warps * 32;
+    return lanes / row_lanes(c, lanes);
 }
+constexpr int kPartsAtOnce = 4;
 
 // On Hopper tiles lie as TMA's 128-byte swizzle leaves them: in chunks of kChunk columns, each of rows of
 // kChunkRowBytes. So far all of Hopper's kernels take 16-bit elements.

@@ -124,8 +124,9 @@ struct KernelParams {
     unsigned share_blocks;
     int rounded_shares;  // KeyShares
     int part_rows;
-    int fold_groups;  // how many groups of lanes fold a row's parts: a power of two
-    int page_box;     // Hopper's forward: how many rows of a page TMA loads at a time
+    int fold_groups;    // how many groups of lanes fold a row's parts: a power of two
+    int page_box;       // Hopper's forward: how many rows of a page TMA loads at a time
+    int section_heads;  // Hopper's backward: key heads whose blocks of keys take turns in the order of the launch
 };
 
 }  // namespace FLASHTILE_TARGET

@@ -228,6 +228,10 @@ TEST(OnGpu, SaysTheSameToThePythonProgram) {
     options.threads = {2};
     EXPECT_THROW(gpu_arguments(options), std::invalid_argument);
     options.threads.clear();
+    options.against = {"torch", "flash1"};
+    EXPECT_THROW(gpu_arguments(options), std::invalid_argument);
+    options.against = {"torch"};
+    EXPECT_EQ(gpu_arguments(options).size(), 9U);  // without --methods
     options.dtypes = {"bf16", "fp16"};
     EXPECT_THROW(gpu_arguments(options), std::invalid_argument);
 }

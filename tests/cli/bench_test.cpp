@@ -3,6 +3,8 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "process.h"
 #include "temporary_folder.h"
@@ -12,9 +14,10 @@ namespace {
 
 TEST(Bench, FlagsReachTheRows) {
     const TemporaryFolder folder;
-    const Ending ending = flashtile({"bench", "forward", "--seqlen=256", "--head-dim=64", "--heads=4", "--kv-heads=2",
-                                     "--batch=1", "--causal=1", "--dtype=fp32", "--threads=1", "--isa=portable",
-                                     "--repeats=1", "--json", folder.file("result.json")});
+    const Ending ending =
+        flashtile({"bench", "forward", "memory", "--seqlen=256", "--head-dim=64", "--heads=4", "--kv-heads=2",
+                   "--batch=1", "--causal=1", "--dtype=fp32", "--threads=1", "--isa=portable", "--repeats=1",
+                   "--against=flash1,flash2,rabe_staats", "--json", folder.file("result.json")});
     ASSERT_EQ(ending.exit_code, 0) << ending.err;
     EXPECT_EQ(ending.err, "");
     EXPECT_EQ(ending.out.find('\r'), std::string::npos);
@@ -22,7 +25,13 @@ TEST(Bench, FlagsReachTheRows) {
     const auto result = nlohmann::json::parse(file);
     EXPECT_TRUE(result.at("machine").contains("cpu"));
     EXPECT_FALSE(result.at("ceilings").empty());
-    ASSERT_EQ(result.at("rows").size(), 2U);  // flashtile and standard
+    ASSERT_EQ(result.at("rows").size(), 5U);
+    std::set<std::string> methods;
+    for (const auto& row : result.at("rows")) methods.insert(row.at("method"));
+    EXPECT_EQ(methods, (std::set<std::string>{"flashtile", "standard", "flash1", "flash2", "rabe_staats"}));
+    ASSERT_EQ(result.at("memory").size(), 2U);  // forward and backward
+    for (const std::string& method : methods)
+        EXPECT_TRUE(result.at("memory")[1].at(method + "_mib").is_number()) << method;
     for (const auto& row : result.at("rows")) {
         EXPECT_EQ(row.at("pass"), "forward");
         EXPECT_EQ(row.at("dtype"), "fp32");
@@ -77,14 +86,15 @@ TEST(Bench, DecodeHasRowsForPagesAndPyTorchNoneWithoutIt) {
 TEST(Bench, RefusesBeforeMeasuring) {
     const auto expect_refused = [](const Command& flags, const std::string& message) {
         Command command = {"bench"};
-        if (flags.front() != "decode" || flags.size() == 1) command.emplace_back("forward");
+        const bool alone = flags.front() == "decode" || flags.front() == "baselines";
+        if (!alone || flags.size() == 1) command.emplace_back("forward");
         command.insert(command.end(), flags.begin(), flags.end());
         const Ending ending = flashtile(command);
         EXPECT_EQ(ending.exit_code, 2) << message;
         EXPECT_EQ(ending.out, "");
         EXPECT_NE(ending.err.find(message), std::string::npos) << ending.err;
     };
-    expect_refused({"sideways"}, "sideways not in {forward,backward,both,memory,decode}");
+    expect_refused({"sideways"}, "sideways not in {forward,backward,both,memory,decode,baselines}");
     expect_refused({"--head-dim=0"}, "--head-dim: Value 0 not in range 1 to 512");
     expect_refused({"--threads=4097"}, "--threads: Value 4097 not in range 1 to 4096");
     expect_refused({"--causal=maybe"}, "--causal: maybe not in {0,1,both}");
@@ -93,6 +103,11 @@ TEST(Bench, RefusesBeforeMeasuring) {
     expect_refused({"decode"}, "work is forward decode, allowed is decode alone or others");
     expect_refused({"decode", "--causal=1"}, "--causal: is given, and decode has no use for it");
     expect_refused({"decode", "--device=cuda"}, "--device is given, and decode has no use for it");
+    expect_refused({"decode", "--against=flash1"}, "--against is flash1, allowed with decode is torch");
+    expect_refused({"--against=flash3"}, "--against: flash3 not in");
+    expect_refused({"baselines"}, "work is baselines, which goes with --device=cuda and no other work");
+    expect_refused({"baselines", "--device=cuda", "--threads=2"},
+                   "--threads is given, and --device=cuda has no use for it");
     expect_refused({"decode", "--seqlen=100", "--page-size=16"}, "--page-size is 16, allowed are divisors of --seqlen");
     expect_refused({"decode", "--seqlen=16777216", "--batch=1000000"}, "whose keys and values take");
     expect_refused({"--queries=2"}, "--queries: is given, and only decode has a use for it");

@@ -26,7 +26,7 @@ TEST_P(Help, ShowsExamples) {
     EXPECT_NE(all.find("\n  flashtile " + command), std::string::npos) << all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, Help, testing::Values("info", "attend", "verify", "bench", "tune"),
+INSTANTIATE_TEST_SUITE_P(Of, Help, testing::Values("info", "attend", "verify", "bench", "io", "tune"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(HelpOfAttend, HasExamplesThatWork) {

@@ -11,7 +11,7 @@
 namespace flashtile::gpu {
 namespace {
 
-std::string read(const std::string& name, const std::string& includer) {
+std::string read(const std::string& name, const std::string& includer, std::span<const EmbeddedSource> all) {
     const auto from = includer.empty() ? "" : ", which " + includer + " includes,";
     if (const std::string folder = environment("FLASHTILE_KERNEL_SOURCES"); !folder.empty()) {
         std::ifstream file(folder + "/" + name, std::ios::binary);
@@ -22,7 +22,6 @@ std::string read(const std::string& name, const std::string& includer) {
         text << file.rdbuf();
         return text.str();
     }
-    const auto all = embedded_sources();
     const auto found = std::ranges::find(all, name, &EmbeddedSource::name);
     if (found == all.end())
         throw Error(FLASHTILE_INTERNAL, "the kernel source " + name + from + " is not in this build");
@@ -40,17 +39,18 @@ std::vector<std::string> includes(const std::string& text) {
     return names;
 }
 
-void add(const std::string& name, const std::string& includer, std::vector<SourceFile>& files) {
+void add(const std::string& name, const std::string& includer, std::span<const EmbeddedSource> all,
+         std::vector<SourceFile>& files) {
     if (std::ranges::find(files, name, &SourceFile::name) != files.end()) return;
-    files.push_back({name, read(name, includer)});
-    for (const std::string& next : includes(std::string(files.back().text))) add(next, name, files);
+    files.push_back({name, read(name, includer, all)});
+    for (const std::string& next : includes(std::string(files.back().text))) add(next, name, all, files);
 }
 
 }  // namespace
 
-std::vector<SourceFile> with_includes(const std::string& name) {
+std::vector<SourceFile> with_includes(const std::string& name, std::span<const EmbeddedSource> all) {
     std::vector<SourceFile> files;
-    add(name, "", files);
+    add(name, "", all, files);
     return files;
 }
 

@@ -18,7 +18,8 @@ struct EmbeddedSource {
 std::span<const EmbeddedSource> embedded_sources();
 
 // The file and all that it includes, directly or not, whether or not a condition of the preprocessor leaves it out; in
-// the order in which they are first met. Throws INTERNAL for a name that is not there.
-std::vector<SourceFile> with_includes(const std::string& name);
+// the order in which they are first met. Throws INTERNAL for a name that is not among `all`.
+std::vector<SourceFile> with_includes(const std::string& name,
+                                      std::span<const EmbeddedSource> all = embedded_sources());
 
 }  // namespace flashtile::gpu

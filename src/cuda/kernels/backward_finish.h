@@ -27,10 +27,7 @@ __device__ __forceinline__ void backward_finish(const KernelParams& p) {
 #pragma unroll
     for (int m = 0; m < Grid::MT; ++m)
 #pragma unroll
-        for (int n = 0; n < Grid::NT; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-                dq.c[m][n][e] = from[Gradient::step(m, n) + e * Gradient::kFromAccumulator] * p.scale;
+        for (int n = 0; n < Grid::NT; ++n) Gradient::load(from + Gradient::step(m, n), dq.c[m][n], p.scale);
     write_fragments<config.element, kPitch>(dq, tile + Grid::row() * kPitch + Grid::column());
     __syncthreads();
     store_tile<Scalar, config.Br, config.head_dim, kPitch, config.warps * 32, config.vector_bytes>(

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/kernels/parts/common/element.h"
+#include "cuda/kernels/parts/common/piece.h"
 #include "cuda/kernels/parts/common/scores.h"
 #include "cuda/kernels/parts/common/sequence.h"
 
@@ -28,29 +29,41 @@ __device__ __forceinline__ void backward_prepare(const KernelParams& p) {
 
     const Scalar* out = rows_of<Scalar>(p.out, seq.batch_row, seq.h, seq.first_q);
     const Scalar* dout = rows_of<Scalar>(p.dout, seq.batch_row, seq.h, seq.first_q);
-    for (int row = static_cast<int>(warp_id()); row < config.Br; row += config.warps) {
-        const int i = i0 + row;
-        float lse = infinity(), natural = infinity(), D = 0.0f;
-        if (i < seq.seqlen_q) {
-            const float given = rows_of<float>(p.lse, seq.batch_row, seq.h, seq.first_q)[i * p.lse.stride_row];
-            if (given != -infinity()) {
-                for (int c = static_cast<int>(lane_id()); c < config.head_dim_v; c += 32)
-                    D = fmaf(M::to_float(out[i * p.out.stride_row + c]), M::to_float(dout[i * p.dout.stride_row + c]),
-                             D);
-                for (int lanes = 16; lanes > 0; lanes /= 2) D += __shfl_xor_sync(~0u, D, lanes);
-                if (p.dlse.data != nullptr)
-                    D -= rows_of<float>(p.dlse, seq.batch_row, seq.h, seq.first_q)[i * p.dlse.stride_row];
-                natural = given;
-                // the unit is the factor that scores are multiplied by, as it was rounded
-                lse = static_cast<float>(static_cast<double>(given) / p.natural_unit);
-            }
+    const float* lse = rows_of<float>(p.lse, seq.batch_row, seq.h, seq.first_q);
+    // Neighbouring lanes share a row, and a warp has several rows at a time. First all that is far away is on its way.
+    constexpr int kPiece = config.vector_bytes / static_cast<int>(sizeof(Scalar)), kRowLanes = row_lanes(config);
+    constexpr int kRowsAtOnce = 32 / kRowLanes * config.warps, kTimes = (config.Br + kRowsAtOnce - 1) / kRowsAtOnce;
+    using Vector = Piece<Scalar, kPiece>;
+    const int lane = static_cast<int>(threadIdx.x) % kRowLanes, own_row = static_cast<int>(threadIdx.x) / kRowLanes;
+    float given[kTimes], D[kTimes];
+#pragma unroll
+    for (int n = 0; n < kTimes; ++n) {
+        const int row = n * kRowsAtOnce + own_row, i = i0 + row;
+        const bool is_query = row < config.Br && i < seq.seqlen_q;
+        given[n] = is_query ? lse[i * p.lse.stride_row] : -infinity();
+        D[n] = 0.0f;
+        if (!is_query) continue;
+        for (int c = lane * kPiece; c < config.head_dim_v; c += kRowLanes * kPiece) {
+            const auto x = *reinterpret_cast<const Vector*>(out + i * p.out.stride_row + c);
+            const auto y = *reinterpret_cast<const Vector*>(dout + i * p.dout.stride_row + c);
+#pragma unroll
+            for (int e = 0; e < kPiece; ++e) D[n] = fmaf(M::to_float(x.x[e]), M::to_float(y.x[e]), D[n]);
         }
-        if (lane_id() == 0) {
-            const Index at = unit * config.Br + (row ^ p.row_flip);
-            p.ws_lse[at] = lse;
-            p.ws_lse_natural[at] = natural;
-            p.ws_D[at] = D;
-        }
+    }
+#pragma unroll
+    for (int n = 0; n < kTimes; ++n) {
+        const int row = n * kRowsAtOnce + own_row, i = i0 + row;
+#pragma unroll
+        for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2) D[n] += __shfl_xor_sync(~0u, D[n], lanes);
+        if (lane != 0 || row >= config.Br) continue;
+        const bool sees = given[n] != -infinity();  // else what its D came to does not count
+        if (sees && p.dlse.data != nullptr)
+            D[n] -= rows_of<float>(p.dlse, seq.batch_row, seq.h, seq.first_q)[i * p.dlse.stride_row];
+        const Index at = unit * config.Br + (row ^ p.row_flip);
+        // the unit is the factor that scores are multiplied by, as it was rounded
+        p.ws_lse[at] = sees ? static_cast<float>(static_cast<double>(given[n]) / p.natural_unit) : infinity();
+        p.ws_lse_natural[at] = sees ? given[n] : infinity();
+        p.ws_D[at] = sees ? D[n] : 0.0f;
     }
 }
 

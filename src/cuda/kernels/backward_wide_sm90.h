@@ -15,7 +15,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
     using Base::Base, Base::KT, Base::VT, Base::NT, Base::kBytesQ, Base::kBytesDO, Base::kBytesDS, Base::kBytesP;
     using Base::k, Base::v, Base::q, Base::dout, Base::ds, Base::p, Base::kv_full;
     using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kConsumerThreads;
-    using typename Base::M;
+    using typename Base::M, typename Base::Step;
     using Left = typename M::template Left<1, NT>;
     static constexpr bool kWidest = Base::kColumns + Base::kColumnsV > 384;
     static constexpr int kProducerRegisters = kWidest ? 24 : 40, kConsumerRegisters = kWidest ? 240 : 232;
@@ -47,38 +47,40 @@ struct BackwardWideSm90 : KeyBlock<config> {
             ptx::mbarrier_wait(kv_full, 0);
             this->clear_hidden_keys(0);
             Fragments<1, NT> s;
-            start_s(0, s);
+            Step step = this->first_step(), next = step;
+            start_s(step, s);
             ptx::wgmma_wait<0>();
-            make_p(0, s);
+            make_p(0, step, s);
 #pragma unroll 1
-            for (int n = 0; n < steps - 1; ++n) {
+            for (int n = 0; n < steps - 1; ++n, step = next) {
                 const Left left_p = read_p(n);
-                start_s(n + 1, s);
-                start_dv(n, dv, left_p);
+                this->advance(next);
+                start_s(next, s);
+                start_dv(step, dv, left_p);
                 ptx::wgmma_wait<1>();
-                make_p(n + 1, s);
-                finish_dv(n, dv);
+                make_p(n + 1, next, s);
+                finish_dv(n, step, dv);
             }
-            start_dv(steps - 1, dv, read_p(steps - 1));
-            finish_dv(steps - 1, dv);
+            start_dv(step, dv, read_p(steps - 1));
+            finish_dv(steps - 1, step, dv);
         }
         ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // K and V have been read for the last time
         this->template store<config.head_dim_v>(dv, 1.0f, v, params.dv, 0);
     }
 
     // Each consumer clears rows of other sequences before it uses a stage.
-    __device__ __forceinline__ void clear_q(int consumer, int n) const {
-        this->template clear_hidden_queries<Base::kColumns>(consumer, this->query_of(n), q + q_ring.stage * kBytesQ);
+    __device__ __forceinline__ void clear_q(int consumer, const Step& step) const {
+        this->template clear_hidden_queries<Base::kColumns>(consumer, this->query_of(step), q + q_ring.stage * kBytesQ);
     }
-    __device__ __forceinline__ void clear_dout(int consumer, int n) const {
-        this->template clear_hidden_queries<Base::kColumnsV>(consumer, this->query_of(n),
+    __device__ __forceinline__ void clear_dout(int consumer, const Step& step) const {
+        this->template clear_hidden_queries<Base::kColumnsV>(consumer, this->query_of(step),
                                                              dout + dout_ring.stage * kBytesDO);
     }
 
     // S^T = K Q^T
-    __device__ __forceinline__ void start_s(int n, Fragments<1, NT>& s) const {
+    __device__ __forceinline__ void start_s(const Step& step, Fragments<1, NT>& s) const {
         q_ring.wait_full();
-        clear_q(0, n);
+        clear_q(0, step);
         pin(s);
         ptx::wgmma_fence();
         start_scores<config.element, padded(config, config.head_dim), config.Bc, config.Br>(s, k,
@@ -87,9 +89,9 @@ struct BackwardWideSm90 : KeyBlock<config> {
     }
 
     // dV += P^T dO
-    __device__ __forceinline__ void start_dv(int n, Fragments<1, VT>& dv, const Left& left_p) const {
+    __device__ __forceinline__ void start_dv(const Step& step, Fragments<1, VT>& dv, const Left& left_p) const {
         dout_ring.wait_full();
-        clear_dout(0, n);
+        clear_dout(0, step);
         pin(dv);
         ptx::wgmma_fence();
         start_output<config.element, config.Br, NT>(dv, left_p, dout + dout_ring.stage * kBytesDO);
@@ -98,9 +100,9 @@ struct BackwardWideSm90 : KeyBlock<config> {
 
     // Writes P of block n to its tile. It is read back for dV as well, because registers that a running product reads
     // may not be written.
-    __device__ __forceinline__ void make_p(int n, Fragments<1, NT>& s) {
+    __device__ __forceinline__ void make_p(int n, const Step& step, Fragments<1, NT>& s) {
         pin(s);
-        this->exponentiate(s, this->query_of(n), static_cast<int>(warp_id() % 4) * 16);
+        this->exponentiate(s, this->query_of(step), static_cast<int>(warp_id() % 4) * 16);
         q_ring.release_by_warp();
         q_ring.advance();
         if constexpr (config.exact_max) {
@@ -152,12 +154,12 @@ struct BackwardWideSm90 : KeyBlock<config> {
         return p + n % 2 * kBytesP + (c * 128 + threadIdx.x % 128) * 16;
     }
 
-    __device__ __forceinline__ void finish_dv(int n, Fragments<1, VT>& dv) {
+    __device__ __forceinline__ void finish_dv(int n, const Step& step, Fragments<1, VT>& dv) {
         ptx::wgmma_wait<0>();
         pin(dv);
         dout_ring.release_by_warp();
         dout_ring.advance();
-        float* to = this->place_of_dq(n, 0, 0);
+        float* to = this->place_of_dq(step, 0, 0);
         wait(barriers::kFullDS, n);
         Fragments<1, 8 * kFirstChunks> dq;
         start_dq(n, dq, 0);
@@ -184,14 +186,16 @@ struct BackwardWideSm90 : KeyBlock<config> {
             ptx::mbarrier_wait(kv_full, 0);
             this->clear_hidden_keys(1);
             Fragments<1, NT> dp;
-            start_dp(0, dp);
+            Step step = this->first_step();
+            start_dp(step, dp);
 #pragma unroll 1
             for (int n = 0; n < steps - 1; ++n) {
-                start_dk(n, dk, make_ds(n, dp));
-                start_dp(n + 1, dp);
+                start_dk(n, step, dk, make_ds(n, dp));
+                this->advance(step);
+                start_dp(step, dp);
                 finish_dk<1>(dk);
             }
-            start_dk(steps - 1, dk, make_ds(steps - 1, dp));
+            start_dk(steps - 1, step, dk, make_ds(steps - 1, dp));
             finish_dk<0>(dk);
         }
         ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // K and V have been read for the last time
@@ -199,9 +203,9 @@ struct BackwardWideSm90 : KeyBlock<config> {
     }
 
     // dP^T = V dO^T
-    __device__ __forceinline__ void start_dp(int n, Fragments<1, NT>& dp) const {
+    __device__ __forceinline__ void start_dp(const Step& step, Fragments<1, NT>& dp) const {
         dout_ring.wait_full();
-        clear_dout(1, n);
+        clear_dout(1, step);
         pin(dp);
         ptx::wgmma_fence();
         start_scores<config.element, padded(config, config.head_dim_v), config.Bc, config.Br>(
@@ -236,10 +240,10 @@ struct BackwardWideSm90 : KeyBlock<config> {
     }
 
     // dQ = dS K, of the other columns, and dK += dS^T Q
-    __device__ __forceinline__ void start_dk(int n, Fragments<1, KT>& dk, const Left& left_ds) {
-        float* to = this->place_of_dq(n, 0, 8 * kFirstChunks);
+    __device__ __forceinline__ void start_dk(int n, const Step& step, Fragments<1, KT>& dk, const Left& left_ds) {
+        float* to = this->place_of_dq(step, 0, 8 * kFirstChunks);
         q_ring.wait_full();
-        clear_q(1, n);
+        clear_q(1, step);
         Fragments<1, 8 * (kChunks - kFirstChunks)> dq;
         start_dq(n, dq, kFirstChunks);
         pin(dk);

@@ -18,40 +18,29 @@ template <KernelConfig config, int kPiece>
 struct FoldedParts {
     float m = -infinity(), l = 0.0f, O[kPiece] = {};
 
-    __device__ static __forceinline__ float alpha(const KernelParams& p, float m, float to) {
-        const float below = m - to;  // in the units of m
-        return ptx::exp2(own_units<config>() ? below * log2_factor<config>(p) : below);
-    }
-
     // Takes parts first, first + step and so on in, several at a time: all their loads are on their way together.
     __device__ __forceinline__ void fold(const KernelParams& p, const RowParts<config>& parts, int first, int step,
                                          int column) {
-        constexpr int kAtOnce = 4;
         const float2* const ml = reinterpret_cast<const float2*>(p.ws_part_ml);
-        for (const int count = parts.count(); first < count; first += step * kAtOnce) {
-            float2 of[kAtOnce];
-            Piece<float, kPiece> piece[kAtOnce];
+        for (const int count = parts.count(); first < count; first += step * kPartsAtOnce) {
+            float2 of[kPartsAtOnce];
+            Columns piece[kPartsAtOnce];
 #pragma unroll
-            for (int n = 0; n < kAtOnce; ++n) {
+            for (int n = 0; n < kPartsAtOnce; ++n) {
                 of[n] = make_float2(-infinity(), 0.0f);
                 if (first + n * step >= count) continue;
                 const Index part = parts[first + n * step];
                 of[n] = ml[part];
-                piece[n] =
-                    *reinterpret_cast<const Piece<float, kPiece>*>(p.ws_part_o + part * config.head_dim_v + column);
+                piece[n] = *reinterpret_cast<const Columns*>(p.ws_part_o + part * config.head_dim_v + column);
             }
             float greatest = m;
 #pragma unroll
-            for (int n = 0; n < kAtOnce; ++n) greatest = fmaxf(greatest, of[n].x);
-            scale(alpha(p, m, greatest));
-            m = greatest;
+            for (int n = 0; n < kPartsAtOnce; ++n) greatest = fmaxf(greatest, of[n].x);
+            raise(p, greatest);
 #pragma unroll
-            for (int n = 0; n < kAtOnce; ++n) {
+            for (int n = 0; n < kPartsAtOnce; ++n) {
                 if (first + n * step >= count) continue;
-                const float its = alpha(p, of[n].x, m);
-                l = fmaf(of[n].y, its, l);
-#pragma unroll
-                for (int c = 0; c < kPiece; ++c) O[c] = fmaf(piece[n].x[c], its, O[c]);
+                add(p, of[n], piece[n]);
             }
         }
     }
@@ -60,22 +49,35 @@ struct FoldedParts {
     __device__ __forceinline__ void add_groups(const KernelParams& p, const float2* ml, const float* sums, int groups) {
         float greatest = m;
         for (int n = 1; n < groups; ++n) greatest = fmaxf(greatest, ml[n].x);
-        scale(alpha(p, m, greatest));
-        m = greatest;
+        raise(p, greatest);
         for (int n = 1; n < groups; ++n) {
-            const float its = alpha(p, ml[n].x, m);
-            l = fmaf(ml[n].y, its, l);
-            const auto piece = *reinterpret_cast<const Piece<float, kPiece>*>(sums + n * config.head_dim_v);
-#pragma unroll
-            for (int c = 0; c < kPiece; ++c) O[c] = fmaf(piece.x[c], its, O[c]);
+            const Columns piece = *reinterpret_cast<const Columns*>(sums + n * config.head_dim_v);
+            add(p, ml[n], piece);
         }
     }
 
 private:
-    __device__ __forceinline__ void scale(float alpha) {
-        l *= alpha;
+    using Columns = Piece<float, kPiece>;
+
+    __device__ static __forceinline__ float alpha(const KernelParams& p, float m, float to) {
+        const float below = m - to;  // in the units of m
+        return ptx::exp2(own_units<config>() ? below * log2_factor<config>(p) : below);
+    }
+
+    // m becomes `greatest`, to which l and O are scaled.
+    __device__ __forceinline__ void raise(const KernelParams& p, float greatest) {
+        const float own = alpha(p, m, greatest);
+        l *= own;
 #pragma unroll
-        for (int c = 0; c < kPiece; ++c) O[c] *= alpha;
+        for (int c = 0; c < kPiece; ++c) O[c] *= own;
+        m = greatest;
+    }
+    // Adds what has m and l, and O as it stands; that m is at most this one.
+    __device__ __forceinline__ void add(const KernelParams& p, float2 ml, const Columns& piece) {
+        const float its = alpha(p, ml.x, m);
+        l = fmaf(ml.y, its, l);
+#pragma unroll
+        for (int c = 0; c < kPiece; ++c) O[c] = fmaf(piece.x[c], its, O[c]);
     }
 };
 

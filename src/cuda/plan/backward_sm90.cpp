@@ -1,5 +1,6 @@
 // backward_sm90.cpp: when Hopper's backward kernels run, and with which tile.
 #include <algorithm>
+#include <bit>
 
 #include "cuda/plan/backward_launches.h"
 #include "cuda/plan/candidate.h"
@@ -39,6 +40,16 @@ std::optional<Launch> main_launch(const Question& q) {
     return first_fit(c, sm90::kBackward, q.device);
 }
 
+// Under a band key blocks of a head differ in their work, and those with most go first: the first ones of several
+// heads, as many as have Q, dO and dQ in the L2 cache together.
+int section_heads(const Problem& p, const KernelConfig& c) {
+    constexpr std::int64_t kCache = 40'000'000;  // bytes
+    if (!c.band) return 1;
+    const std::int64_t of_query = 4 * padded(c, c.head_dim) + size_of(c.element) * (p.head_dim + p.head_dim_v);
+    const std::int64_t of_head = std::max<std::int64_t>(1, p.group() * p.seqlen_q * of_query);
+    return static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(1, kCache / of_head))));
+}
+
 void complete(const Question& q, const Launch& main, Plan& plan) {
     Launch launch = main;
     launch.maps.push_back({MappedOperand::q, main.config.Br, true});
@@ -46,6 +57,7 @@ void complete(const Question& q, const Launch& main, Plan& plan) {
     launch.maps.push_back({MappedOperand::v, main.config.Bc, true});
     launch.maps.push_back({MappedOperand::dout, main.config.Br, true});
     plan.row_flip = 1;
+    plan.section_heads = section_heads(q.problem, main.config);
     add_backward_launches(q, launch, kConsumerWarps, plan);
 }
 

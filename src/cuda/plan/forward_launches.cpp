@@ -34,10 +34,9 @@ std::int64_t most_group_tiles(const Problem& p, const KernelConfig& c) {
 // As many groups of lanes fold a row as it has parts, or as keep the multiprocessors busy.
 int fold_groups(const Question& q, const KernelConfig& combine, std::int64_t rows, std::int64_t parts) {
     const int most = combine_groups(combine);
-    constexpr std::int64_t kAtOnce = 4;  // parts that a lane has on their way
     int groups = 1;
     while (2 * groups <= most && 2 * groups <= parts &&
-           (groups * kAtOnce < parts || rows * groups < q.device.multiprocessors * most))
+           (groups * kPartsAtOnce < parts || rows * groups < q.device.multiprocessors * most))
         groups *= 2;
     return groups;
 }

@@ -19,6 +19,10 @@ constexpr std::int64_t kMostOfGroup = 64;            // heads that share a tile:
 
 constexpr std::int64_t kSeqlensQ[] = {1, kFewQueries + 1, kShort, kLong}, kSeqlensK[] = {1, kLong};
 
+int widest(const KernelConfig& c) {
+    return std::max(c.head_dim, c.head_dim_v);
+}
+
 // Few queries, and all heads of a group do the same with a key.
 bool few_alike(const KernelConfig& c, const Problem& p) {
     const bool alike = !c.alibi && !c.dropout && !c.has_bias_or_mask();
@@ -27,12 +31,12 @@ bool few_alike(const KernelConfig& c, const Problem& p) {
 
 // Softcap takes registers that wide heads do not leave where keys are shared out or lie in a cache.
 bool softcap_fits(const KernelConfig& c) {
-    return !c.softcap || std::max(c.head_dim, c.head_dim_v) <= 128;
+    return !c.softcap || widest(c) <= 128;
 }
 
 // O of wide heads leaves no registers either for a window's left side or a packed sequence's place.
 bool share_fits(const KernelConfig& c) {
-    return softcap_fits(c) && (std::max(c.head_dim, c.head_dim_v) <= 192 || !(c.window || c.packed));
+    return softcap_fits(c) && (widest(c) <= 192 || !(c.window || c.packed));
 }
 
 // Where queries are few, thread blocks have equal shares of all keys.
@@ -58,7 +62,7 @@ constexpr Condition kConditions[] = {
     {"first_k or attention_chunk with softcap or a head dimension over 128, which take more registers",
      [](const Question& q) {
          const KernelConfig& c = q.config;
-         return !(c.first_k || c.chunk) || (!c.softcap && std::max(c.head_dim, c.head_dim_v) <= 128);
+         return !(c.first_k || c.chunk) || (!c.softcap && widest(c) <= 128);
      }},
     kPagesFillBoxes,
     kNoForcedSplits,
@@ -71,12 +75,10 @@ constexpr Condition kConditions[] = {
      [](const Question& q) {
          const KernelConfig& c = q.config;
          const bool many = c.bias == BiasElement::fp32 || (c.mask && c.bias != BiasElement::none);
-         return !many || std::max(c.head_dim, c.head_dim_v) <= 192;
+         return !many || widest(c) <= 192;
      }},
     {"a head dimension over 192, and a prefix that sequences share, which takes more registers",
-     [](const Question& q) {
-         return q.problem.prefix_groups == 0 || std::max(q.config.head_dim, q.config.head_dim_v) <= 192;
-     }},
+     [](const Question& q) { return q.problem.prefix_groups == 0 || widest(q.config) <= 192; }},
 };
 
 // Rows of a tile for each query, where the heads of a group share it.
@@ -87,12 +89,11 @@ int group_rows(const KernelConfig& c, const Problem& p) {
 
 std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
     // what a group shares, the queries of many sequences see
-    if (c.prefixes && std::max(c.head_dim, c.head_dim_v) <= 128 && !c.softcap && !c.sinks) return sm90::kForwardCache;
+    if (c.prefixes && widest(c) <= 128 && !c.softcap && !c.sinks) return sm90::kForwardCache;
     if (c.shares) {
         const bool few = !c.prefixes && p.seqlen_q * c.group_rows <= kConsumerRows;
-        return few && !(c.window && c.packed) && std::max(c.head_dim, c.head_dim_v) <= 128
-                   ? std::span<const Tile>(sm90::kForwardFew)
-                   : sm90::kForwardSome;
+        return few && !(c.window && c.packed) && widest(c) <= 128 ? std::span<const Tile>(sm90::kForwardFew)
+                                                                  : sm90::kForwardSome;
     }
     if (asks_for_serving(c)) {
         const bool options = c.window || c.softcap || c.first_k || c.sinks;

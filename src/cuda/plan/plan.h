@@ -94,6 +94,7 @@ struct Plan {
     bool rounded_shares = false;
     int fold_groups = 1;
     int page_box = 0;
+    int section_heads = 1;
 
     const Launch& main() const { return launches[main_launch]; }
     // The launch of this kernel; null where there is none.

@@ -32,6 +32,17 @@ struct QueryGradient {
         return (rows * (kColumns / 8) + columns) * 128;
     }
 
+    // This lane's four accumulators of a tile, times a factor.
+    __device__ static __forceinline__ void load(const float* from, float (&x)[4], float factor) {
+        if constexpr (kFourAtOnce) {
+            const float4 four = *reinterpret_cast<const float4*>(from);
+            x[0] = four.x * factor, x[1] = four.y * factor, x[2] = four.z * factor, x[3] = four.w * factor;
+        } else {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) x[e] = from[e * kFromAccumulator] * factor;
+        }
+    }
+
     // Adds a key block's share, of which dq is the part that starts at tile column `column`. Columns past the last one,
     // which only fill a chunk up, are left out. Where results must repeat, the caller keeps the turns.
     template <int MT, int NT>

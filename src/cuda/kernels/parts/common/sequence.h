@@ -291,6 +291,17 @@ struct HeadBlock {
     __device__ __forceinline__ HeadBlock(Index length, int rows, int share = 1)
         : blocks((length + rows - 1) / rows), n(blockIdx.x / share), head(n / blocks) {}
 
+    // The heads in sections of so many. Within a section the first blocks of all its heads come first, then the second
+    // ones, and so on.
+    __device__ static __forceinline__ HeadBlock in_sections(Index length, int rows, unsigned heads, unsigned section) {
+        HeadBlock own(length, rows);
+        const unsigned blocks = static_cast<unsigned>(own.blocks), first = blockIdx.x / (section * blocks) * section;
+        const unsigned here = section < heads - first ? section : heads - first, at = blockIdx.x - first * blocks;
+        own.head = first + at % here;
+        own.n = own.head * own.blocks + at / here;
+        return own;
+    }
+
     __device__ __forceinline__ Index block() const { return n % blocks; }
 
     // The sequence, where heads are query heads; where they are key heads, with the first query head of the group.

@@ -74,8 +74,18 @@ struct KeyBlock {
         const int first = s.first_query<config>(j0), end = j_end > j0 ? s.end_query<config>(j_end) : 0;
         return first < end ? (end - 1) / config.Br - first / config.Br + 1 : 0;
     }
-    __device__ __forceinline__ int head_of(int n) const { return kv_head * params.group + n / queries.count; }
-    __device__ __forceinline__ int query_of(int n) const { return queries.forwards((n + shift) % queries.count); }
+
+    // The walk through all steps: the blocks of queries from number `shift` on and around, head by head. It counts,
+    // because a division takes as long as a part of a product.
+    struct Step {
+        int block, head;
+    };
+    __device__ __forceinline__ Step first_step() const { return {shift, kv_head * static_cast<int>(params.group)}; }
+    __device__ __forceinline__ void advance(Step& step) const {
+        if (++step.block == queries.count) step.block = 0;
+        if (step.block == shift) ++step.head;
+    }
+    __device__ __forceinline__ int query_of(const Step& step) const { return queries.forwards(step.block); }
 
     __device__ __forceinline__ void init_barriers() const {
         ptx::mbarrier_init(kv_full, 1);
@@ -96,8 +106,9 @@ struct KeyBlock {
         ptx::mbarrier_arrive_expect(kv_full, kBytesK + kBytesV);
         copy_tile(k, params.k_map, kv_full, kColumns, config.Bc, first_k + j0, kv_head, b);
         copy_tile(v, params.v_map, kv_full, kColumnsV, config.Bc, first_k + j0, kv_head, b);
-        for (int n = 0; n < steps; ++n) {
-            const int head = head_of(n), i0 = query_of(n);
+        Step step = first_step();
+        for (int n = 0; n < steps; ++n, advance(step)) {
+            const int head = step.head, i0 = query_of(step);
             const Index row = (head * params.units + seq.first_unit(params, config.packed, config.Br)) * config.Br + i0;
             q_ring.wait_empty();
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ + kBytesRow);
@@ -136,9 +147,10 @@ struct KeyBlock {
     // One thread of a deterministic pass: waits for this block's turn at each unit of dQ and passes it on, so that the
     // consumers need not wait for memory.
     __device__ __forceinline__ void keep_turns() {
-        for (int n = 0; n < steps; ++n) {
-            seq.h = head_of(n);
-            const Turn<config> turn(params, seq, block, query_of(n));
+        Step step = first_step();
+        for (int n = 0; n < steps; ++n, advance(step)) {
+            seq.h = step.head;
+            const Turn<config> turn(params, seq, block, query_of(step));
             turn.wait();
             ptx::mbarrier_arrive(turn_come);
             ptx::mbarrier_wait(added, n % 2);
@@ -151,14 +163,18 @@ struct KeyBlock {
         return i1 <= seq.seqlen_q && seq.sees_all<config>(place.j0, i1, place.i0, key_end);
     }
 
+    // LSE of this lane's two queries of the t-th eight; KernelParams::row_flip has exchanged the two.
+    __device__ __forceinline__ float2 lse_of(int t) const {
+        return ptx::load_shared_pair(lse + q_ring.stage * kBytesRow + Place::column(0, 0) * 4 + t * 32);
+    }
+
     // S of the current block of Q becomes P = 2^(S - LSE), transposed. This warp's first row is key `warp_row`.
     __device__ __forceinline__ void exponentiate(Fragments<1, NT>& s, int i0, int warp_row) const {
         const Place place{j0 + warp_row, i0};
         if (!whole(place)) apply_band_transposed<config>(s, seq, place);
-        const unsigned row = lse + q_ring.stage * kBytesRow + Place::column(0, 0) * 4;
 #pragma unroll
         for (int t = 0; t < NT; ++t) {
-            const float2 row_lse = ptx::load_shared_pair(row + t * 32);  // KernelParams::row_flip has exchanged the two
+            const float2 row_lse = lse_of(t);
 #pragma unroll
             for (int e = 0; e < 4; ++e)
                 s.c[0][t][e] = ptx::exp2(fmaf(s.c[0][t][e], params.scale_log2, e % 2 == 0 ? -row_lse.y : -row_lse.x));
@@ -188,10 +204,10 @@ struct KeyBlock {
         write_pairs<config.Bc, NT>(tile, warp_row, [&](int t, int half) { return x.a[0][t / 2][t % 2 * 2 + half]; });
     }
 
-    // Where this lane adds to dQ of step n: 64 rows from tile (row, column) on.
-    __device__ __forceinline__ float* place_of_dq(int n, int row, int column) {
-        seq.h = head_of(n);
-        return Gradient::at(params, seq, query_of(n), row + static_cast<int>(warp_id() % 4), column);
+    // Where this lane adds to dQ of a step: 64 rows from tile (row, column) on.
+    __device__ __forceinline__ float* place_of_dq(const Step& step, int row, int column) {
+        seq.h = step.head;
+        return Gradient::at(params, seq, query_of(step), row + static_cast<int>(warp_id() % 4), column);
     }
     template <int OT>
     __device__ __forceinline__ void add(int n, float* to, int column, const Fragments<1, OT>& dq) const {
@@ -217,7 +233,8 @@ extern __shared__ __align__(1024) unsigned char shared_memory[];
 // One thread block works on one block of keys.
 template <class Backward, KernelConfig config>
 __device__ __forceinline__ void run_backward_sm90(const KernelParams& params) {
-    const HeadBlock own(params.seqlen_k, config.Bc);
+    const auto own =
+        HeadBlock::in_sections(params.seqlen_k, config.Bc, params.batch * params.kv_heads, params.section_heads);
     const Sequence seq = own.of_keys<config>(params);
     const unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
     const int block = launched_key_block<config>(own);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/kernels/parts/common/element.h"
+#include "cuda/kernels/ptx/ldmatrix.h"
 #include "cuda/kernels/ptx/shared_memory.h"
 #include "cuda/kernels/ptx/stmatrix.h"
 #include "shared/kernel_layout.h"
@@ -29,6 +30,17 @@ __device__ __forceinline__ void write_pairs(unsigned tile, int row, Pair pair) {
     for (int n = 0; n < NT; n += 2)
         ptx::stmatrix_x4((own ^ n % 8 * 16) + n / 8 * kTileRows * kChunkRowBytes,
                          {pair(n, 0), pair(n, 1), pair(n + 1, 0), pair(n + 1, 1)});
+}
+
+// This warp's 16 rows, from `row` on, of the tile's first chunk, as the left factor of a product.
+template <Element kElement>
+__device__ __forceinline__ auto read_left(unsigned tile, int row) {
+    typename Math<kElement>::template Left<1, kChunk / 8> x;
+    const int lane = static_cast<int>(lane_id());
+    const unsigned own = place_in_tile<0>(tile, row + lane % 16, lane / 16 * 8);
+#pragma unroll
+    for (int c = 0; c < kChunk / 16; ++c) ptx::ldmatrix(x.a[0][c], own ^ c * 32);
+    return x;
 }
 
 // Writes accumulators, times `factor` of each row. x has kParts times the tile's columns, and part `part` of them is

@@ -50,6 +50,22 @@ __device__ __forceinline__ void start_scores(Fragments<1, NT>& s, unsigned a, un
     }
 }
 
+// S = A B^T, with kColumns columns of A in registers.
+template <Element kElement, int kColumns, int kRowsB, int NT, int KT>
+__device__ __forceinline__ void start_scores(Fragments<1, NT>& s,
+                                             const typename Math<kElement>::template Left<1, KT>& a, unsigned b) {
+    static_assert(kColumns <= kChunk, "of B's first chunk");
+    const unsigned long long from_b = tile_descriptor(b, 16);
+#pragma unroll
+    for (int k = 0; k < kColumns; k += 16) {
+        const unsigned long long db = from_b + (k * size_of(kElement) >> 4);
+        if constexpr (kElement == Element::bf16)
+            ptx::wgmma_registers_rows_bf16(flat(s), a.a[0][k / 16], db, k != 0);
+        else
+            ptx::wgmma_registers_rows_fp16(flat(s), a.a[0][k / 16], db, k != 0);
+    }
+}
+
 // O += P B, P in registers with kRowsB columns, B [kRowsB][columns of O].
 template <Element kElement, int kRowsB, int NT, int OT>
 __device__ __forceinline__ void start_output(Fragments<1, OT>& o,

@@ -33,6 +33,15 @@ void wgmma_registers_fp16(float (&d)[kRegisters], const unsigned (&a)[4], unsign
     emulator_runtime->wgmma({d, a, 0, b, kRegisters * 2, add != 0, false, false, true});
 }
 
+template <int kRegisters>
+void wgmma_registers_rows_bf16(float (&d)[kRegisters], const unsigned (&a)[4], unsigned long long b, int add) {
+    emulator_runtime->wgmma({d, a, 0, b, kRegisters * 2, add != 0, true, false, false});
+}
+template <int kRegisters>
+void wgmma_registers_rows_fp16(float (&d)[kRegisters], const unsigned (&a)[4], unsigned long long b, int add) {
+    emulator_runtime->wgmma({d, a, 0, b, kRegisters * 2, add != 0, false, false, false});
+}
+
 }  // namespace flashtile::ptx
 
 #endif

@@ -1,0 +1,115 @@
+// methods.cpp: see methods.h.
+#include "bench_cuda/methods.h"
+
+#include <flashtile/flashtile.hpp>
+
+namespace flashtile::cli::bench_cuda {
+namespace {
+
+using namespace gpu_baselines;
+
+class Library final : public Attention {
+public:
+    Library(const Shape& shape, Element element) : shape_(shape), type_(element == Element::fp16 ? fp16 : bf16) {}
+
+    std::size_t extra_bytes() const override {
+        return static_cast<std::size_t>(shape_.batch * shape_.heads * shape_.seqlen_q * 4) + workspace_.size();  // LSE
+    }
+
+    void forward(const Operands& x, const gpu_resources::Stream& stream) override {
+        flashtile::forward(options_on(stream), rows(x.q, shape_.seqlen_q), rows(x.k, shape_.seqlen_k),
+                           rows(x.v, shape_.seqlen_k), rows(x.out, shape_.seqlen_q), lse(x.lse));
+    }
+
+    void backward(const Operands& x, const gpu_resources::Stream& stream) override {
+        const tensor q = rows(x.q, shape_.seqlen_q), k = rows(x.k, shape_.seqlen_k), v = rows(x.v, shape_.seqlen_k);
+        const backward_args args{.out = rows(x.out, shape_.seqlen_q),
+                                 .lse = lse(x.lse),
+                                 .dout = rows(x.dout, shape_.seqlen_q),
+                                 .dq = rows(x.dq, shape_.seqlen_q),
+                                 .dk = rows(x.dk, shape_.seqlen_k),
+                                 .dv = rows(x.dv, shape_.seqlen_k)};
+        options o = options_on(stream);
+        o.workspace_size = backward_workspace(o, q, k, v, args);
+        if (workspace_.size() < o.workspace_size) workspace_ = gpu_resources::Buffer(o.workspace_size);
+        o.workspace = workspace_.data();
+        flashtile::backward(o, q, k, v, args);
+    }
+
+private:
+    options options_on(const gpu_resources::Stream& stream) const {
+        options o{.causal = shape_.causal, .scale = shape_.scale};
+        o.stream = stream.handle();
+        return o;
+    }
+    tensor rows(const void* data, std::int64_t seqlen) const {
+        return view(const_cast<void*>(data), type_, {shape_.batch, seqlen, shape_.heads, shape_.head_dim}, cuda(0));
+    }
+    tensor lse(void* data) const { return view(data, fp32, {shape_.batch, shape_.heads, shape_.seqlen_q}, cuda(0)); }
+
+    Shape shape_;
+    dtype type_;
+    gpu_resources::Buffer workspace_;
+};
+
+Passes passes_for(Pass pass) {
+    return pass == Pass::forward ? Passes::forward : Passes::both;
+}
+
+// "64x128"
+std::vector<std::string> names_of(const std::vector<gpu::Tile>& tiles) {
+    std::vector<std::string> names;
+    names.reserve(tiles.size());
+    for (const gpu::Tile& tile : tiles) names.push_back(std::to_string(tile.Br) + "x" + std::to_string(tile.Bc));
+    return names;
+}
+
+}  // namespace
+
+std::string name_of(WorkPartition ways) {
+    return std::string("fa1") + (ways.deferred ? "+3.1" : "") + (ways.over_sequence ? "+3.2" : "") +
+           (ways.split_queries ? "+3.3" : "");
+}
+
+std::vector<Method> methods_for(const Shape& shape, Element element) {
+    const gpu::DeviceFacts& device = gpu::device(0).facts();
+    std::vector<Method> list;
+    list.push_back({kStandard,
+                    [=](Pass pass, std::size_t) { return make_standard(shape, element, passes_for(pass)); },
+                    {""},
+                    {""},
+                    standard_texts(shape, element, Passes::both)});
+    const auto add_fa1 = [&](const std::string& name, WorkPartition ways, const TileChoices& choices) {
+        Method method{name, {}, names_of(choices.forward), names_of(choices.backward), {}};
+        method.make = [=](Pass pass, std::size_t n) {
+            const bool forward = pass == Pass::forward;
+            const Tiles tiles{choices.forward[forward ? n : 0], choices.backward[forward ? 0 : n]};
+            return make_flash_attention_1(shape, element, passes_for(pass), ways, tiles);
+        };
+        for (const gpu::Tile& forward : choices.forward)
+            for (const gpu::Tile& backward : choices.backward) {
+                const auto texts = flash_attention_1_texts(shape, element, Passes::both, ways, {forward, backward});
+                method.texts.insert(method.texts.end(), texts.begin(), texts.end());
+            }
+        list.push_back(method);
+    };
+    constexpr int kOrder[] = {0, 1, 2, 4, 3, 5, 6, 7};  // one switch after the other first
+    for (const int on : kOrder) {
+        const WorkPartition ways{(on & 1) != 0, (on & 2) != 0, (on & 4) != 0};
+        add_fa1(name_of(ways), ways, flash_attention_1_tiles(shape.head_dim, ways, device));
+    }
+    const Tiles general = general_tiles(shape.head_dim, device);
+    const TileChoices of_general{{general.forward}, {general.backward}};
+    add_fa1(kAtGeneralTile, kAllWays, of_general);
+    for (const bool exact : {true, false})
+        list.push_back(
+            {exact ? kGeneralExact : kGeneral,
+             [=](Pass pass, std::size_t) { return make_general(shape, element, passes_for(pass), general, exact); },
+             names_of(of_general.forward), names_of(of_general.backward),
+             general_texts(shape, element, Passes::both, general, exact)});
+    list.push_back(
+        {kLibrary, [=](Pass, std::size_t) { return std::make_unique<Library>(shape, element); }, {""}, {""}, {}});
+    return list;
+}
+
+}  // namespace flashtile::cli::bench_cuda

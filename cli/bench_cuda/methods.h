@@ -1,0 +1,38 @@
+// methods.h: what `bench baselines` times on a GPU, by name: standard attention, FlashAttention with every choice of
+// its three switches, our own general kernels at the same tile, and the library as users call it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "baselines/cuda/kernel_texts.h"
+#include "bench_cuda/problem.h"
+
+namespace flashtile::cli::bench_cuda {
+
+using gpu_baselines::KernelText;
+
+struct Method {
+    std::string name;
+    // With the n-th of its tiles, of which each pass has some.
+    std::function<std::unique_ptr<Attention>(Pass pass, std::size_t n)> make;
+    std::vector<std::string> forward_tiles, backward_tiles;
+    std::vector<KernelText> texts;  // of its kernels; none of the library's own call, which compiles by itself
+};
+
+// "fa1", with "+3.1" and so on for each section of the FlashAttention-2 paper whose change it has.
+std::string name_of(WorkPartition ways);
+inline constexpr WorkPartition kAllWays{.deferred = true, .over_sequence = true, .split_queries = true};
+
+inline constexpr const char* kStandard = "standard";
+inline constexpr const char* kAtGeneralTile = "fa1 all, general's tile";  // all switches on
+inline constexpr const char* kGeneralExact = "general, exact max";        // what that one is to come near to
+inline constexpr const char* kGeneral = "general";
+inline constexpr const char* kLibrary = "flashtile";
+
+// In the order of the table. The first is what results are compared with.
+std::vector<Method> methods_for(const Shape& shape, Element element);
+
+}  // namespace flashtile::cli::bench_cuda

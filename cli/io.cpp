@@ -1,0 +1,71 @@
+// io.cpp: the `io` subcommand: its options and its help. The work is in cli/traffic.
+#include <memory>
+
+#include "commands.h"
+#include "number_checks.h"
+#include "traffic/run.h"
+
+namespace flashtile::cli {
+namespace {
+
+constexpr const char* description = "Count what the papers' algorithms move between slow and fast memory";
+
+constexpr const char* examples = R"(Examples:
+  flashtile io                                                 standard attention and both FlashAttentions, N 512 to 16384
+  flashtile io --seqlen=4096 --memory=32K,64K,128K,256K,512K,1M --dtype=fp32
+  flashtile io --pass=forward --seqlen=4096                    the numerical example: an A100's 192 KB, fp16, d 64
+  flashtile io --pass=both --seqlen=1024 --heads=1024          GPT-2 medium, Figure 2 of the FlashAttention paper
+  flashtile io --pass=forward --seqlen=4096,8192 --density=0.25
+  flashtile io --tile=64,128 --causal --json=io.json --plot=io.png
+
+counted: elements that src/baselines loads and stores, block by block; with no arithmetic, by the same walk. analytic: the
+formulas behind the FlashAttention paper's Theorems 2 and 5, with their constants and without rounding to whole blocks;
+rounding: what that may cost. docs/algorithm.md derives both. N^2 d^2 / M: the lower bound (Proposition 3), up to a
+constant. blocks/M: what the algorithm's blocks take of fast memory. Exit codes: 0 ok, 1 a count is not within the
+rounding, 2 usage.)";
+
+}  // namespace
+
+void add_io(CLI::App& app, int& exit_code) {
+    auto options = std::make_shared<traffic::Options>();
+    CLI::App* command = app.add_subcommand("io", description);
+    command->footer(examples);
+    command->add_option("--pass", options->passes, "forward, backward, or both: their sum")
+        ->delimiter(',')
+        ->check(CLI::IsMember({"forward", "backward", "both"}))
+        ->capture_default_str();
+    command->add_option("--algorithm", options->algorithms, "standard, flash1, flash2")
+        ->delimiter(',')
+        ->check(CLI::IsMember({"standard", "flash1", "flash2"}))
+        ->capture_default_str();
+    command->add_option("--seqlen", options->seqlens, "N: queries, and keys")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    command->add_option("--head-dim", options->head_dims, "d")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 1 << 16))
+        ->capture_default_str();
+    command->add_option("--memory", options->memories, "bytes of fast memory, K and M count 1024; default 192K")
+        ->delimiter(',')
+        ->transform(CLI::AsSizeValue(false));
+    command->add_option("--dtype", options->dtype, "of every element")
+        ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
+        ->capture_default_str();
+    command->add_option("--heads", options->heads, "heads of all sequences")
+        ->check(CLI::Range(1, 1 << 24))
+        ->capture_default_str();
+    command->add_option("--tile", options->tile, "BR,BC: rows of blocks; default by each algorithm's rule from M")
+        ->delimiter(',')
+        ->expected(2)
+        ->check(CLI::Range(1, 1 << 24));
+    command->add_flag("--causal", options->causal, "skip the blocks that no query sees");
+    command->add_option("--density", options->density, "share of the blocks that are computed, evenly spread")
+        ->check(CLI::Range(0.0, 1.0))
+        ->capture_default_str();
+    command->add_option("--json", options->json, "write the rows to this file");
+    command->add_option("--plot", options->plot, "draw elements against N and against M into this PNG file");
+    command->callback([=, &exit_code] { exit_code = traffic::run(*options); });
+}
+
+}  // namespace flashtile::cli
