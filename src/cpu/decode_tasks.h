@@ -1,6 +1,6 @@
-// decode_tasks.h: the tasks of sequences with few queries: one for each key head, or for each split of its keys. Long
-// sequences come first, so that none is left over at the end. The key heads of a split are neighbours: their rows often
-// share pages of memory. Splits of a prefix are a task of all sequences that share it.
+// decode_tasks.h: the tasks of sequences with few queries: one for each key head, or for each split of its keys, or
+// of the keys of all heads. Long sequences come first, so that none is left over at the end. The key heads of a split
+// are neighbours: their rows often share pages of memory. Splits of a prefix are a task of all sequences that share it.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,8 @@ namespace flashtile::cpu {
 
 class DecodeTasks {
 public:
-    DecodeTasks(const Problem& p, const Operands& x, const DecodePlan& plan) : kv_heads_(p.kv_heads), plan_(plan) {
+    DecodeTasks(const Problem& p, const Operands& x, const DecodePlan& plan)
+        : plan_(plan), per_split_(p.kv_heads / plan.key_heads) {
         for (std::int64_t b = 0; b < p.batch; ++b) {
             const std::int64_t queries = x.cu_seqlens_q ? x.cu_seqlens_q[b + 1] - x.cu_seqlens_q[b] : p.seqlen_q;
             if (queries == 0 || queries > plan.queries) continue;
@@ -30,7 +31,7 @@ public:
         runs_.insert(runs_.begin(), shared.begin(), shared.end());
         for (Run& run : runs_) {
             run.ticket = tickets_;
-            tickets_ += kv_heads_ * (plan_.stored ? run.end - run.first : 1);
+            tickets_ += per_split_ * (plan_.stored ? run.end - run.first : 1);
         }
     }
 
@@ -41,9 +42,11 @@ public:
                                             [](std::int64_t t, const Run& run) { return t < run.ticket; });
         const Run& run = *(after - 1);
         const std::int64_t rest = ticket - run.ticket;
-        if (!plan_.stored) return {run.b, run.end_b, rest, run.first, run.end};
-        const std::int64_t split = run.first + rest / kv_heads_;
-        return {run.b, run.end_b, rest % kv_heads_, split, split + 1};
+        const std::int64_t head = rest % per_split_ * plan_.key_heads;
+        const std::int64_t end_head = head + plan_.key_heads;
+        if (!plan_.stored) return {run.b, run.end_b, head, end_head, run.first, run.end};
+        const std::int64_t split = run.first + rest / per_split_;
+        return {run.b, run.end_b, head, end_head, split, split + 1};
     }
 
     // Whose parts are to be combined.
@@ -92,8 +95,9 @@ private:
         shared.push_back({b, end_b, 0, splits, keys, first->split_keys, keys});
     }
 
-    std::int64_t kv_heads_, tickets_ = 0;
     DecodePlan plan_;
+    std::int64_t per_split_;  // tasks
+    std::int64_t tickets_ = 0;
     std::vector<Run> runs_;
     std::vector<std::int64_t> sequences_;
 };

@@ -45,10 +45,15 @@ struct BackwardState {
     std::int64_t key_block;  // keys of a task: some blocks of Bc, or part of one
 };
 
-// Splits [first, end) of the keys of a sequence and key head; or of those that have few queries among sequences
-// [b, end_b), which share these keys.
+// The most rows, queries of a query head, that decode takes through keys together. Those of a range's key heads must be
+// no more, unless it is one head.
+constexpr std::int64_t kDecodeRows = 64;
+
+// Splits [first, end) of the keys of a sequence and of some key heads; or of those that have few queries among
+// sequences [b, end_b), which share these keys.
 struct KeyRange {
-    std::int64_t b, end_b, kv_head;
+    std::int64_t b, end_b;
+    std::int64_t kv_head, end_kv_head;
     std::int64_t first, end;
 };
 

@@ -70,6 +70,15 @@ void choose_keys(Step& step, const Problem& p, const Plan& plan) {
     }
 }
 
+// Key heads whose rows lie side by side are read together, so that memory is read in order: all of them, if their
+// queries fit, and in the level-2 cache the tiles of K and V that are being read and asked for. No bit depends on it.
+bool heads_fit(const Problem& p, std::int64_t few) {
+    constexpr std::int64_t kMostBytes = 8192;  // of a row of all key heads
+    const std::int64_t row =
+        p.kv_heads * std::max(p.head_dim, p.head_dim_v) * static_cast<std::int64_t>(size_of(p.dtype));
+    return std::min(few, p.seqlen_q) * p.heads <= kDecodeRows && row <= kMostBytes;
+}
+
 // Sequences with few queries: their keys are divided over threads where sequences and heads are too few.
 void plan_decode(const Problem& p, const Operands& x, Plan& plan) {
     constexpr std::int64_t kTasksAThread = 4;
@@ -84,17 +93,21 @@ void plan_decode(const Problem& p, const Operands& x, Plan& plan) {
     const bool among_others = p.kv_heads > 1 && x.k.stride_head < x.k.stride_row;
     const bool few_tasks = plan.threads > 1 && p.batch * p.kv_heads < kTasksAThread * plan.threads;
     decode.stored = decode.splits > 1 && (among_others || few_tasks || p.prefix_groups > 0);
+    const bool enough = plan.threads == 1 || p.batch * decode.splits >= kTasksAThread * plan.threads;
+    if (decode.stored && among_others && p.prefix_groups == 0 && enough && heads_fit(p, few))
+        decode.key_heads = p.kv_heads;
     Step step{.kernel = "decode",
               .rows_of = RowsOf::splits,
               .batch = p.batch,
-              .heads = p.kv_heads,
+              .heads = p.kv_heads / decode.key_heads,
               .length = decode.stored ? decode.splits : 1,
               .all_rows = p.batch * (decode.stored ? decode.splits : 1),
-              .why = !decode.stored        ? "all splits of the keys"
-                     : p.prefix_groups > 0 ? "a split of keys, which sequences of a prefix share"
-                     : few_tasks           ? "a split of keys, so that every thread has work"
-                                           : "a split of keys, whose heads share pages of memory",
-              .Br = std::min(few, p.seqlen_q) * p.group(),
+              .why = !decode.stored         ? "all splits of the keys"
+                     : p.prefix_groups > 0  ? "a split of keys, which sequences of a prefix share"
+                     : decode.key_heads > 1 ? "a split of keys of all heads, whose rows lie side by side"
+                     : few_tasks            ? "a split of keys, so that every thread has work"
+                                            : "a split of keys, whose heads share pages of memory",
+              .Br = std::min(few, p.seqlen_q) * p.group() * decode.key_heads,
               .Bc = KeySplits::kUnit};
     plan.steps.push_back(step);
     plan.scratch = round_up(kernels.decode_scratch(p));

@@ -44,5 +44,26 @@ TEST(DecodeTasks, ReadAPrefixOnce) {
     EXPECT_EQ(tasks_of(), 0) << "a sequence may hide what another sees";
 }
 
+// Tasks of all key heads have each split once, too.
+TEST(DecodeTasks, TakeAllKeyHeadsTogether) {
+    Problem p;
+    p.batch = 2;
+    p.heads = 8;
+    p.kv_heads = 4;
+    p.seqlen_q = 1;
+    p.seqlen_k = 1100;
+    const cpu::DecodePlan plan{.queries = 8, .splits = 3, .stored = true, .key_heads = 4};
+    const Operands x;
+    const cpu::DecodeTasks tasks(p, x, plan);
+    std::map<std::array<std::int64_t, 2>, int> count;  // of a sequence and split
+    for (std::int64_t n = 0; n < tasks.count(); ++n) {
+        EXPECT_EQ(tasks[n].kv_head, 0);
+        EXPECT_EQ(tasks[n].end_kv_head, 4);
+        ++count[{tasks[n].b, tasks[n].first}];
+    }
+    EXPECT_EQ(tasks.count(), 2 * 3);
+    EXPECT_EQ(count.size(), 2u * 3);
+}
+
 }  // namespace
 }  // namespace flashtile

@@ -62,6 +62,23 @@ TEST_P(NonFinite, AQuerySpoilsItsOwnRowOnly) {
     });
 }
 
+// Also where the queries of all heads go through the keys together.
+TEST_P(NonFinite, AValueIsHiddenFromTheHeadsWhoseMaskHidesIt) {
+    each_type([](dtype type) {
+        Case c = small(type);
+        c.seqlen_q = 1;
+        c.seqlen_k = 600;
+        c.mask = {.present = true, .spans = {false, true, false, true}};
+        c.threads = 1;
+        ProblemData data(c, where());
+        data.mask.set(5, 1.0);
+        data.mask.set(600 + 5, 0.0);
+        const Outputs clean = run(data, data.options(which()));
+        data.v.set(element(c, 5, 1, 7), kNaN);
+        EXPECT_EQ(run(data, data.options(which())).out, clean.out);
+    });
+}
+
 TEST_P(NonFinite, AnAttendedKeySpoilsEveryRowThatSeesIt) {
     each_type([](dtype type) {
         for (const double value : {kNaN, kInfinity, -kInfinity})

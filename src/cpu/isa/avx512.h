@@ -77,6 +77,38 @@ inline Vec interleave_high(Vec a, Vec b) {
     return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
 
+// Four passes, of which two stay within lanes of 128 bits and two move such lanes whole. Shuffles across lanes by
+// single elements, as vector.h's passes need them, take an index and half as long again.
+#define FLASHTILE_TRANSPOSES
+inline void transpose(Vec (&rows)[kLanes]) {
+    Vec next[kLanes];
+    FLASHTILE_UNROLL
+    for (int n = 0; n < kLanes; n += 2) {
+        next[n] = _mm512_unpacklo_ps(rows[n], rows[n + 1]);
+        next[n + 1] = _mm512_unpackhi_ps(rows[n], rows[n + 1]);
+    }
+    FLASHTILE_UNROLL
+    for (int n = 0; n < kLanes; n += 4)
+        for (int half = 0; half < 2; ++half) {
+            const __m512d a = _mm512_castps_pd(next[n + half]), b = _mm512_castps_pd(next[n + half + 2]);
+            rows[n + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+            rows[n + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+        }
+    // Lane L of rows[4 g + c] now has column 4 L + c of the rows 4 g to 4 g + 3.
+    constexpr int kEven = 0x88, kOdd = 0xDD;  // lanes of a, then of b
+    FLASHTILE_UNROLL
+    for (int c = 0; c < 4; ++c) {
+        const Vec even_low = _mm512_shuffle_f32x4(rows[c], rows[4 + c], kEven);
+        const Vec even_high = _mm512_shuffle_f32x4(rows[8 + c], rows[12 + c], kEven);
+        const Vec odd_low = _mm512_shuffle_f32x4(rows[c], rows[4 + c], kOdd);
+        const Vec odd_high = _mm512_shuffle_f32x4(rows[8 + c], rows[12 + c], kOdd);
+        rows[c] = _mm512_shuffle_f32x4(even_low, even_high, kEven);
+        rows[4 + c] = _mm512_shuffle_f32x4(odd_low, odd_high, kEven);
+        rows[8 + c] = _mm512_shuffle_f32x4(even_low, even_high, kOdd);
+        rows[12 + c] = _mm512_shuffle_f32x4(odd_low, odd_high, kOdd);
+    }
+}
+
 inline WideVec multiply_even(UintVec x, uint32_t m) {
     return reinterpret_cast<WideVec>(
         _mm512_mul_epu32(reinterpret_cast<__m512i>(x), _mm512_set1_epi32(static_cast<int>(m))));

@@ -16,6 +16,7 @@
 //   fp16_to_float, float_to_fp16    one element, rounded to nearest even
 // and where instructions convert whole vectors, FLASHTILE_CONVERTS_VECTORS and
 //   widen_fp16(p), store_fp16(p, x)   kLanes elements of fp16 to a vector, and a vector to them
+// and where it has a better way than the one below, FLASHTILE_TRANSPOSES and transpose(rows).
 // src/cpu/kernels/README.md has the rules that hold here: all lies in FLASHTILE_TARGET, and no std template is used.
 #pragma once
 
@@ -85,6 +86,7 @@ inline Vec tanh(Vec x) {
     return positive < 0.625f ? near : (x < 0.0f ? -far : far);
 }
 
+#if !defined(FLASHTILE_TRANSPOSES)
 // Transposes kLanes x kLanes. Each pass interleaves row n with row n + half, which rotates the (row, column) address by
 // one bit; after log2(kLanes) passes rows and columns have changed places.
 inline void transpose(Vec (&rows)[kLanes]) {
@@ -100,6 +102,7 @@ inline void transpose(Vec (&rows)[kLanes]) {
         for (int n = 0; n < kLanes; ++n) rows[n] = next[n];
     }
 }
+#endif
 
 }  // namespace FLASHTILE_TARGET
 }  // namespace flashtile

@@ -10,6 +10,8 @@
 #pragma once
 
 #include "cpu/kernels.h"
+#include "cpu/kernels/prefetch.h"
+#include "cpu/kernels/product.h"
 #include "cpu/kernels/row_end.h"
 #include "cpu/kernels/row_scores.h"
 #include "shared/key_splits.h"
@@ -20,8 +22,9 @@ inline namespace FLASHTILE_TARGET {
 template <class Math>
 class Decode {
     static constexpr int64_t Bc = KeySplits::kUnit;
-    static constexpr int64_t kTile = kPanel;         // keys that are widened together
-    static constexpr int64_t kRowsTogether = 64;     // rows that share what is widened
+    static constexpr int64_t kTile = kPanel;             // keys that are widened together
+    static constexpr int64_t kChain = 32 / Math::kPack;  // words that are summed in one chain
+    static constexpr int64_t kRowsTogether = cpu::kDecodeRows;
     static constexpr int64_t kScores = Bc + kLanes;  // more than Bc: rows fall into different sets of the cache
 
     // One query of one head.
@@ -36,17 +39,17 @@ class Decode {
 public:
     Decode(const Problem& p, const Operands& x, const cpu::DecodeState& state, std::byte* scratch)
         : p_(p), x_(x), state_(state), arena_(scratch), d_(p.head_dim), words_(words_of<Math>(d_)), dv_(width_of_o(p)) {
-        const int64_t of_a_sequence = p.group() * greater(p.seqlen_q, 1), width = round_up(d_, kLanes);
+        const int64_t of_a_sequence = p.heads * greater(p.seqlen_q, 1), width = round_up(d_, kLanes);
         const int64_t rows = p.prefix_groups > 0 ? kRowsTogether : lesser(kRowsTogether, of_a_sequence);
         rows_ = arena_.take<Row>(rows);
         parts_ = arena_.take<float>(rows * part_floats(p));
         sums_ = arena_.take<float>(rows * part_floats(p));
         q_ = arena_.take<typename Math::Scalar>(rows * words_ + kLanes);
         s_ = arena_.take<float>(rows * kScores);
-        k_ = arena_.take<typename Math::Scalar>(packed_panel_size<Math>(d_));
+        k_ = arena_.take<typename Math::Scalar>(kChain * kPanel);
         v_ = arena_.take<float>(kTile * dv_);
-        line_ = arena_.take<float>(kLanes * greater(width, Bc));
-        visible_ = arena_.take<uint8_t>(Bc);
+        line_ = arena_.take<float>(greater(kPanel * width, kLanes * Bc));
+        visible_ = arena_.take<uint8_t>(rows * Bc);
     }
 
     static std::size_t scratch_bytes(const Problem& p) {
@@ -58,18 +61,20 @@ public:
     // m, l and O of a row, O in whole vectors.
     static int64_t part_floats(const Problem& p) { return kPanel + width_of_o(p); }
 
-    // Some splits of a key head, for all queries and heads of its group. Where parts are not stored, these are all
-    // splits of a sequence, and its rows are finished.
+    // Some splits of some key heads, for all queries and heads of their groups. Where parts are not stored, these are
+    // all splits of a sequence, and its rows are finished.
     void run(const cpu::KeyRange& range) {
         const int64_t group = p_.group();
-        for (int64_t b = range.b; b < range.end_b; ++b) {
-            if (queries_of(b) > state_.few) continue;
-            const int64_t rows = make_head(p_, x_, b, range.kv_head * group).seqlen_q * group;
-            for (int64_t row = 0; row < rows; ++row) {
-                start(b, range.kv_head * group + row % group, row / group);
-                if (count_ == kRowsTogether) walk(range);
+        key_heads_ = range.end_kv_head - range.kv_head;
+        for (int64_t kv_head = range.kv_head; kv_head < range.end_kv_head; ++kv_head)
+            for (int64_t b = range.b; b < range.end_b; ++b) {
+                if (queries_of(b) > state_.few) continue;
+                const int64_t rows = make_head(p_, x_, b, kv_head * group).seqlen_q * group;
+                for (int64_t row = 0; row < rows; ++row) {
+                    if (count_ == kRowsTogether) walk(range);
+                    start(b, kv_head * group + row % group, row / group);
+                }
             }
-        }
         if (count_ > 0) walk(range);
     }
 
@@ -124,8 +129,9 @@ private:
         clear(row.sum);
     }
 
-    // The rows that have been started, through their splits. They share keys and values.
+    // The rows that have been started, through their splits. Those of a key head share its keys and values.
     void walk(const cpu::KeyRange& range) {
+        sharing_ = count_ / key_heads_;
         const KeySplits splits = KeySplits::of(rows_[0].head.seqlen_k, {p_.num_splits});
         int64_t seen = rows_[0].head.seqlen_k, seen_end = 0;
         for (int64_t n = 0; n < count_; ++n) {
@@ -135,7 +141,10 @@ private:
         }
         for (int64_t split = range.first; split < range.end; ++split) {
             const int64_t j0 = split * splits.keys;
-            attend(greater(j0, seen), lesser(j0 + splits.keys, seen_end));
+            const int64_t to = lesser(j0 + splits.keys, seen_end);
+            // A task of all key heads is followed by the one of the next split.
+            end_ = key_heads_ == p_.kv_heads ? seen_end : to;
+            attend(greater(j0, seen), to);
             for (int64_t n = 0; n < count_; ++n)
                 if (state_.parts != nullptr)
                     memcpy(stored_part(rows_[n], split), rows_[n].part,
@@ -164,14 +173,14 @@ private:
 
     // Lines 6 to 11 of Algorithm 1 for the keys [from, to) of one split.
     void attend(int64_t from, int64_t to) {
-        end_ = to;
         for (int64_t n = 0; n < count_; ++n) clear(rows_[n].part);
         for (int64_t j0 = from / Bc * Bc; j0 < to; j0 += Bc) {
             const int64_t first = greater(from, j0), j1 = lesser(j0 + Bc, to);
             const int64_t first_tile = first / kTile * kTile, lanes = round_up(j1 - first_tile, kTile);
             const RowBlock block{first_tile, lanes, j1};
             const int64_t at = first_tile - j0;
-            for (int64_t j = first_tile; j < j1; j += kTile) scores(j, lesser(to, j + kTile), s_ + (j - j0));
+            for (int64_t j = first_tile; j < j1; j += kTile)
+                for (int64_t head = 0; head < key_heads_; ++head) scores(head, j, lesser(to, j + kTile), s_ + (j - j0));
             for (int64_t n = 0; n < count_; ++n)
                 modify_row(rows_[n].head, rows_[n].i, block, rows_[n].first, rows_[n].end, s_ + n * kScores + at,
                            line_);
@@ -179,36 +188,83 @@ private:
             if (asks) find_visible(at, lanes);
             for (int64_t n = 0; n < count_; ++n) softmax(rows_[n], block, s_ + n * kScores + at);
             for (int64_t j = first_tile; j < j1; j += kTile)
-                accumulate(j, greater(first, j), lesser(to, j + kTile), s_ + (j - j0),
-                           asks ? visible_ + (j - j0) : nullptr);
+                for (int64_t head = 0; head < key_heads_; ++head)
+                    accumulate(head, j, greater(first, j), lesser(to, j + kTile), s_ + (j - j0),
+                               asks ? visible_ + head * Bc + (j - j0) : nullptr);
         }
     }
 
-    // Rows of one head among many lie far apart, where the hardware does not look ahead by itself. The tile after this
-    // one is asked for while this one is widened. Inlined always: GCC takes a function that only prefetches for one
-    // without effect, and leaves out calls of it.
-    [[gnu::always_inline]] void look_ahead(const KeyRows& x, int64_t key, int64_t cols) const {
-        if (key + kTile >= end_) return;
-        const char* const row = x.at(key + kTile);
-        for (int64_t at = 0; at < cols * x.bytes; at += 64) __builtin_prefetch(row + at, 0, 2);
+    // A tile of K or V is read head by head, and its rows lie far apart, where the hardware does not look ahead by
+    // itself. So while a head's tile at `j` is read, its share of the next tile's rows is asked for, with all heads, in
+    // the order in which they lie in memory; and step by step, since a burst would have to wait for itself.
+    PrefetchHeads ahead_of(const KeyRows& first, const Operand& x, int64_t cols, int64_t head, int64_t j) const {
+        const int64_t next = j + kTile, end = lesser(next + kTile * (head + 1) / key_heads_, end_);
+        return {first, next + kTile * head / key_heads_, end, key_heads_, x.stride_head, cols};
     }
 
-    // Line 8 for the keys [j, to) of one tile: S = Q K^T, which stands at s, kScores from row to row.
-    void scores(int64_t j, int64_t to, float* s) {
-        for (int64_t key = j; key < to; ++key) look_ahead(rows_[0].head.k, key, d_);
-        load_packed_panel<Math>(rows_[0].head.k, j, to - j, d_, 1.0f, line_, k_);
-        dot_products<Math>(q_, words_, k_, count_, words_, [=](int64_t n, Vec s0, Vec s1) {
-            store(s + n * kScores, s0);
-            store(s + n * kScores + kLanes, s1);
-        });
+    // Line 8 for the keys [j, to) of one tile of a key head, of those that the task has: S = Q K^T, which stands at s,
+    // kScores from row to row. The sums are those of dot_products(), whose chains are multiplied one after the other,
+    // so that bringing K into a panel and multiplying take turns often and memory is asked evenly.
+    void scores(int64_t head, int64_t j, int64_t to, float* s) {
+        ahead_ = ahead_of(rows_[0].head.k, x_.k, d_, head, j);
+        const int64_t row = head * sharing_;
+        s += row * kScores;
+        const float* source[kPanel];
+        find_words(rows_[row].head.k, j, to, source);
+        for (int64_t w0 = 0; w0 < words_; w0 += kChain) {
+            const int64_t words = lesser(kChain, words_ - w0);
+            for (int64_t w = 0; w < words; w += kLanes)
+                for (int64_t half = 0; half < kPanel; half += kLanes) {
+                    Vec square[kLanes];
+                    FLASHTILE_UNROLL
+                    for (int n = 0; n < kLanes; ++n) square[n] = load(source[half + n] + w0 + w);
+                    transpose(square);
+                    FLASHTILE_UNROLL
+                    for (int n = 0; n < kLanes; ++n)
+                        store(reinterpret_cast<float*>(k_ + (w + n) * kPanel + half), square[n]);
+                    for (int n = 0; n < kLanes; n += 2) ahead_.step();
+                }
+            product<Math>(
+                q_ + row * words_ + w0, words_, 1, k_, kPanel, sharing_, words, [](int64_t, int) { return Vec{}; },
+                [=](int64_t n, Vec s0, Vec s1) {
+                    float* const sums = s + n * kScores;
+                    store(sums, w0 == 0 ? s0 : load(sums) + s0);
+                    store(sums + kLanes, w0 == 0 ? s1 : load(sums + kLanes) + s1);
+                });
+        }
     }
 
-    // Keys that a mask or bias hides from all rows: their V may be anything.
+    // Where the words of the rows from `key` on lie: in place, or copied and filled up with zeros.
+    void find_words(const KeyRows& k, int64_t key, int64_t to, const float* (&source)[kPanel]) const {
+        constexpr int64_t kBytes = 4 / Math::kPack;  // of an element in a word
+        const int64_t width = round_up(words_, kLanes);
+        const bool in_place = d_ * kBytes == width * 4 && k.bytes == kBytes;
+        for (int64_t n = 0; n < kPanel; ++n) {
+            float* const row = line_ + n * width;
+            source[n] = row;
+            const char* const from = key + n < to ? k.at(key + n) : nullptr;
+            if (from != nullptr && in_place) {
+                source[n] = reinterpret_cast<const float*>(from);
+                continue;
+            }
+            memset(row, 0, static_cast<size_t>(width) * sizeof(float));
+            if (from == nullptr) continue;
+            if constexpr (Math::kPack == 1)
+                load_row(k.dtype, from, d_, row);
+            else
+                memcpy(row, from, static_cast<size_t>(d_) * 2);
+        }
+    }
+
+    // Keys that a mask or bias hides from all rows of a key head: their V may be anything.
     void find_visible(int64_t at, int64_t lanes) {
-        for (int64_t n = at; n < at + lanes; ++n) {
-            visible_[n] = 0;
-            for (int64_t row = 0; row < count_; ++row) visible_[n] |= !(s_[row * kScores + n] <= kLeastScore);
-        }
+        for (int64_t head = 0; head < key_heads_; ++head)
+            for (int64_t n = at; n < at + lanes; ++n) {
+                uint8_t& visible = visible_[head * Bc + n];
+                visible = 0;
+                for (int64_t row = head * sharing_; row < (head + 1) * sharing_; ++row)
+                    visible |= !(s_[row * kScores + n] <= kLeastScore);
+            }
     }
 
     // Line 9: m, P and l; and of line 10 the factor of O.
@@ -239,46 +295,102 @@ private:
         for (int64_t c = 0; c < dv_; c += kLanes) store(o + c, load(o + c) * alpha);
     }
 
-    // Line 10 for a tile of keys at j, of which [from, to) are there: O += P V, with P at p.
-    void accumulate(int64_t j, int64_t from, int64_t to, const float* p, const uint8_t* visible) {
-        const KeyRows& v = rows_[0].head.v;
+    // Line 10 for a tile of a key head's keys at j, of which [from, to) are there: O += P V, with P at p.
+    void accumulate(int64_t head, int64_t j, int64_t from, int64_t to, const float* p, const uint8_t* visible) {
+        const KeyRows& v = rows_[head * sharing_].head.v;
         const int64_t cols = p_.head_dim_v;
-        for (int64_t key = j; key < to; ++key) look_ahead(v, key, cols);
+        ahead_ = ahead_of(rows_[0].head.v, x_.v, cols, head, j);
+        p += head * sharing_ * kScores;
+        float* const o = o_of(rows_[head * sharing_].part);
         // Whole vectors of rows are read in place, page by page.
         const bool all_shown = visible == nullptr && from == j;
         if (cols == dv_ && all_shown && v.has_long_runs() && v.dtype != DType::fp16) {
             for (int64_t key = j, end; key < to; key = end) {
                 end = v.end_of_run(key, to);
                 if (v.dtype == DType::fp32)
-                    add_products(p + (key - j), reinterpret_cast<const float*>(v.at(key)), v.stride_row, end - key);
+                    add_products(p + (key - j), reinterpret_cast<const float*>(v.at(key)), v.stride_row, end - key, o);
                 else
-                    add_products(p + (key - j), reinterpret_cast<const Bf16*>(v.at(key)), v.stride_row, end - key);
+                    add_products(p + (key - j), reinterpret_cast<const Bf16*>(v.at(key)), v.stride_row, end - key, o);
             }
             return;
         }
-        for (int64_t key = j; key < to; ++key) {
-            float* const row = v_ + (key - j) * dv_;
-            const bool shown = key >= from && (visible == nullptr || visible[key - j] != 0);
-            if (shown) load_row(v.dtype, v.at(key), cols, row);
-            const int64_t filled = shown ? cols : 0;
-            memset(row + filled, 0, static_cast<size_t>(dv_ - filled) * sizeof(float));
-        }
-        add_products(p, v_, dv_, to - j);
+        const auto gather = [&]<class Element>(Element* copies, auto copy) {
+            for (int64_t key = j; key < to; ++key) {
+                Element* const row = copies + (key - j) * dv_;
+                const bool shown = key >= from && (visible == nullptr || visible[key - j] != 0);
+                if (shown) copy(v.at(key), row);
+                const int64_t filled = shown ? cols : 0;
+                memset(row + filled, 0, static_cast<size_t>(dv_ - filled) * sizeof(Element));
+            }
+            add_products(p, copies, dv_, to - j, o);
+        };
+        if (v.dtype == DType::bf16)
+            gather(reinterpret_cast<Bf16*>(v_), [=](const char* from_row, Bf16* row) {
+                memcpy(row, from_row, static_cast<size_t>(cols) * sizeof(Bf16));
+            });
+        else
+            gather(v_, [&](const char* from_row, float* row) { load_row(v.dtype, from_row, cols, row); });
     }
 
     // O += P V for `keys` rows of V, `step` elements apart.
     template <class Element>
-    void add_products(const float* p, const Element* v, int64_t step, int64_t keys) {
-        float* const o = o_of(parts_);
+    void add_products(const float* p, const Element* v, int64_t step, int64_t keys, float* o) {
+        int64_t c = 0;
+        for (; c + 2 * kPanel <= dv_; c += 2 * kPanel) add_columns<2>(p, v + c, step, keys, o + c);
+        if (c < dv_) add_columns<1>(p, v + c, step, keys, o + c);
+    }
+
+    // Some panels of columns, for all rows of a key head.
+    template <int kPanels, class Element>
+    void add_columns(const float* p, const Element* v, int64_t step, int64_t keys, float* o) {
+        int64_t rows = sharing_;
+        const auto tile = [&]<int R>() {
+            for (; rows >= R; rows -= R, p += R * kScores, o += R * part_floats(p_))
+                add_tile<R, kPanels>(p, v, step, keys, o, rows == sharing_);
+        };
+        tile.template operator()<kRows / kPanels>();
+        tile.template operator()<2>();
+        tile.template operator()<1>();
+    }
+
+    // R rows of O, whose panels stay in registers.
+    template <int R, int kPanels, class Element>
+    void add_tile(const float* p, const Element* v, int64_t step, int64_t keys, float* o, bool prefetches) {
+        constexpr int64_t kLines = (kPanels * kPanel * static_cast<int64_t>(sizeof(Element)) + 63) / 64;
         const int64_t row_step = part_floats(p_);
-        for (int64_t c = 0; c < dv_; c += kPanel)
-            product<Fp32Math>(
-                p, kScores, 1, v + c, step, count_, keys,
-                [=](int64_t n, int half) { return load(o + n * row_step + c + half * kLanes); },
-                [=](int64_t n, Vec o0, Vec o1) {
-                    store(o + n * row_step + c, o0);
-                    store(o + n * row_step + c + kLanes, o1);
-                });
+        Vec c[R][2 * kPanels];
+        FLASHTILE_UNROLL
+        for (int r = 0; r < R; ++r)
+            for (int n = 0; n < 2 * kPanels; ++n) c[r][n] = load(o + r * row_step + n * kLanes);
+        for (; keys > 0; --keys, ++p, v += step) {
+            Vec x[2 * kPanels];
+            FLASHTILE_UNROLL
+            for (int n = 0; n < kPanels; ++n) load_values(v + n * kPanel, x[2 * n], x[2 * n + 1]);
+            if (prefetches)
+                for (int64_t n = 0; n < kLines; n += 2) ahead_.step();
+            FLASHTILE_UNROLL
+            for (int r = 0; r < R; ++r) {
+                const Vec weight = broadcast(p[r * kScores]);
+                FLASHTILE_UNROLL
+                for (int n = 0; n < 2 * kPanels; ++n) c[r][n] = weight * x[n] + c[r][n];
+            }
+        }
+        FLASHTILE_UNROLL
+        for (int r = 0; r < R; ++r)
+            for (int n = 0; n < 2 * kPanels; ++n) store(o + r * row_step + n * kLanes, c[r][n]);
+    }
+
+    // A panel of columns of V. Of bf16 the even columns come first, then the odd ones, which costs less to widen than
+    // the order of memory; O has that order, too, until its rows are finished.
+    static void load_values(const float* v, Vec& first, Vec& second) {
+        first = load(v);
+        second = load(v + kLanes);
+    }
+    static void load_values(const Bf16* v, Vec& even, Vec& odd) {
+        UintVec pairs;
+        memcpy(&pairs, v, sizeof pairs);
+        even = reinterpret_cast<Vec>(pairs << 16);
+        odd = reinterpret_cast<Vec>(pairs & 0xFFFF0000u);
     }
 
     // Adds a split's m, l and O to those of the splits before it.
@@ -300,6 +412,12 @@ private:
         if (row.head.sink > -__builtin_inff()) factor *= with_sink(lse, static_cast<double>(row.head.sink));
         float* const o = o_of(row.sum);
         for (int64_t c = 0; c < dv_; c += kLanes) store(o + c, load(o + c) * factor);
+        if (p_.dtype == DType::bf16)
+            for (int64_t c = 0; c < dv_; c += kPanel) {
+                const Vec even = load(o + c), odd = load(o + c + kLanes);
+                store(o + c, interleave_low(even, odd));
+                store(o + c + kLanes, interleave_high(even, odd));
+            }
         store_row(row.head.out.dtype, o, p_.head_dim_v, row.head.out.at(row.i));
         if (!row.head.lse) return;
         const float rounded_lse = static_cast<float>(lse);
@@ -312,15 +430,18 @@ private:
     Arena arena_;
     int64_t d_, words_, dv_;  // columns, of Q in words of Math, of O in whole panels
     Row* rows_;
-    int64_t count_ = 0;  // of rows that have been started
-    int64_t end_ = 0;    // of the keys that are walked
+    int64_t count_ = 0;      // of rows that have been started
+    int64_t key_heads_ = 1;  // that they have
+    int64_t sharing_ = 0;    // rows of each
+    int64_t end_ = 0;        // of the keys that memory is asked for
     float *parts_, *sums_;
     typename Math::Scalar* q_;  // (row, word)
-    typename Math::Scalar* k_;  // K^T of a tile
+    typename Math::Scalar* k_;  // K^T of a tile, of one chain of words
     float* s_;                  // S, then P, of one block of keys: kScores from row to row
     float* v_;                  // V of a tile, widened
     float* line_;               // of a bias or mask, and rows on their way into a tile
     uint8_t* visible_;
+    PrefetchHeads ahead_;
 };
 
 }  // namespace FLASHTILE_TARGET

@@ -52,5 +52,50 @@ private:
     int64_t next_ = 0;  // the row after row_, of pages
 };
 
+// The rows of a tile of several heads, in the order in which they lie in memory.
+class PrefetchHeads {
+public:
+    PrefetchHeads() = default;
+    // Rows [first, end) of `cols` columns; of the first of `heads` heads, which are stride_head elements apart, they
+    // are x, which must outlive this.
+    PrefetchHeads(const KeyRows& x, int64_t first, int64_t end, int64_t heads, int64_t stride_head, int64_t cols)
+        : x_(&x), row_(first), end_(end) {
+        const bool adjacent = stride_head == cols;
+        run_bytes_ = (adjacent ? heads : 1) * cols * x.bytes;
+        runs_ = adjacent ? 1 : heads;
+        next_run_bytes_ = stride_head * x.bytes;
+        start_run();
+    }
+
+    // The next two lines. Inlined always: GCC takes a function that only prefetches for one without effect, and leaves
+    // out calls of it.
+    [[gnu::always_inline]] void step() {
+        if (at_ == nullptr) return;
+        __builtin_prefetch(at_, 0, 2);
+        __builtin_prefetch(at_ + kLine, 0, 2);
+        at_ += 2 * kLine;
+        if (at_ >= run_end_) start_run();
+    }
+
+private:
+    static constexpr int64_t kLine = 64;
+
+    void start_run() {
+        at_ = nullptr;
+        if (row_ >= end_) return;
+        at_ = x_->at(row_) + run_ * next_run_bytes_;
+        run_end_ = at_ + run_bytes_;
+        if (++run_ < runs_) return;
+        run_ = 0;
+        ++row_;
+    }
+
+    const KeyRows* x_ = nullptr;
+    int64_t row_ = 0, end_ = 0;                      // from the next run on
+    int64_t run_ = 0, runs_ = 0;                     // of a row
+    int64_t run_bytes_ = 0, next_run_bytes_ = 0;     // of a run, and how far the row's next one is
+    const char *at_ = nullptr, *run_end_ = nullptr;  // in this run; null: nothing is left
+};
+
 }  // namespace FLASHTILE_TARGET
 }  // namespace flashtile

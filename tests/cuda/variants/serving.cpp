@@ -1,10 +1,13 @@
 // serving.cpp: the kernels of split_forward_sm80 and their combine, as variants that must compile: for an
-// A100 and Hopper, one problem for each thing that serving asks for, with few queries and with many. Then what backward
-// has of it: chunks and the gradients of sinks.
-#include <algorithm>
+// A100 and Hopper, each thing that serving asks for with each head dimension and each type, few queries and many. A
+// thing and a dimension that stand together with one type on the A100 have the other on Hopper. Then what backward has
+// of it: chunks and the gradients of sinks.
+#include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "cuda/plan/candidate.h"
+#include "cuda/variants/pairwise.h"
 #include "cuda/variants/variants.h"
 
 namespace flashtile::variants {
@@ -70,32 +73,32 @@ std::vector<Variant> serving() {
     std::vector<Variant> result;
     for (const char* name : {"A100-80", "H200"})
         for (const DType dtype : {DType::fp32, DType::bf16}) add_backward(gpu::known_device(name), dtype, result);
-    for (const char* name : {"A100-80", "H200"})
-        for (const DType dtype : {DType::fp32, DType::bf16})
-            for (const auto& [head_dim, head_dim_v] : {std::pair(128, 128), {576, 512}, {40, 72}})
-                for (const Request& request : kRequests) {
-                    Problem p;
-                    p.dtype = dtype;
-                    p.batch = 4;
-                    p.heads = 8;
-                    p.kv_heads = 2;
-                    p.seqlen_q = 1;
-                    p.seqlen_k = 8192;
-                    p.cache = true;
-                    p.pages = 4096;
-                    p.head_dim = head_dim;
-                    p.head_dim_v = head_dim_v;
-                    p.scale = 0.125f;
-                    gpu::Access access = gpu::contiguous_access(p);
-                    request.make(p, access);
-                    const gpu::DeviceFacts& device = gpu::known_device(name);
-                    const gpu::Question question = gpu::question_of(p, access, device);
-                    const auto main = gpu::split_forward_sm80.main(question);
-                    if (!main) continue;  // too wide for this GPU
-                    gpu::Plan plan;
-                    gpu::split_forward_sm80.complete(question, *main, plan);
-                    add_launches(plan, device.architecture, result);
-                }
+    constexpr DType kTypes[] = {DType::fp32, DType::bf16};
+    constexpr std::pair<int, int> kHeadDims[] = {{128, 128}, {576, 512}, {40, 72}};
+    const std::vector<int> choices = {2, 3, static_cast<int>(std::size(kRequests))};
+    for (const Row& row : pairwise(choices, [](const Row&) { return true; }))
+        for (const bool hopper : {false, true}) {
+            Problem p;
+            p.dtype = kTypes[hopper ? 1 - row[0] : row[0]];
+            p.batch = 4;
+            p.heads = 8;
+            p.kv_heads = 2;
+            p.seqlen_q = 1;
+            p.seqlen_k = 8192;
+            p.cache = true;
+            p.pages = 4096;
+            std::tie(p.head_dim, p.head_dim_v) = kHeadDims[row[1]];
+            p.scale = 0.125f;
+            gpu::Access access = gpu::contiguous_access(p);
+            kRequests[row[2]].make(p, access);
+            const gpu::DeviceFacts& device = gpu::known_device(hopper ? "H200" : "A100-80");
+            const gpu::Question question = gpu::question_of(p, access, device);
+            const auto main = gpu::split_forward_sm80.main(question);
+            if (!main) continue;  // too wide for this GPU
+            gpu::Plan plan;
+            gpu::split_forward_sm80.complete(question, *main, plan);
+            add_launches(plan, device.architecture, result);
+        }
     return result;
 }
 

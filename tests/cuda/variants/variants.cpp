@@ -129,7 +129,8 @@ std::vector<Row> rows() {
     return pairwise(counts(), planned);
 }
 
-// More of them for Hopper's kernels, which serve fewer options.
+// More of them for Hopper's kernels, which serve fewer options. The GPU is a factor here, too, but the rows of the
+// others are left out: they would be the general kernels, whose pairs are in rows().
 std::vector<Row> rows_for_hopper() {
     std::vector<Row> list;
     std::vector<int> choices = counts();
@@ -141,6 +142,7 @@ std::vector<Row> rows_for_hopper() {
     add({softcap, alibi, dropout}, planned);             // and its backward kernels,
     // each head dimension with each mask
     add({}, [&](const Row& row) { return row[graphics_card] == kHopper && planned(row); });
+    std::erase_if(list, [](const Row& row) { return row[graphics_card] != kHopper; });
     return list;
 }
 

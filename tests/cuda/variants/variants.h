@@ -30,8 +30,10 @@ struct Variant {
 // What the planner makes of a row; throws where it refuses the problem.
 std::vector<Variant> variants_of(const Row& row);
 
-// The rows that the planner takes. Every two choices stand together in one. Further rows lack the options that Hopper's
-// kernels do not serve, because those kernels would hardly appear otherwise.
+// The rows that the planner takes, of all GPUs. Every two choices stand together in one, the GPU being a factor as
+// well: each choice is compiled for each architecture, and each pair of other choices for some architecture, not for
+// each, since one source serves all. Further rows, on Hopper alone, lack the options that Hopper's kernels do not
+// serve, because those kernels would hardly appear otherwise.
 std::vector<Row> rows();
 
 // Those with the tiles that `flashtile tune` may choose.
