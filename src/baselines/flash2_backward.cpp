@@ -35,13 +35,8 @@ void flash2_backward(const Flash2Backward& head, const HeadMasking& mask, Tile t
         memory.load(head.K, j0, Bc, K);
         memory.load(head.V, j0, Bc, V);
         // 7
-        if (head.adds_to_keys) {
-            memory.load(head.dK, j0, Bc, dK);
-            memory.load(head.dV, j0, Bc, dV);
-        } else {
-            dK.reshape(K.rows(), d), dK.fill(0.0f);
-            dV.reshape(K.rows(), d), dV.fill(0.0f);
-        }
+        memory.load_or_clear(head.adds_to_keys, head.dK, j0, Bc, dK);
+        memory.load_or_clear(head.adds_to_keys, head.dV, j0, Bc, dV);
         for (std::int64_t i0 = 0; i0 < head.Q.rows(); i0 += Br) {  // 8
             if (mask.skips(i0, j0)) continue;
             // 9
@@ -65,12 +60,7 @@ void flash2_backward(const Flash2Backward& head, const HeadMasking& mask, Tile t
                     const std::int64_t visible = mask.visible(i0 + r, j0, columns);
                     std::fill(p + visible, p + columns, 0.0f);
                     exp_row(p, L[r], p, visible);
-                    if (mask.drops()) {
-                        mask.draw(i0 + r, j0, columns, Z.row(0));
-                        std::copy_n(p, columns, P_dropped.row(r));
-                        multiply_row(Z.row(0), P_dropped.row(r), columns);
-                        multiply_row(Z.row(0), dp, columns);
-                    }
+                    if (mask.drops()) mask.drop(i0 + r, j0, columns, p, Z.row(0), P_dropped.row(r), dp);
                     // 14: dS = P o (dP - D_i)
                     score_gradient_row(p, dp, D[r], dp, columns);
                 }
@@ -96,29 +86,24 @@ template void flash2_backward(const Flash2Backward&, const HeadMasking&, Tile, f
 void flash2_backward(const Shape& shape, const Masking& masking, Tile tile, const float* q, const float* k,
                      const float* v, const float* out, const float* L, const float* dout, float* dq, float* dk,
                      float* dv, int threads) {
-    const std::int64_t group = shape.heads / shape.kv_heads;
     openblas_set_num_threads(1);
     parallel_for(shape.batch * shape.kv_heads, threads, [&](std::int64_t begin, std::int64_t end) {
         Uncounted count;
         std::vector<float> D(static_cast<std::size_t>(shape.seqlen_q));
-        for (std::int64_t index = begin; index < end; ++index) {
-            const std::int64_t b = index / shape.kv_heads;
-            const std::int64_t kv_head = index % shape.kv_heads;
-            for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
-                const Flash2Backward head{query_head(shape, q, b, h),
-                                          key_head(shape, k, b, kv_head),
-                                          key_head(shape, v, b, kv_head),
-                                          query_head(shape, out, b, h),
-                                          query_head(shape, dout, b, h),
-                                          vector_head(shape, L, b, h),
-                                          query_head(shape, dq, b, h),
-                                          key_head(shape, dk, b, kv_head),
-                                          key_head(shape, dv, b, kv_head),
-                                          vector_head(shape, D.data(), 0, 0),
-                                          h > kv_head * group};
-                flash2_backward(head, HeadMasking(shape, masking, tile, b, h), tile, shape.scale, Memory(count));
-            }
-        }
+        each_head_of_groups(shape, begin, end, [&](std::int64_t b, std::int64_t h, std::int64_t kv_head, bool first) {
+            const Flash2Backward head{query_head(shape, q, b, h),
+                                      key_head(shape, k, b, kv_head),
+                                      key_head(shape, v, b, kv_head),
+                                      query_head(shape, out, b, h),
+                                      query_head(shape, dout, b, h),
+                                      vector_head(shape, L, b, h),
+                                      query_head(shape, dq, b, h),
+                                      key_head(shape, dk, b, kv_head),
+                                      key_head(shape, dv, b, kv_head),
+                                      vector_head(shape, D.data(), 0, 0),
+                                      !first};
+            flash2_backward(head, HeadMasking(shape, masking, tile, b, h), tile, shape.scale, Memory(count));
+        });
     });
 }
 

@@ -42,6 +42,18 @@ Matrix<T> score_head(const Shape& s, T* tensor, std::int64_t b, std::int64_t h) 
     return {tensor + (b * s.heads + h) * s.seqlen_q * s.seqlen_k, s.seqlen_q, s.seqlen_k, s.seqlen_k};
 }
 
+// Calls body(b, h, kv_head, first) for every query head of the groups begin, begin + 1 .. end - 1, counted through all
+// sequences. dK and dV are sums over a group, of which `first` is the first.
+template <class Body>
+void each_head_of_groups(const Shape& s, std::int64_t begin, std::int64_t end, Body body) {
+    const std::int64_t group = s.heads / s.kv_heads;
+    for (std::int64_t index = begin; index < end; ++index) {
+        const std::int64_t b = index / s.kv_heads, kv_head = index % s.kv_heads;
+        for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h)
+            body(b, h, kv_head, h == kv_head * group);
+    }
+}
+
 enum class Transpose { no, yes };
 
 // C = alpha * op(A) op(B) + beta * C

@@ -58,6 +58,16 @@ public:
             Z[c] = dropout_.keeps(static_cast<unsigned>(i), static_cast<unsigned>(j0 + c)) ? dropout_.scale() : 0.0f;
     }
 
+    // Of the same query and keys: P_dropped = P o Z, and the gradient of P_dropped becomes that of P. Z is what is
+    // drawn.
+    void drop(std::int64_t i, std::int64_t j0, std::int64_t columns, const float* P, float* Z, float* P_dropped,
+              float* dP) const {
+        draw(i, j0, columns, Z);
+        std::copy_n(P, columns, P_dropped);
+        multiply_row(Z, P_dropped, columns);
+        multiply_row(Z, dP, columns);
+    }
+
 private:
     std::int64_t visible(std::int64_t i) const {
         return causal_ ? std::min(keys_, causal_keys(i, seqlen_q_, seqlen_k_)) : keys_;

@@ -97,6 +97,13 @@ public:
         for (std::int64_t i = 0; i < rows; ++i) std::copy_n(from.matrix_.row(first + i), from.columns(), to.row(i));
     }
 
+    // The same rows to go on adding to, or zeros to begin with.
+    void load_or_clear(bool loads, const Slow<const float>& from, std::int64_t first, std::int64_t most, Block& to) {
+        if (loads) return load(from, first, most, to);
+        to.reshape(std::min(most, from.rows() - first), from.columns());
+        to.fill(0.0f);
+    }
+
     void store(Block& from, const Slow<float>& to, std::int64_t first) {
         count_.stored(from.rows() * to.columns());
         if (!computes()) return;

@@ -188,23 +188,21 @@ void rabe_staats_forward(const Shape& shape, Chunks chunks, const float* q, cons
 
 void rabe_staats_backward(const Shape& shape, Chunks chunks, const float* q, const float* k, const float* v,
                           const float* dout, float* dq, float* dk, float* dv, int threads) {
-    const std::int64_t group = shape.heads / shape.kv_heads;
     openblas_set_num_threads(1);
     parallel_for(shape.batch * shape.kv_heads, threads, [&](std::int64_t begin, std::int64_t end) {
         QueryChunk chunk(shape, chunks);
-        for (std::int64_t index = begin; index < end; ++index) {
-            const std::int64_t b = index / shape.kv_heads;
-            const std::int64_t kv_head = index % shape.kv_heads;
+        each_head_of_groups(shape, begin, end, [&](std::int64_t b, std::int64_t h, std::int64_t kv_head, bool first) {
             const auto dK = key_head(shape, dk, b, kv_head);
             const auto dV = key_head(shape, dv, b, kv_head);
-            fill(dK, 0.0f);
-            fill(dV, 0.0f);
-            for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h)
-                for (std::int64_t n = 0; n < chunk.count(); ++n)
-                    chunk.backward(query_head(shape, q, b, h), key_head(shape, k, b, kv_head),
-                                   key_head(shape, v, b, kv_head), query_head(shape, dout, b, h),
-                                   query_head(shape, dq, b, h), dK, dV, n);
-        }
+            if (first) {
+                fill(dK, 0.0f);
+                fill(dV, 0.0f);
+            }
+            for (std::int64_t n = 0; n < chunk.count(); ++n)
+                chunk.backward(query_head(shape, q, b, h), key_head(shape, k, b, kv_head),
+                               key_head(shape, v, b, kv_head), query_head(shape, dout, b, h),
+                               query_head(shape, dq, b, h), dK, dV, n);
+        });
     });
 }
 

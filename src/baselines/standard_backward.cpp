@@ -29,7 +29,6 @@ template void standard_backward(const Shape&, const StandardBackward&, int, Memo
 
 void standard_backward(const Shape& shape, const float* q, const float* k, const float* v, const float* P_all,
                        const float* dout, float* dq, float* dk, float* dv, int threads) {
-    const std::int64_t group = shape.heads / shape.kv_heads;
     const std::int64_t N_squared = shape.seqlen_q * shape.seqlen_k;
     const ThreadSplit split = split_threads(threads, shape.batch * shape.kv_heads);
     openblas_set_num_threads(split.within_head);
@@ -40,29 +39,25 @@ void standard_backward(const Shape& shape, const float* q, const float* k, const
         if (!P_all) own_P = std::make_unique_for_overwrite<float[]>(N_squared);
 
         Uncounted count;
-        for (std::int64_t index = begin; index < end; ++index) {
-            const std::int64_t b = index / shape.kv_heads;
-            const std::int64_t kv_head = index % shape.kv_heads;
+        each_head_of_groups(shape, begin, end, [&](std::int64_t b, std::int64_t h, std::int64_t kv_head, bool first) {
             const auto K = key_head(shape, k, b, kv_head);
-            for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
-                const auto Q = query_head(shape, q, b, h);
-                if (!P_all)
-                    scores_to_probabilities<Uncounted>(shape, Q, K, score_head(shape, own_P.get(), 0, 0),
-                                                       split.within_head, Memory(count));
-                const StandardBackward head{
-                    Q,
-                    K,
-                    key_head(shape, v, b, kv_head),
-                    P_all ? score_head(shape, P_all, b, h) : score_head<const float>(shape, own_P.get(), 0, 0),
-                    query_head(shape, dout, b, h),
-                    query_head(shape, dq, b, h),
-                    key_head(shape, dk, b, kv_head),
-                    key_head(shape, dv, b, kv_head),
-                    score_head(shape, dP_memory.get(), 0, 0),
-                    h > kv_head * group};
-                standard_backward(shape, head, split.within_head, Memory(count));
-            }
-        }
+            const auto Q = query_head(shape, q, b, h);
+            if (!P_all)
+                scores_to_probabilities<Uncounted>(shape, Q, K, score_head(shape, own_P.get(), 0, 0), split.within_head,
+                                                   Memory(count));
+            const StandardBackward head{
+                Q,
+                K,
+                key_head(shape, v, b, kv_head),
+                P_all ? score_head(shape, P_all, b, h) : score_head<const float>(shape, own_P.get(), 0, 0),
+                query_head(shape, dout, b, h),
+                query_head(shape, dq, b, h),
+                key_head(shape, dk, b, kv_head),
+                key_head(shape, dv, b, kv_head),
+                score_head(shape, dP_memory.get(), 0, 0),
+                !first};
+            standard_backward(shape, head, split.within_head, Memory(count));
+        });
     });
 }
 

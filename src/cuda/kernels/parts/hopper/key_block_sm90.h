@@ -163,18 +163,14 @@ struct KeyBlock {
         return i1 <= seq.seqlen_q && seq.sees_all<config>(place.j0, i1, place.i0, key_end);
     }
 
-    // LSE of this lane's two queries of the t-th eight; KernelParams::row_flip has exchanged the two.
-    __device__ __forceinline__ float2 lse_of(int t) const {
-        return ptx::load_shared_pair(lse + q_ring.stage * kBytesRow + Place::column(0, 0) * 4 + t * 32);
-    }
-
     // S of the current block of Q becomes P = 2^(S - LSE), transposed. This warp's first row is key `warp_row`.
     __device__ __forceinline__ void exponentiate(Fragments<1, NT>& s, int i0, int warp_row) const {
         const Place place{j0 + warp_row, i0};
         if (!whole(place)) apply_band_transposed<config>(s, seq, place);
+        const unsigned row = lse + q_ring.stage * kBytesRow + Place::column(0, 0) * 4;
 #pragma unroll
         for (int t = 0; t < NT; ++t) {
-            const float2 row_lse = lse_of(t);
+            const float2 row_lse = ptx::load_shared_pair(row + t * 32);  // KernelParams::row_flip has exchanged the two
 #pragma unroll
             for (int e = 0; e < 4; ++e)
                 s.c[0][t][e] = ptx::exp2(fmaf(s.c[0][t][e], params.scale_log2, e % 2 == 0 ? -row_lse.y : -row_lse.x));
