@@ -27,7 +27,6 @@ struct Fp32Math {
     static constexpr int kParts = 1;  // Scalars that hold one word of operands
 
     static Operand load_panel(const Scalar* b) { return load(b); }
-    static Operand load_panel(const Bf16* b) { return widen_bf16(&b->bits); }
     static Operand spread(const Scalar* a) { return broadcast(*a); }
     static Vec multiply_add(Operand a, Operand b, Vec c) { return a * b + c; }
 };

@@ -22,8 +22,8 @@ inline namespace FLASHTILE_TARGET {
 template <class Math>
 class Decode {
     static constexpr int64_t Bc = KeySplits::kUnit;
-    static constexpr int64_t kTile = kPanel;             // keys that are widened together
-    static constexpr int64_t kChain = 32 / Math::kPack;  // words that are summed in one chain
+    static constexpr int64_t kTile = kPanel;              // keys that are widened together
+    static constexpr int64_t kChain = kScoreChain<Math>;  // words that are summed in one chain
     static constexpr int64_t kRowsTogether = cpu::kDecodeRows;
     static constexpr int64_t kScores = Bc + kLanes;  // more than Bc: rows fall into different sets of the cache
 

@@ -9,8 +9,7 @@
 // V is ever packed in fp32.
 //
 // `Math` says what a scalar of A is: Fp32Math one float and an FMA; an instruction set with a dot product of 16-bit
-// pairs supplies its own, with two elements of the reduction in one scalar. A panel of B has elements of a type B that
-// Math can load: its Scalar, or what it widens.
+// pairs supplies its own, with two elements of the reduction in one scalar.
 #pragma once
 
 #include "cpu/isa/fp32_math.h"
@@ -20,9 +19,10 @@ inline namespace FLASHTILE_TARGET {
 
 // `kChain`, where not 0, is the most steps that are summed in one chain of roundings; longer sums are made of such
 // parts.
-template <int R, class Math, int kChain, class B, class Init, class Done>
+template <int R, class Math, int kChain, class Init, class Done>
 [[gnu::always_inline]] inline void product_tile(const typename Math::Scalar* a, int64_t a_row, int64_t a_step,
-                                                const B* b, int64_t b_step, int64_t steps, Init init, Done done) {
+                                                const typename Math::Scalar* b, int64_t b_step, int64_t steps,
+                                                Init init, Done done) {
     Vec c[R][2];
     FLASHTILE_UNROLL
     for (int r = 0; r < R; ++r) {
@@ -79,9 +79,9 @@ struct Nothing {
     template <class... Ignored>
     void operator()(Ignored...) const {}
 };
-template <class Math, int kChain = 0, class B, class Init, class Done, class Between = Nothing>
-inline void product(const typename Math::Scalar* a, int64_t a_row, int64_t a_step, const B* b, int64_t b_step,
-                    int64_t rows, int64_t steps, Init init, Done done, Between between = {}) {
+template <class Math, int kChain = 0, class Init, class Done, class Between = Nothing>
+inline void product(const typename Math::Scalar* a, int64_t a_row, int64_t a_step, const typename Math::Scalar* b,
+                    int64_t b_step, int64_t rows, int64_t steps, Init init, Done done, Between between = {}) {
     int64_t r0 = 0;
     const auto tile = [&]<int R>() {
         product_tile<R, Math, kChain>(
@@ -97,12 +97,16 @@ inline void product(const typename Math::Scalar* a, int64_t a_row, int64_t a_ste
     if (r0 + 1 <= rows) tile.template operator()<1>();
 }
 
-// S^T or dP^T of `rows` keys: dot products over `steps`, in chains of 32 elements: a longer one would round off more
-// than LSE's bound allows.
+// Steps of a dot product that are summed in one chain, 32 elements: a longer one would round off more than LSE's bound
+// allows.
+template <class Math>
+constexpr int kScoreChain = 32 / Math::kPack;
+
+// S^T or dP^T of `rows` keys: dot products over `steps`, in such chains.
 template <class Math, class Done, class Between = Nothing>
 inline void dot_products(const typename Math::Scalar* a, int64_t a_row, const typename Math::Scalar* b, int64_t rows,
                          int64_t steps, Done done, Between between = {}) {
-    product<Math, 32 / Math::kPack>(
+    product<Math, kScoreChain<Math>>(
         a, a_row, 1, b, kPanel, rows, steps, [](int64_t, int) { return Vec{}; }, done, between);
 }
 
