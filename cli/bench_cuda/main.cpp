@@ -1,45 +1,29 @@
 // main.cpp: `flashtile bench baselines` by itself, for machines that the build is carried to.
-//
-//   flashtile_bench_baselines [--seconds=20] [--most-seconds=100] [--tokens=16384] [--head-dim=64] [--seqlen=512]
-//   [--causal=0]
-//                             [--pass=forward] [--json=FILE]
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
-#include <stdexcept>
-#include <string>
 
 #include "bench_cuda/run.h"
 
 int main(int argc, char** argv) {
+    flashtile::cli::bench_cuda::Options options;
+    CLI::App app("FlashAttention-2's three changes, one by one, on this machine's GPU");
+    app.add_option("--seconds", options.seconds, "Of timing")->capture_default_str();
+    app.add_option("--most-seconds", options.most_seconds, "After so many no other point is begun; 0: never");
+    app.add_option("--tokens", options.tokens)->capture_default_str();
+    app.add_option("--head-dim", options.head_dims)->delimiter(',')->capture_default_str();
+    app.add_option("--seqlen", options.seqlens)->delimiter(',');
+    app.add_option("--heads", options.heads, "0: a hidden dimension of 2048");
+    app.add_option("--causal", options.causal)->check(CLI::IsMember({"0", "1", "both"}))->capture_default_str();
+    app.add_option("--pass", options.pass)
+        ->check(CLI::IsMember({"forward", "backward", "both"}))
+        ->capture_default_str();
+    app.add_option("--json", options.json, "The file to write");
     try {
-        flashtile::cli::bench_cuda::Options options;
-        for (int n = 1; n < argc; ++n) {
-            const std::string word = argv[n];
-            const std::size_t equals = word.find('=');
-            const std::string name = word.substr(0, equals),
-                              value = equals < word.size() ? word.substr(equals + 1) : "";
-            if (name == "--seconds")
-                options.seconds = std::stod(value);
-            else if (name == "--most-seconds")
-                options.most_seconds = std::stod(value);
-            else if (name == "--tokens")
-                options.tokens = std::stoll(value);
-            else if (name == "--head-dim")
-                options.head_dims = {std::stoll(value)};
-            else if (name == "--seqlen")
-                options.seqlens = {std::stoll(value)};
-            else if (name == "--causal")
-                options.causal = value;
-            else if (name == "--pass")
-                options.pass = value;
-            else if (name == "--heads")
-                options.heads = std::stoll(value);
-            else if (name == "--json")
-                options.json = value;
-            else
-                throw std::invalid_argument(word + " is no option");
-        }
+        app.parse(argc, argv);
         return flashtile::cli::bench_cuda::run(options);
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e) == 0 ? 0 : 2;
     } catch (const std::exception& e) {
         std::fprintf(stderr, "flashtile_bench_baselines: %s\n", e.what());
         return 2;

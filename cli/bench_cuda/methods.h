@@ -24,7 +24,6 @@ struct Method {
 
 // "fa1", with "+3.1" and so on for each section of the FlashAttention-2 paper whose change it has.
 std::string name_of(WorkPartition ways);
-inline constexpr WorkPartition kAllWays{.deferred = true, .over_sequence = true, .split_queries = true};
 
 inline constexpr const char* kStandard = "standard";
 inline constexpr const char* kAtGeneralTile = "fa1 all, general's tile";  // all switches on

@@ -98,8 +98,6 @@ KernelConfig config_of(Kernel kernel, std::int64_t head_dim) {
     return c;
 }
 
-constexpr WorkPartition kOurs{.deferred = true, .over_sequence = true, .split_queries = true};
-
 std::vector<KernelText> list_of(const KernelText& forward, const std::optional<BackwardTexts>& backward) {
     if (!backward) return {forward};
     return {forward, backward->prepare, backward->main, backward->finish};
@@ -119,7 +117,8 @@ std::unique_ptr<Attention> make_general(const Shape& shape, Element element, Pas
                                         bool exact_maximum, int ordinal) {
     require(shape, element, kMultiple, kWidest);
     const BackwardTexts backward = general_backward_texts(shape, element, tiles.backward);
-    return std::make_unique<ByBlocks>(shape, kOurs, general_forward_text(shape, element, tiles.forward, exact_maximum),
+    return std::make_unique<ByBlocks>(shape, kAllWays,
+                                      general_forward_text(shape, element, tiles.forward, exact_maximum),
                                       passes == Passes::both ? &backward : nullptr, ordinal);
 }
 

@@ -22,6 +22,7 @@ struct WorkPartition {
 
     bool operator==(const WorkPartition&) const = default;
 };
+inline constexpr WorkPartition kAllWays{.deferred = true, .over_sequence = true, .split_queries = true};
 
 // Where warps split keys, they add up their shares of a result of Br rows in parts of so many columns: as many as leave
 // a warp's share of a part 64 registers a lane, and a divisor of all columns.
