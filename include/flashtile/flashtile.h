@@ -71,6 +71,8 @@ typedef enum flashtile_isa {
 #define FLASHTILE_MAX_TREE 64 /* queries of a sequence with tree_mask */
 #define FLASHTILE_MAX_SPLITS 256
 #define FLASHTILE_MAX_THREADS 4096
+#define FLASHTILE_MAX_DIAGONAL 1073741824 /* 2^30, and its negative */
+#define FLASHTILE_MAX_ORIGIN 4294967296   /* 2^32, of a sequence, head, query or key */
 #define FLASHTILE_MIN_SOFTCAP 1e-30f /* far below any score that matters; s / softcap stays finite on every device */
 
 /* A view of memory that the caller owns. Strides are in elements; the innermost dimension must be contiguous, and the
@@ -128,12 +130,21 @@ typedef struct flashtile_options {
                                 than its own (Llama 4); 0 is off */
     int32_t sm_limit;        /* CUDA: at most so many multiprocessors, which leaves the others to other work; 0: all.
                                 The CPU's threads are what `threads` says */
+    /* A shard of a problem is the same problem shifted. */
+    int64_t diagonal; /* added to off, by which causal, windows, chunks and ALiBi count: -FLASHTILE_MAX_DIAGONAL to
+                         FLASHTILE_MAX_DIAGONAL; 0 beside positions */
+    int64_t origin_b; /* where sequence 0, head 0, query 0 and key 0 lie in the whole problem, from 0: dropout draws
+                         by the whole's coordinates. To FLASHTILE_MAX_ORIGIN each; with attention_chunk origin_j is a
+                         multiple of it */
+    int64_t origin_h;
+    int64_t origin_i;
+    int64_t origin_j;
 } flashtile_options;
 
 #define FLASHTILE_OPTIONS_INIT                                                                                    \
     {                                                                                                             \
         sizeof(flashtile_options), 0, 0, 0, 0.0f, 0.0f, -1, -1, 0.0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, \
-            NULL, 0, 0, 0, 0, 0                                                                                   \
+            NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                                    \
     }
 
 struct flashtile_append_tensors;
@@ -361,16 +372,16 @@ FLASHTILE_API const char* flashtile_cuda_info(void);
  * registers: where not 0 and NVRTC is there, what the compiler says of registers and spills, which takes seconds a
  * kernel.
  *
- * CPU: candidates are instruction sets; each kernel has its tasks and the threads that share them. device_name is NULL,
- * and registers is not read. */
+ * CPU: candidates are instruction sets; each kernel has its tasks and the threads that share them; "alternatives" are
+ * rows of a task that may be chosen. device_name is NULL, and registers is not read. */
 FLASHTILE_API flashtile_status flashtile_plan_report(const flashtile_options* options, const flashtile_inputs* inputs,
                                                      const char* device_name, int32_t registers, const char** json);
 
-/* Tiles that were measured on this machine's GPUs, in place of those that the library would pick (`flashtile tune`).
- * They are read from the cache's folder at the first call on a GPU; the environment variable FLASHTILE_NO_CHOICES
- * leaves them unread. `choice` is one of the alternatives in flashtile_plan_report's JSON, with the medians that were
- * measured in its last two fields. keep: where not 0, later processes use it too. The workspace that a backward pass
- * needs may change. */
+/* Tiles that were measured on this machine's GPUs, and rows of a task on its CPU, in place of the library's own
+ * (`flashtile tune`). They are read from the cache's folder at the first call on a GPU, or on the CPU; the variable
+ * FLASHTILE_NO_CHOICES leaves them unread. `choice` is one of the alternatives in flashtile_plan_report's JSON, with
+ * the medians that were measured in its last two fields. keep: where not 0, later processes use it too. The workspace
+ * that a pass needs may change. */
 FLASHTILE_API flashtile_status flashtile_use_choice(const char* choice, int32_t keep);
 /* From now on this process uses the library's own tiles. kept: where not 0, later processes do so too. */
 FLASHTILE_API flashtile_status flashtile_forget_choices(int32_t kept);

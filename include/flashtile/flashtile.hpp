@@ -192,6 +192,14 @@ struct window_size {
     std::int64_t right = -1;
 };
 
+// Where sequence 0, head 0, query 0 and key 0 of a shard lie in the whole problem.
+struct shard_origin {
+    std::int64_t b = 0;
+    std::int64_t h = 0;
+    std::int64_t i = 0;
+    std::int64_t j = 0;
+};
+
 // Every option, each off by default. Declaration order is the order that designated initialisers must keep.
 struct options {
     causal_mode causal = {};
@@ -235,6 +243,9 @@ struct options {
     tensor prefix_groups = {};
     tensor prefix_lengths = {};
     int sm_limit = 0;
+    // What makes a problem a shard of another one.
+    std::int64_t diagonal = 0;
+    shard_origin origin = {};
 };
 
 // What backward reads and writes beside q, k, v; dlse, dbias and dsinks may be absent.
@@ -302,6 +313,11 @@ inline flashtile_options c_options(const options& o) {
     c.num_splits = o.num_splits;
     c.attention_chunk = o.attention_chunk;
     c.sm_limit = o.sm_limit;
+    c.diagonal = o.diagonal;
+    c.origin_b = o.origin.b;
+    c.origin_h = o.origin.h;
+    c.origin_i = o.origin.i;
+    c.origin_j = o.origin.j;
     return c;
 }
 

@@ -4,6 +4,7 @@
     with flashtile.sdpa(): ...                          # F.scaled_dot_product_attention runs on flashtile
     flashtile.install_as_flash_attn()                   # `import flash_attn` finds flashtile
     flashtile.transformers.register()                   # attn_implementation="flashtile"
+    flashtile.distributed.context_parallel_attention(q, k, v)      # over several devices
     flashtile.append_kv(k_cache, v_cache, k, v, ..)     # new keys, rotated, to a dense or paged cache
     flashtile.merge(outs, lses)                         # parts that attended to different keys
     flashtile.numpy.attention(q, k, v)                  # NumPy arrays, without PyTorch
@@ -23,7 +24,7 @@ from ._last_run import last_run
 from ._library import text as _text
 
 if TYPE_CHECKING:
-    from . import flash_attn, flash_attn_3, numpy, transformers
+    from . import distributed, flash_attn, flash_attn_3, numpy, transformers
     from ._append import Append
     from ._append_kv import append_kv
     from ._attention import attention
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
     from ._sdpa_context import sdpa
 
 __version__ = _text("version")
-__all__ = ["Append", "append_kv", "attention", "describe", "flash_attn", "flash_attn_3", "info",
+__all__ = ["Append", "append_kv", "attention", "describe", "distributed", "flash_attn", "flash_attn_3", "info",
            "install_as_flash_attn", "last_run", "merge", "numpy", "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa",
            "transformers"]
 
-_MODULES = ("flash_attn", "flash_attn_3", "numpy", "transformers")
+_MODULES = ("distributed", "flash_attn", "flash_attn_3", "numpy", "transformers")
 _HOMES = {"Append": "_append", "append_kv": "_append_kv", "attention": "_attention",
           "install_as_flash_attn": "flash_attn", "merge": "_merge", "sdpa": "_sdpa_context",
           "scaled_dot_product_attention": "_sdpa",

@@ -19,9 +19,11 @@ _NUMBERS = {"scale": "None or a finite number", "softcap": "0 (off) or a positiv
 _LENGTHS = {"max_seqlen_q": "None or a whole number", "max_seqlen_k": "None or a whole number"}
 _WHOLE = {"attention_chunk": ("q", "0 (off) or the length of a chunk"),
           "num_splits": ("i", "0 (the library's rule) or a number of splits"),
-          "sm_limit": ("i", "0 (all) or a number of multiprocessors")}
+          "sm_limit": ("i", "0 (all) or a number of multiprocessors"),
+          "diagonal": ("q", "a number of keys, by which the diagonal is shifted")}
 FLAGS = ("causal", "deterministic", "batch_invariant", "exact_max")
 _WINDOW = "(left, right), whole numbers from -1 (open)"
+_ORIGIN = "(b, h, i, j), whole numbers from 0"
 
 
 def flag(name: str, value: Any) -> bool:
@@ -57,6 +59,9 @@ def blame_an_option(**options: Any) -> None:
     for name, (code, allowed) in _WHOLE.items():
         if not _packs(code, options[name]):
             raise TypeError(f"{name} is {options[name]!r}, allowed is {allowed}") from None
+    origin = options.get("origin", (0, 0, 0, 0))
+    if not isinstance(origin, (tuple, list)) or len(origin) != 4 or not all(_packs("q", at) for at in origin):
+        raise TypeError(f"origin is {origin!r}, allowed is {_ORIGIN}") from None
     for name in FLAGS:
         flag(name, options.get(name, False))
 
@@ -65,7 +70,8 @@ def blame_a_call_option(options: CallOptions) -> None:
     """As blame_an_option, for the options of a call; the error has attention's names for them."""
     fields = options._asdict()
     window = fields.pop("window_left"), fields.pop("window_right")
-    blame_an_option(align="bottom-right", window=window, dropout_p=fields.pop("dropout"),
+    origin = tuple(fields.pop("origin_" + axis) for axis in "bhij")
+    blame_an_option(align="bottom-right", window=window, origin=origin, dropout_p=fields.pop("dropout"),
                     causal=bool(fields.pop("causal")), **fields)
 
 

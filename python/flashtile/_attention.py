@@ -62,6 +62,8 @@ class Options(TypedDict, total=False):
     attention_chunk: int
     num_splits: int
     sm_limit: int
+    diagonal: int
+    origin: tuple[int, int, int, int]
 
 
 _serving: Any = None  # the module, imported when it is first needed; an import statement that finds it takes 0.7 us
@@ -118,6 +120,8 @@ def attention(
     attention_chunk: int = 0,
     num_splits: int = 0,
     sm_limit: int = 0,
+    diagonal: int = 0,
+    origin: tuple[int, int, int, int] = (0, 0, 0, 0),
     return_lse: bool = False,
 ) -> Union[Tensor, tuple[Tensor, Tensor]]:
     """Exact attention, softmax(mask(scale * q k^T + ...)) v, in memory linear in the sequence length.
@@ -154,6 +158,9 @@ def attention(
         num_splits: of a sequence's keys, with few queries; 0 is the library's choice.
         sm_limit: on CUDA, at most so many multiprocessors, which leaves the others to other work; 0 is all. No gradient
             there.
+        diagonal, origin: q, k and v are a shard of a problem. The diagonal of causal, window and ALiBi is shifted by
+            `diagonal` keys; origin, (b, h, i, j), is where the shard's first sequence, head, query and key lie in the
+            whole problem, by whose coordinates dropout draws. flashtile.merge makes one result of those of all keys.
         sinks: (heads), fp32 or q's dtype: a score more in each softmax's denominator, which lse counts. Its gradient
             has its dtype.
         attention_chunk: c, from 1: a query sees keys of its own chunk of c positions only (Llama 4); 0 is off.
@@ -197,7 +204,8 @@ def attention(
     try:
         recipe = (of_attention, causal, window if type(window) is tuple else tuple(window), align, scale, softcap,
                   dropout_p, deterministic or always_deterministic(), batch_invariant, exact_max, max_seqlen_q,
-                  max_seqlen_k, attention_chunk, num_splits, sm_limit)
+                  max_seqlen_k, attention_chunk, num_splits, sm_limit, diagonal,
+                  origin if type(origin) is tuple else tuple(origin))
         if (cu_seqlens_q is not None and cu_seqlens_k is None) or not (
                 block_table is cache_batch_idx is first_k is seqused_q is tree_mask is positions is prefix_groups
                 is prefix_lengths is append is None):
@@ -216,6 +224,6 @@ def attention(
         blame_an_option(align=align, window=window, scale=scale, softcap=softcap, dropout_p=dropout_p, causal=causal,
                         max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, deterministic=deterministic,
                         batch_invariant=batch_invariant, exact_max=exact_max, attention_chunk=attention_chunk,
-                        num_splits=num_splits, sm_limit=sm_limit)
+                        num_splits=num_splits, sm_limit=sm_limit, diagonal=diagonal, origin=origin)
         raise
     return (out, lse) if return_lse else out

@@ -33,6 +33,11 @@ class CallOptions(NamedTuple):
     attention_chunk: Size = 0
     num_splits: int = 0
     sm_limit: int = 0
+    diagonal: Size = 0
+    origin_b: Size = 0
+    origin_h: Size = 0
+    origin_i: Size = 0
+    origin_j: Size = 0
 
 
 ALIGNMENTS = {"bottom-right": 0, "top-left": 1}  # flashtile_alignment; a causal mode's number is one more
@@ -41,16 +46,18 @@ ALIGNMENTS = {"bottom-right": 0, "top-left": 1}  # flashtile_alignment; a causal
 def of_attention(causal: bool, window: tuple[int, int], align: str, scale: Optional[float], softcap: float,
                  dropout_p: float, deterministic: bool, batch_invariant: bool, exact_max: bool,
                  max_seqlen_q: Optional[int], max_seqlen_k: Optional[int], attention_chunk: int, num_splits: int,
-                 sm_limit: int) -> CallOptions:
+                 sm_limit: int, diagonal: int, origin: tuple[int, int, int, int]) -> CallOptions:
     """From the options as flashtile.attention takes them."""
     alignment = ALIGNMENTS[align]
     left, right = window
+    origin_b, origin_h, origin_i, origin_j = origin
     return CallOptions(
         max_seqlen_q=-1 if max_seqlen_q is None else max_seqlen_q,
         max_seqlen_k=-1 if max_seqlen_k is None else max_seqlen_k, causal=alignment + 1 if causal else 0,
         alignment=alignment, scale=scale, softcap=softcap, window_left=left, window_right=right, dropout=dropout_p,
         deterministic=deterministic, batch_invariant=batch_invariant, exact_max=exact_max,
-        attention_chunk=attention_chunk, num_splits=num_splits, sm_limit=sm_limit)
+        attention_chunk=attention_chunk, num_splits=num_splits, sm_limit=sm_limit, diagonal=diagonal,
+        origin_b=origin_b, origin_h=origin_h, origin_i=origin_i, origin_j=origin_j)
 
 
 def options_of(recipe: Recipe) -> CallOptions:

@@ -38,7 +38,8 @@ class Layout:
 OPTIONS = Layout(size="N", causal="i", alignment="i", has_scale="i", scale="f", softcap="f", window_left="q",
                  window_right="q", dropout="d", seed="Q", offset="Q", seed_ptr="P", offset_ptr="P", deterministic="i",
                  batch_invariant="i", check_values="i", threads="i", isa="i", executor="P", stream="P", workspace="P",
-                 workspace_size="N", exact_max="i", num_splits="i", attention_chunk="q", sm_limit="i")
+                 workspace_size="N", exact_max="i", num_splits="i", attention_chunk="q", sm_limit="i",
+                 diagonal="q", origin_b="q", origin_h="q", origin_i="q", origin_j="q")
 INPUT_NAMES = ("q", "k", "v", "alibi_slopes", "bias", "mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "sinks")
 SERVING_NAMES = ("block_table", "cache_batch_idx", "first_k", "seqused_q", "tree_mask", "positions", "prefix_groups",
                  "prefix_lengths")  # what only forward takes

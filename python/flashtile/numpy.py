@@ -78,6 +78,8 @@ class Options(TypedDict, total=False):
     attention_chunk: int
     num_splits: int
     sm_limit: int
+    diagonal: int
+    origin: tuple[int, int, int, int]
 
 
 class ForwardOptions(Options, total=False):
@@ -97,7 +99,7 @@ class ForwardOptions(Options, total=False):
 _DEFAULTS: dict[str, Any] = dict.fromkeys(Options.__annotations__) | {
     "causal": False, "window": (-1, -1), "align": "bottom-right", "softcap": 0.0, "dropout_p": 0.0,
     "deterministic": False, "batch_invariant": False, "exact_max": False, "attention_chunk": 0, "num_splits": 0,
-    "sm_limit": 0}
+    "sm_limit": 0, "diagonal": 0, "origin": (0, 0, 0, 0)}
 _FORWARD_DEFAULTS = {**_DEFAULTS, **dict.fromkeys((*SERVING_NAMES, "append"))}
 _ARRAYS = INPUT_NAMES[3:]  # the options that are arrays
 _NO_NUMBERS = {*_ARRAYS, *SERVING_NAMES, "append", "seed"}

@@ -77,7 +77,8 @@ def test_tensors_of_every_rank(rank):
 
 OPTIONS = CallOptions(max_seqlen_q=1, max_seqlen_k=2, causal=3, alignment=4, scale=0.5, softcap=6.0, window_left=7,
                       window_right=8, dropout=0.25, deterministic=True, batch_invariant=True, exact_max=True,
-                      attention_chunk=14, num_splits=15, sm_limit=16)
+                      attention_chunk=14, num_splits=15, sm_limit=16, diagonal=17, origin_b=18, origin_h=19, origin_i=20,
+                      origin_j=21)
 
 
 def test_every_option_reaches_its_field():
@@ -89,7 +90,7 @@ def test_every_option_reaches_its_field():
         "size": len(memory), "causal": 3, "alignment": 4, "has_scale": 1, "scale": 0.5, "softcap": 6.0,
         "window_left": 7, "window_right": 8, "dropout": 0.25, "seed": 9, "offset": 10, "seed_ptr": 11,
         "offset_ptr": 12, "deterministic": 1, "batch_invariant": 1, "stream": 13, "exact_max": 1, "attention_chunk": 14,
-        "num_splits": 15, "sm_limit": 16}
+        "num_splits": 15, "sm_limit": 16, "diagonal": 17, "origin_b": 18, "origin_h": 19, "origin_i": 20, "origin_j": 21}
 
 
 def test_structs_of_a_call():
@@ -125,7 +126,8 @@ def test_schemas_of_the_operators():
                  "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, Tensor? sinks, SymInt max_seqlen_q, "
                  "SymInt max_seqlen_k, int causal, int alignment, float? scale, float softcap, SymInt window_left, "
                  "SymInt window_right, float dropout, bool deterministic, bool batch_invariant, bool exact_max, "
-                 "SymInt attention_chunk, int num_splits, int sm_limit, Tensor? rng")
+                 "SymInt attention_chunk, int num_splits, int sm_limit, SymInt diagonal, SymInt origin_b, SymInt origin_h, "
+                 "SymInt origin_i, SymInt origin_j, Tensor? rng")
     flashtile.attention  # noqa: B018 - defines them
     assert str(torch.ops.flashtile.forward.default._schema) == f"flashtile::forward({arguments}) -> (Tensor, Tensor)"
     flashtile.merge  # noqa: B018 - defines it

@@ -152,6 +152,33 @@ def test_dropout_is_drawn_from_the_generator_and_replayed_in_backward():
     assert not torch.equal(first, second)
 
 
+@pytest.mark.parametrize("options", [{"causal": True}, {"window": (30, 11)}, {"causal": True, "dropout_p": 0.4},
+                                     {"alibi_slopes": torch.tensor([0.1, 0.0, 0.4, 0.2])}],
+                         ids=lambda options: "+".join(options))
+def test_shards_are_parts_of_the_whole(options):
+    """Queries in two parts and keys in three, which nothing divides: forward merged, gradients added up."""
+    q, k, v, dout = (torch.randn(2, 77, heads, 16, requires_grad=True) for heads in (4, 2, 2, 4))
+
+    def run(*tensors, **more):
+        torch.manual_seed(5)
+        return flashtile.attention(*tensors, align="top-left", return_lse=True, **options, **more)
+
+    whole, whole_lse = run(q, k, v)
+    expected = torch.autograd.grad(whole, (q, k, v), dout)
+    outs, lses = [], []
+    for i, rows in ((0, 29), (29, 48)):
+        parts = [run(q.narrow(1, i, rows), k.narrow(1, j, keys), v.narrow(1, j, keys), diagonal=i - j,
+                     origin=(0, 0, i, j)) for j, keys in ((0, 13), (13, 47), (60, 17))]
+        out, lse = flashtile.merge(*map(list, zip(*parts)))
+        outs.append(out)
+        lses.append(lse)
+    out = torch.cat(outs, 1)
+    torch.testing.assert_close(out, whole, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(torch.cat(lses, 2), whole_lse, atol=1e-5, rtol=1e-5)
+    for got, want in zip(torch.autograd.grad(out, (q, k, v), dout), expected):
+        torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
+
+
 def test_autocast(device):
     q, k, v = problem()
     with torch.autocast(device.type, torch.bfloat16):

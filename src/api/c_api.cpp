@@ -13,6 +13,7 @@
 #include "core/per_thread.h"
 #include "cpu/features.h"
 #include "cpu/threads.h"
+#include "cpu/tuned_blocks.h"
 #include "cuda/compile_bundle.h"
 #include "cuda/device.h"
 #include "cuda/info.h"
@@ -219,11 +220,20 @@ flashtile_status flashtile_plan_report(const flashtile_options* options, const f
 }
 
 flashtile_status flashtile_use_choice(const char* choice, int32_t keep) {
-    return guarded([&] { gpu::use_tuned_tile(&require(choice, "choice"), keep != 0); });
+    return guarded([&] {
+        const std::string_view text = &require(choice, "choice");
+        if (cpu::is_of_cpu(text))
+            cpu::use_tuned_blocks(text, keep != 0);
+        else
+            gpu::use_tuned_tile(text, keep != 0);
+    });
 }
 
 flashtile_status flashtile_forget_choices(int32_t kept) {
-    return guarded([&] { gpu::forget_tuned_tiles(kept != 0); });
+    return guarded([&] {
+        cpu::forget_tuned_blocks();
+        gpu::forget_tuned_tiles(kept != 0);
+    });
 }
 
 flashtile_status flashtile_load_bundle(const char* path) {

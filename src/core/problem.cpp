@@ -62,6 +62,9 @@ std::string to_string(const Problem& p) {
     if (p.num_splits != 0) text << " splits=" << p.num_splits;
     if (p.window_left >= 0 || p.window_right >= 0)
         text << " window=" << p.window_left << "," << p.window_right << (p.top_left ? " top-left" : " bottom-right");
+    if (p.diagonal != 0) text << " diagonal=" << p.diagonal;
+    if (p.origin_b != 0 || p.origin_h != 0 || p.origin_i != 0 || p.origin_j != 0)
+        text << " origin=" << p.origin_b << "," << p.origin_h << "," << p.origin_i << "," << p.origin_j;
     if (p.attention_chunk != 0) text << " chunk=" << p.attention_chunk;
     if (p.softcap != 0) text << " softcap=" << p.softcap;
     if (p.alibi) text << " alibi";

@@ -228,13 +228,14 @@ public:
         const std::uint64_t offset = x.offset_ptr != nullptr ? *x.offset_ptr : x.offset;
         for (std::int64_t b = 0; b < p.batch; ++b)
             for (std::int64_t h = 0; h < p.heads; ++h) {
-                const auto dropout = Dropout::make(seed, offset, static_cast<unsigned>(b), static_cast<unsigned>(h),
-                                                   p.dropout_threshold);
+                const auto dropout = Dropout::make(seed, offset, static_cast<unsigned>(p.origin_b + b),
+                                                   static_cast<unsigned>(p.origin_h + h), p.dropout_threshold);
                 for (std::int64_t i = 0; i < p.seqlen_q; ++i) {
                     auto* row = static_cast<std::uint8_t*>(x.mask.data) + b * x.mask.stride_batch +
                                 h * x.mask.stride_head + i * x.mask.stride_row;
                     for (std::int64_t j = 0; j < p.seqlen_k; ++j)
-                        row[j] = dropout.keeps(static_cast<unsigned>(i), static_cast<unsigned>(j));
+                        row[j] =
+                            dropout.keeps(static_cast<unsigned>(p.origin_i + i), static_cast<unsigned>(p.origin_j + j));
                 }
             }
     }

@@ -3,6 +3,7 @@
 
 #include "cpu/features.h"
 #include "cpu/threads.h"
+#include "cpu/tuned_blocks.h"
 #include "shared/key_splits.h"
 
 namespace flashtile::cpu {
@@ -18,6 +19,8 @@ std::size_t round_up(std::size_t bytes) {
 constexpr const char* kAll = "the sequence has no more";
 constexpr const char* kForThreads = "so few that every thread has work";
 constexpr const char* kMost = "the most that a task takes";
+
+constexpr RowChoice kBackwardKeys = {32, 1024};
 
 Plan plan_of(const Problem& p, const Execution& execution) {
     const Kernels& kernels = kernels_for(p.dtype, execution.isa);
@@ -50,14 +53,13 @@ void choose_rows(Step& step, const Plan& plan) {
 // is fetched; fewer keys where threads would not find work. No bit depends on it: each sum of dq runs over keys in
 // order, and those of dk and dv over queries.
 void choose_keys(Step& step, const Problem& p, const Plan& plan) {
-    constexpr std::int64_t kEnoughTasks = 8, kFewestTasks = 2;  // a thread
-    constexpr std::int64_t kMostKeys = 1024;
-    constexpr std::int64_t kMostElements = kMostKeys * 256;  // of K and V: larger ones would leave the caches
+    constexpr std::int64_t kEnoughTasks = 8, kFewestTasks = 2;        // a thread
+    constexpr std::int64_t kMostElements = kBackwardKeys.most * 256;  // of K and V: larger ones would leave the caches
     const Kernels& kernels = plan.kernels;
     const std::int64_t all_keys = step.heads * step.all_rows;
-    step.rows = kMostKeys;
+    step.rows = kBackwardKeys.most;
     step.why = kMost;
-    for (; step.rows > 32; step.rows /= 2) {
+    for (; step.rows > kBackwardKeys.least; step.rows /= 2) {
         const std::int64_t tasks = step.rows > kernels.fewest_keys ? kEnoughTasks : kFewestTasks;
         if (step.rows >= 2 * step.length)
             step.why = kAll;
@@ -68,6 +70,15 @@ void choose_keys(Step& step, const Problem& p, const Plan& plan) {
         else
             return;
     }
+}
+
+// Takes what `flashtile tune` measured for such problems on this CPU.
+void choose_measured(Step& step, Pass pass, const Problem& p, const Plan& plan, const RowChoice& choice) {
+    const TunedBlocks* tuned = tuned_blocks_for(subject_of(pass, plan.kernels.isa, plan.threads, p));
+    if (tuned == nullptr || !choice.allows(tuned->rows)) return;
+    step.rows = tuned->rows;
+    step.why = tuned->why.c_str();
+    step.measured = true;
 }
 
 // Key heads whose rows lie side by side are read together, so that memory is read in order: all of them, if their
@@ -128,6 +139,15 @@ void plan_decode(const Problem& p, const Operands& x, Plan& plan) {
 
 }  // namespace
 
+RowChoice forward_row_choice(const Plan& plan, const Problem& p, const Operands& x) {
+    if (plan.decode.queries != 0 && p.seqlen_q <= plan.decode.queries) return {};
+    return {plan.kernels.panel, plan.kernels.forward_rows(p, x)};
+}
+
+RowChoice backward_row_choice() {
+    return kBackwardKeys;
+}
+
 Plan plan_forward(const Problem& p, const Operands& x, const Execution& execution) {
     Plan plan = plan_of(p, execution);
     plan_decode(p, x, plan);
@@ -142,6 +162,7 @@ Plan plan_forward(const Problem& p, const Operands& x, const Execution& executio
     step.rows = plan.kernels.forward_rows(p, x);
     step.why = kMost;
     choose_rows(step, plan);
+    choose_measured(step, Pass::forward, p, plan, forward_row_choice(plan, p, x));
     step.Br = step.rows;
     step.Bc = plan.kernels.forward_keys;
     plan.scratch = std::max(plan.scratch, round_up(plan.kernels.forward_scratch(p, step.rows)));
@@ -169,6 +190,7 @@ BackwardPlan plan_backward(const Problem& p, const Operands& x, const Execution&
               // Enough that threads do not wait for each other.
               .heads_together = plan.threads == 1 ? 1 : 2 * plan.threads};
     choose_keys(keys, p, plan);
+    choose_measured(keys, Pass::backward, p, plan, kBackwardKeys);
     keys.Bc = std::min(keys.rows, kernels.key_block);
 
     queries.kernel = "backward_prepare";

@@ -26,6 +26,7 @@ struct Step {
     std::int64_t all_rows = 0;  // of all sequences
     std::int64_t rows = 1;
     const char* why = "";             // so many rows
+    bool measured = false;            // by `flashtile tune`
     std::int64_t Br = 0, Bc = 0;      // 0: the kernel multiplies no tile
     std::int64_t heads_together = 1;  // backward: heads at work at a time
 
@@ -62,6 +63,21 @@ struct BackwardPlan : Plan {
     std::int64_t dq_rows = 0, panels = 0, query_blocks = 0, key_block = 0;
     std::size_t rows_bytes = 0, dq_bytes = 0, turn_bytes = 0;
 };
+
+// Rows that a task may have: powers of two times `least`. least is 0 where nobody can choose.
+struct RowChoice {
+    std::int64_t least = 0, most = 0;
+
+    bool allows(std::int64_t rows) const {
+        if (least == 0 || rows < least || rows > most || rows % least != 0) return false;
+        const std::int64_t times = rows / least;
+        return (times & (times - 1)) == 0;
+    }
+};
+
+// Of forward's queries, where there are more than decode takes, and of backward's keys.
+RowChoice forward_row_choice(const Plan& plan, const Problem& problem, const Operands& operands);
+RowChoice backward_row_choice();
 
 // Both throw UNSUPPORTED where a forced instruction set cannot run here.
 Plan plan_forward(const Problem& problem, const Operands& operands, const Execution& execution);

@@ -8,6 +8,8 @@
 #include "cpu/features.h"
 #include "cpu/plan.h"
 #include "cpu/threads.h"
+#include "cpu/tuned_blocks.h"
+#include "flashtile/version.h"
 #include "shared/key_splits.h"
 
 namespace flashtile::cpu {
@@ -90,9 +92,38 @@ Members step_report(const Step& step, const Plan& plan, const Problem& p, const 
     return report.add("task_rows", step.rows)
         .add("rows_of", name(step.rows_of))
         .add("why", step.why)
+        .add("measured", step.measured)
         .add("tasks", tasks.count)
         .add("tasks_exact", tasks.exact)
         .add("threads", std::min<std::int64_t>(tasks.count, plan.threads));
+}
+
+// What `flashtile tune --device=cpu` may choose from: the rows of a task, the plan's own first.
+Members alternatives(const Plan& plan, const Step& step, Pass pass, const Problem& p, const RowChoice& choice) {
+    Members list;
+    if (choice.least == 0) return list;
+    const auto add = [&](std::int64_t rows) {
+        const TunedBlocks tuned{.version = FLASHTILE_VERSION_STRING,
+                                .cpu = tuned_cpu(),
+                                .subject = subject_of(pass, plan.kernels.isa, plan.threads, p),
+                                .rows = rows,
+                                .why = ""};
+        const std::string tile = std::to_string(rows) + (pass == Pass::forward ? " queries" : " keys") + " a task";
+        list.raw(Members().add("tile", tile).add("choice", to_text(tuned)).in("{}"));
+    };
+    add(step.rows);
+    // More than the sequence has are no other tasks.
+    for (std::int64_t rows = choice.least; rows <= choice.most && rows < 2 * step.length; rows *= 2)
+        if (rows != step.rows && !(rows >= step.length && step.rows >= step.length)) add(rows);
+    return list;
+}
+
+// The step whose rows can be chosen.
+Members alternatives_of(const Plan& plan, const Problem& p, const Operands& x) {
+    return alternatives(plan, plan.steps[plan.steps.size() - 1], Pass::forward, p, forward_row_choice(plan, p, x));
+}
+Members alternatives_of(const BackwardPlan& plan, const Problem& p, const Operands&) {
+    return alternatives(plan, plan.steps[1], Pass::backward, p, backward_row_choice());
 }
 
 template <class PlanPass>
@@ -106,7 +137,9 @@ Members pass_report(PlanPass plan_pass, const Problem& p, const Operands& x, con
     report.add("arithmetic", plan.choice.arithmetic).add("why_arithmetic", plan.choice.why);
     if (plan.choice.tiles_from > 0) report.add("tiles_from", plan.choice.tiles_from);
     if constexpr (std::is_same_v<decltype(plan), const Plan>) report.add("splits", splits_report(plan, p, x), "{}");
-    return report.add("kernels", kernels, "[]").add("workspace", std::uint64_t{plan.workspace()});
+    return report.add("kernels", kernels, "[]")
+        .add("alternatives", alternatives_of(plan, p, x), "[]")
+        .add("workspace", std::uint64_t{plan.workspace()});
 } catch (const Error& error) {
     if (error.status() != FLASHTILE_UNSUPPORTED) throw;
     return Members().add("why_not", error.what());

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "cpu/tuned_blocks.h"
 #include "cuda/device.h"
 #include "cuda/jit/compile.h"
 #include "cuda/jit/images.h"
@@ -87,6 +88,14 @@ Members tuned_tiles_info() {
                      .add("version", tuned.version)
                      .add("for", describe(tuned.subject))
                      .add("tile", describe(tuned.tile))
+                     .add("why", tuned.why)
+                     .in("{}"));
+    for (const cpu::TunedBlocks& tuned : cpu::all_tuned_blocks())
+        list.raw(Members()
+                     .add("device", tuned.cpu)
+                     .add("version", tuned.version)
+                     .add("for", cpu::describe(tuned.subject))
+                     .add("tile", std::to_string(tuned.rows) + " rows a task")
                      .add("why", tuned.why)
                      .in("{}"));
     return Members().add("file", state.file.string()).add("why_not", state.why_not).add("list", list, "[]");

@@ -26,6 +26,8 @@ constexpr const char* name_of(Kernel kernel) {
             return "backward_sm90";
         case Kernel::backward_wide_sm90:
             return "backward_wide_sm90";
+        case Kernel::backward_pair_sm90:
+            return "backward_pair_sm90";
         case Kernel::backward_finish:
             return "backward_finish";
         case Kernel::backward_bias_sm80:

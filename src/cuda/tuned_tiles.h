@@ -10,6 +10,7 @@
 
 #include "cuda/device.h"
 #include "cuda/tuned_tile.h"
+#include "cuda/tuned_tiles_file.h"
 
 namespace flashtile::gpu {
 
@@ -24,6 +25,11 @@ void use_tuned_tile(std::string_view text, bool keep);
 
 // Removes all tuned tiles from this process, and with `kept` from the file, too. Throws what use_tuned_tile() throws.
 void forget_tuned_tiles(bool kept);
+
+// The lines that the file holds, which are none of a GPU's alone (cpu/tuned_blocks.h).
+TunedTileLines kept_choices();
+// Throws INVALID_ARGUMENT if the file cannot be written.
+void edit_kept_choices(const std::function<void(std::vector<std::string>& lines)>& edit);
 
 struct TunedTilesState {
     std::filesystem::path file;

@@ -20,6 +20,7 @@ enum class Kernel : int {
     backward_sm80,        // dK, dV, and dQ in fp32: mma.sync, every GPU since Ampere
     backward_sm90,        // the same: wgmma and TMA, Hopper
     backward_wide_sm90,   // the same, where d or dv is over 128
+    backward_pair_sm90,   // the same, where both are over 192: two thread blocks share their dS
     backward_finish,      // converts dQ to q's type
     backward_bias_sm80,   // dbias, in a pass of its own that adds in a fixed order
     backward_sinks,       // dsinks, which needs D and LSE only
@@ -77,9 +78,11 @@ struct KernelConfig {
     bool softcap = false;
     bool alibi = false;
     BiasElement bias = BiasElement::none;
-    bool bias_mapped = false;  // Hopper's forward: TMA loads blocks of bias
+    bool bias_mapped = false;  // Hopper's kernels: TMA loads blocks of bias
     bool mask = false;
     bool dropout = false;
+    // A shard's first row or column is no multiple of 16, and so a lane's draws come from more than one Philox call.
+    bool shifted_dropout = false;
     bool deterministic = false;  // thread blocks add to dQ in a fixed order
     bool lazy_rescale = false;   // forward: m may lag behind the maximum; off with batch_invariant and exact_max
     // Hopper's forward, and its combine: thread blocks get equal shares of the blocks of keys of all sequences.

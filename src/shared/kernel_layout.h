@@ -129,7 +129,7 @@ constexpr int serving_bytes(const KernelConfig& c) {
     return c.cache || c.shares ? 256 : 0;
 }
 
-// Hopper's forward where TMA loads the bias: the bias of one block of keys. It is read at the start of a step, and the
+// Hopper's kernels where TMA loads the bias: the bias of one block. It is read at the start of a step, and the
 // next block's is loaded during the rest of the step.
 constexpr int bias_bytes(const KernelConfig& c) {
     return c.bias_mapped ? c.Br * chunk_columns(c.Bc) * size_of(c.element) : 0;
@@ -177,17 +177,40 @@ constexpr int backward_shared_bytes(const KernelConfig& c) {
            2 * tile_bytes(c, c.Br, c.Bc) + 2 * round_up(c.Bc, 32) / 8;
 }
 
-// Hopper's backward for wide heads: a tile of P, which one consumer hands over to the other.
-constexpr int handed_over_bytes(const KernelConfig& c) {
-    return c.kernel == Kernel::backward_wide_sm90 ? c.Br * c.Bc * size_of(c.element) : 0;
+// Thread blocks of a cluster, which reach each other's shared memory: Hopper's backward for the widest heads has pairs,
+// each for two neighbouring blocks of keys.
+constexpr int cluster_blocks(const KernelConfig& c) {
+    return c.kernel == Kernel::backward_pair_sm90 ? 2 : 1;
+}
+// A thread block of a pair makes half of the columns of dQ with the keys of both. So it has that half of the other's K
+// and two tiles of the other's dS, and room for one block of dO only.
+constexpr int other_key_bytes(const KernelConfig& c) {
+    return cluster_blocks(c) == 2 ? c.Bc * chunk_columns(c.head_dim) / 2 * size_of(c.element) : 0;
+}
+constexpr int dout_stages(const KernelConfig& c) {
+    return cluster_blocks(c) == 2 ? 1 : c.stages;
 }
 
-// K and V, the stages of Q and dO, two tiles of dS, two of P where it is handed over, the statistics of the stages,
-// barriers.
+// Hopper's backward for wide heads: a tile of P, which one consumer hands over to the other.
+constexpr int handed_over_bytes(const KernelConfig& c) {
+    const bool wide = c.kernel == Kernel::backward_wide_sm90 || c.kernel == Kernel::backward_pair_sm90;
+    return wide ? c.Br * c.Bc * size_of(c.element) : 0;
+}
+
+// Hopper's backward exchanges LSE and D of neighbouring rows (KernelParams::row_flip), but not where the general kernel
+// of dbias reads them, too.
+constexpr int row_flip(const KernelConfig& c) {
+    return c.bias == BiasElement::none ? 1 : 0;
+}
+
+// K and V, the stages of Q and dO, two tiles of dS of each block of a cluster, two of P where it is handed over, a
+// bias, the statistics of the stages, barriers.
 constexpr int backward_sm90_shared_bytes(const KernelConfig& c) {
     const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
-    return size_of(c.element) * ((c.Bc + c.stages * c.Br) * (d + dv) + 2 * c.Br * c.Bc) + 2 * handed_over_bytes(c) +
-           c.stages * 2 * c.Br * 4 + kMostBarriers + 1024;
+    return size_of(c.element) *
+               (c.Bc * (d + dv) + c.Br * (c.stages * d + dout_stages(c) * dv) + cluster_blocks(c) * 2 * c.Br * c.Bc) +
+           other_key_bytes(c) + 2 * handed_over_bytes(c) + bias_bytes(c) + c.stages * 2 * c.Br * 4 + kMostBarriers +
+           1024;
 }
 
 constexpr int shared_bytes(const KernelConfig& c) {
@@ -201,6 +224,7 @@ constexpr int shared_bytes(const KernelConfig& c) {
             return forward_sm90_shared_bytes(c);
         case Kernel::backward_sm90:
         case Kernel::backward_wide_sm90:
+        case Kernel::backward_pair_sm90:
             return backward_sm90_shared_bytes(c);
         case Kernel::backward_sm80:
         case Kernel::backward_bias_sm80:

@@ -65,6 +65,9 @@ std::string to_string(const Case& p) {
     if (p.window.left >= 0 || p.window.right >= 0) text << " window=" << p.window.left << ',' << p.window.right;
     if (p.align_top_left) text << " top-left";
     if (p.chunk != 0) text << " chunk=" << p.chunk;
+    if (p.diagonal != 0) text << " diagonal=" << p.diagonal;
+    if (const shard_origin& o = p.origin; o.b != 0 || o.h != 0 || o.i != 0 || o.j != 0)
+        text << " origin=" << o.b << ',' << o.h << ',' << o.i << ',' << o.j;
     if (p.scale) text << " scale=" << *p.scale;
     if (p.softcap != 0.0f) text << " softcap=" << p.softcap;
     if (p.slopes == Slopes::per_head) text << " alibi=h";

@@ -64,6 +64,8 @@ struct Case {
     window_size window;
     bool align_top_left = false;
     std::int64_t chunk = 0;
+    std::int64_t diagonal = 0;
+    shard_origin origin;
     std::optional<float> scale;
     float softcap = 0.0f;
     Slopes slopes = Slopes::none;

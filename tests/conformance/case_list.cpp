@@ -20,6 +20,7 @@ public:
         lengths();
         unequal_lengths();
         head_dims();
+        wide_pairs();
         many_heads();
         option_pairs();
         empty_rows();
@@ -38,6 +39,7 @@ public:
         serving_options();
         prefixes();
         prefixes_of_many();
+        shards();
         return std::move(cases_);
     }
 
@@ -115,6 +117,33 @@ private:
             }
     }
 
+    // Heads so wide that pairs of Hopper's thread blocks share 128 keys: pairs whose second half is empty, full or cut,
+    // bands that see one half only, and many steps.
+    void wide_pairs() {
+        struct Shape {
+            std::int64_t q, k, heads, kv_heads, d, dv;
+            causal_mode causal;
+            window_size window;
+        };
+        const Shape shapes[] = {
+            {70, 65, 1, 1, 256, 256, false, {}},        {200, 192, 2, 1, 256, 256, false, {}},
+            {450, 300, 1, 1, 200, 248, false, {}},      {333, 320, 3, 1, 256, 256, bottom_right, {}},
+            {64, 256, 1, 1, 256, 256, top_left, {}},    {300, 128, 1, 1, 224, 200, bottom_right, {}},
+            {250, 290, 1, 1, 256, 256, false, {30, 5}}, {130, 400, 2, 2, 200, 256, false, {0, 70}},
+        };
+        std::size_t n = 0;
+        for (const Shape& shape : shapes) {
+            Case& c = add("wide_pairs/" + std::to_string(n++));
+            size(c, shape.q, shape.k, shape.heads, shape.d);
+            c.kv_heads = shape.kv_heads;
+            c.head_dim_v = shape.dv;
+            c.batch = n == 2 ? 2 : 1;
+            c.type = n % 2 == 0 ? fp16 : bf16;
+            c.causal = shape.causal;
+            c.window = shape.window;
+        }
+    }
+
     void many_heads() {
         std::size_t n = 0;
         for (const auto& [heads, kv_heads] : {std::pair{1, 1}, {2, 1}, {3, 3}, {6, 2}, {8, 1}, {16, 4}, {40, 8}})
@@ -163,6 +192,7 @@ private:
             {"window_left", [](Case& c) { c.window.left = 9; }},
             {"window_right", [](Case& c) { c.window.right = 7; }},
             {"align_top_left", [](Case& c) { c.align_top_left = true; }},
+            {"diagonal", [](Case& c) { c.diagonal = -31; }},
             {"scale", [](Case& c) { c.scale = 0.37f; }},
             {"softcap", [](Case& c) { c.softcap = 1.7f; }},
             {"alibi", [](Case& c) { c.slopes = Slopes::per_head; }},
@@ -744,6 +774,75 @@ private:
                 if (c.batch_invariant) c.num_splits = 0;
                 c.threads = 1 + static_cast<int>(b % 3);
             }
+    }
+
+    // Parts of a larger problem: diagonals that cross the part anywhere, or pass it by on either side so that all
+    // queries see all keys, or none; and dropout that draws by the whole's coordinates, also where neither its rows nor
+    // its columns start at a multiple of 16.
+    void shards() {
+        struct Band {
+            const char* name;
+            void (*apply)(Case&);
+        };
+        const std::vector<Band> bands = {
+            {"causal", [](Case& c) { c.causal = top_left; }},
+            {"causal_bottom_right", [](Case& c) { c.causal = true; }},
+            {"window",
+             [](Case& c) {
+                 c.window = {40, 9}, c.align_top_left = true;
+             }},
+            {"window_left", [](Case& c) { c.window.left = 60; }},
+            {"chunk", [](Case& c) { c.chunk = 64, c.causal = top_left, c.origin.j = 128; }},
+            {"alibi", [](Case& c) { c.slopes = Slopes::per_head; }},
+        };
+        std::size_t n = 0;
+        for (const Band& band : bands)
+            for (const std::int64_t diagonal : {-1000000, -150, -37, 1, 90, 262, 1000000})
+                for (const std::int64_t seqlen_q : {5, 133}) {
+                    Case& c = add("shard/" + std::string(band.name) + "_" + std::to_string(diagonal) + "_" +
+                                  std::to_string(seqlen_q));
+                    size(c, seqlen_q, 200, 2, n % 3 == 0 ? 24 : 64);
+                    c.type = type_of(n);
+                    c.kv_heads = 1;
+                    c.diagonal = diagonal;
+                    band.apply(c);
+                    if (c.slopes != Slopes::none) c.diagonal %= 1000;  // scores that fp32 holds
+                    c.with_dlse = n % 2 == 0;
+                    c.deterministic = n % 4 == 0;
+                    if (n % 5 == 4) {
+                        c.batch = 2;
+                        c.used_k = {170, 33};
+                    }
+                    c.threads = 1 + static_cast<int>(n++ % 2);
+                }
+        for (const auto& [i, j] : {std::pair{0, 16}, {48, 32}, {1, 0}, {0, 1}, {8, 24}, {1037, 4091}})
+            for (const bool packed : {false, true}) {
+                Case& c =
+                    add("shard/dropout_" + std::to_string(i) + "_" + std::to_string(j) + (packed ? "_packed" : ""));
+                size(c, 75, 140, 2, 64);
+                c.type = type_of(n++);
+                if (packed) {
+                    c.lengths_q = {19, 0, 70, 1};
+                    c.lengths_k = {33, 5, 93, 64};
+                }
+                c.dropout = 0.4;
+                c.seed = 99;
+                c.origin = {3, 5, i, j};
+                c.causal = top_left;
+                c.diagonal = 20;
+            }
+        Case& decoded = add("shard/dropout_decoded");
+        size(decoded, 3, 700, 4, 64);
+        decoded.kv_heads = 2;
+        decoded.cache = {.present = true, .page_size = 16};
+        decoded.dropout = 0.4;
+        decoded.origin = {0, 2, 13, 7};
+        decoded.num_splits = 2;
+        // The last row, column, sequence and head that the generator counts to.
+        Case& last = add("shard/dropout_last");
+        size(last, 35, 40, 2, 16);
+        last.dropout = 0.4;
+        last.origin = {(1 << 20) - 1, 4094, (std::int64_t{1} << 32) - 35, (std::int64_t{1} << 32) - 40};
     }
 
     std::vector<Case> cases_;

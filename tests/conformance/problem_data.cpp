@@ -359,6 +359,8 @@ void ProblemData::fill_tensors() {
     r.window_left = p.window.left;
     r.window_right = p.window.right;
     r.chunk = p.chunk;
+    r.diagonal = p.diagonal;
+    r.origin = {p.origin.b, p.origin.h, p.origin.i, p.origin.j};
     r.sinks = sinks.values();
     if (tree.present()) {
         r.tree.shape = {tree.shape()[0], tree.shape()[1], tree.shape()[2], tree.shape()[3]};
@@ -475,6 +477,8 @@ flashtile::options ProblemData::options(isa which) const {
     o.prefix_groups = prefix_groups.view();
     o.prefix_lengths = prefix_lengths.view();
     o.attention_chunk = p.chunk;
+    o.diagonal = p.diagonal;
+    o.origin = p.origin;
     o.num_splits = p.num_splits;
     o.seqused_k = used_k.view();
     o.deterministic = p.deterministic;

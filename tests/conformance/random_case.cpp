@@ -103,6 +103,14 @@ void options(Case& c, RandomSource& random) {
     c.threads = static_cast<int>(random.integer(1, 3));
 }
 
+void groups(Case& c, RandomSource& random) {
+    c.cache.groups = {0};
+    while (c.cache.groups.back() < c.sequences() && random.chance(0.8)) {
+        c.cache.groups.push_back(random.integer(c.cache.groups.back(), c.sequences()));
+        c.cache.prefixes.push_back(random.integer(0, c.longest_k()));
+    }
+}
+
 // Drawn last: problems without any of it are the same from version to version.
 void serving(Case& c, RandomSource& random) {
     if (random.chance(0.15)) c.sinks = random.chance(0.5) ? Sinks::in_fp32 : Sinks::in_the_inputs_type;
@@ -123,12 +131,15 @@ void serving(Case& c, RandomSource& random) {
     if (!c.batch_invariant && random.chance(0.1)) c.num_splits = static_cast<int>(random.integer(1, 9));
     if (c.head_dim_v <= 128 && random.chance(0.03)) c.head_dim = random.integer(513, 576);
     c.positions = c.tree && random.chance(0.5);
-    if (c.cache.page_size == 0 || c.cache.shared || !random.chance(0.5)) return;
-    c.cache.groups = {0};
-    while (c.cache.groups.back() < c.sequences() && random.chance(0.8)) {
-        c.cache.groups.push_back(random.integer(c.cache.groups.back(), c.sequences()));
-        c.cache.prefixes.push_back(random.integer(0, c.longest_k()));
-    }
+    if (c.cache.page_size != 0 && !c.cache.shared && random.chance(0.5)) groups(c, random);
+}
+
+void shard(Case& c, RandomSource& random) {
+    if (!c.positions && random.chance(0.15)) c.diagonal = random.integer(-300, 300);
+    if (c.dropout != 0.0 && random.chance(0.3))
+        c.origin = {random.integer(0, 1000), random.integer(0, 4000), random.integer(0, std::int64_t{1} << 31),
+                    random.integer(0, 100)};
+    if (c.chunk != 0) c.origin.j = random.integer(0, 3) * c.chunk;
 }
 
 }  // namespace
@@ -147,6 +158,7 @@ Case random_case(std::uint64_t seed) {
     c.magnitude_v = random.pick({0.01, 1.0, 1.0, 20.0});
     c.data_seed = seed;
     serving(c, random);
+    shard(c, random);
     return c;
 }
 

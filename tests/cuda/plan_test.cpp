@@ -158,7 +158,9 @@ TEST(Plan, BackwardFitsEveryGpuUpTo256) {
         }
         const KernelConfig& c = plan->main().config;
         expect_fits(plan->main(), device, size_of(p.dtype));
-        ASSERT_EQ(plan->main().blocks, (p.seqlen_k + c.Bc - 1) / c.Bc * p.kv_heads * p.batch);
+        const int at_once = c.kernel == Kernel::backward_pair_sm90 ? 2 : 1;  // blocks of keys
+        ASSERT_EQ(plan->main().blocks,
+                  (p.seqlen_k + at_once * c.Bc - 1) / (at_once * c.Bc) * at_once * p.kv_heads * p.batch);
         for (const Kernel kernel : {Kernel::backward_prepare, Kernel::backward_finish}) {
             const Launch* around = plan->find(kernel);
             ASSERT_NE(around, nullptr);
@@ -428,8 +430,26 @@ TEST(Plan, ForwardFallsBackFromHopper) {
                             p.bias = p.dtype;
                             p.mask = true;
                         }},
-                       "over 192"}},
+                       "over 192"},
+                      {{"dropout of a shard", [](Problem& p, Access&) { p.dropout_threshold = 9, p.origin_j = 8; }},
+                       "no multiple of 16"}},
                      false);
+}
+
+TEST(Plan, OnlyDropoutAsksWhereAShardStarts) {
+    for (const bool dropout : {false, true})
+        for (const std::int64_t origin : {0, 16, 4112, 8}) {
+            Problem p = problem(DType::bf16, 64, 64);
+            p.dropout_threshold = dropout ? 9 : 0;
+            p.origin_i = p.origin_j = origin;
+            p.diagonal = 5;
+            const Plan plan = plan_forward(p, contiguous_access(p), known_device("H200"));
+            EXPECT_EQ(plan.main().config.shifted_dropout, dropout && origin == 8);
+            EXPECT_EQ(plan.main().config.kernel, dropout && origin == 8 ? Kernel::forward_sm80 : Kernel::forward_sm90);
+            const Plan backward = plan_backward(p, contiguous_access(p), known_device("H200"));
+            EXPECT_EQ(backward.main().config.kernel,
+                      dropout && origin == 8 ? Kernel::backward_sm80 : Kernel::backward_sm90);
+        }
 }
 
 TEST(Plan, HoppersForwardTakesABiasOrAMask) {
@@ -477,14 +497,79 @@ TEST(Plan, HeadsOfAGroupShareATileWhereQueriesAreFew) {
 
 TEST(Plan, BackwardFallsBackFromHopper) {
     expect_fallbacks(fallbacks_of_both(), true);
-    expect_fallbacks({{{"wide v", [](Problem& p, Access&) { p.head_dim = 64; }}, "wider than head_dim"},
-                      {{"mask", [](Problem& p, Access&) { p.mask = true; }}, "mask"},
-                      {{"bias", [](Problem& p, Access&) { p.bias = DType::fp32; }}, "bias"},
-                      {{"softcap", [](Problem& p, Access&) { p.softcap = 3.0f; }}, "softcap"},
-                      {{"alibi", [](Problem& p, Access&) { p.alibi = true; }}, "ALiBi"},
-                      {{"scale", [](Problem& p, Access&) { p.scale = -1.0f; }}, "not positive"},
-                      {{"dropout", [](Problem& p, Access&) { p.dropout_threshold = 1; }}, "dropout"}},
-                     true);
+    expect_fallbacks(
+        {{{"wide v", [](Problem& p, Access&) { p.head_dim = 64; }}, "wider than head_dim"},
+         {{"softcap, ALiBi", [](Problem& p, Access&) { p.softcap = 3.0f, p.alibi = true; }}, "ALiBi"},
+         {{"softcap, narrow", [](Problem& p, Access&) { p.softcap = 3.0f, p.head_dim = p.head_dim_v = 64; }}, "to 64"},
+         {{"wide, alibi", [](Problem& p, Access&) { p.alibi = true, p.head_dim = 192; }}, "over 128"},
+         {{"wide, mask", [](Problem& p, Access&) { p.mask = true, p.head_dim = 192; }}, "over 128"},
+         {{"softcap, mask", [](Problem& p, Access&) { p.softcap = 3.0f, p.mask = true; }}, "softcap with"},
+         {{"bias, mask", [](Problem& p, Access&) { p.bias = p.dtype, p.mask = true; }}, "a mask with"},
+         {{"wide, scale", [](Problem& p, Access&) { p.scale = -1.0f, p.head_dim = 192; }}, "over 128"},
+         {{"wide, dropout", [](Problem& p, Access&) { p.dropout_threshold = 1, p.head_dim = 192; }}, "over 128"}},
+        true);
+}
+
+TEST(Plan, HoppersBackwardOfTheWidestHeadsWorksInPairs) {
+    const auto plan_of = [](int d, int dv, const std::function<void(Problem&, Access&)>& change) {
+        Problem p = problem(DType::bf16, d, dv);
+        Access access = contiguous_access(p);
+        change(p, access);
+        return plan_backward(p, access, known_device("H200"));
+    };
+    for (const auto& [d, dv] : {std::pair{256, 256}, {200, 256}, {256, 200}, {224, 240}})
+        for (const int seqlen_k : {65, 128, 129, 777}) {
+            const Plan plan = plan_of(d, dv, [&](Problem& p, Access&) { p.seqlen_k = seqlen_k; });
+            EXPECT_EQ(plan.main().config.kernel, Kernel::backward_pair_sm90) << d << "x" << dv;
+            EXPECT_EQ(plan.main().blocks, 2 * ((seqlen_k + 127) / 128) * 4 * 2) << "whole pairs of 128 keys";
+        }
+    const std::vector<Change> apart = {
+        {"one block of keys", [](Problem& p, Access&) { p.seqlen_k = 64; }},
+        {"deterministic", [](Problem& p, Access&) { p.deterministic = true; }},
+        {"exact_max", [](Problem& p, Access&) { p.exact_max = true; }},
+        {"packed", [](Problem& p, Access&) { p.packed = true; }},
+        {"used keys", [](Problem&, Access& a) { a.seqused = true; }},
+        {"narrower", [](Problem& p, Access&) { p.head_dim = p.head_dim_v = 192; }},
+        {"narrower v", [](Problem& p, Access&) { p.head_dim_v = 128; }},
+    };
+    for (const Change& change : apart)
+        EXPECT_EQ(plan_of(256, 256, change.make).main().config.kernel, Kernel::backward_wide_sm90) << change.name;
+}
+
+TEST(Plan, HoppersBackwardTakesABiasOrAMask) {
+    for (const int head_dim : {64, 128})
+        for (const DType bias : {DType::unset, DType::bf16, DType::fp32})
+            for (const bool mapped : {true, false}) {
+                Problem p = problem(DType::bf16, head_dim, head_dim);
+                p.bias = bias;
+                p.mask = bias == DType::unset;
+                Access access = contiguous_access(p);
+                access.bias_map = mapped;
+                access.dbias = bias != DType::unset;
+                const Plan plan = plan_backward(p, access, known_device("H200"));
+                const KernelConfig& c = plan.main().config;
+                EXPECT_EQ(c.kernel, Kernel::backward_sm90);
+                EXPECT_EQ(c.bias_mapped, mapped && bias == DType::bf16);
+                const bool has_map = std::ranges::any_of(
+                    plan.main().maps, [](const PlannedMap& map) { return map.operand == MappedOperand::bias; });
+                EXPECT_EQ(has_map, c.bias_mapped);
+                // the general kernel of dbias reads LSE and D of each row where the row is
+                EXPECT_EQ(plan.row_flip, access.dbias ? 0 : 1);
+                EXPECT_EQ(plan.find(Kernel::backward_bias_sm80) != nullptr, access.dbias);
+            }
+}
+
+TEST(Plan, HoppersBackwardTakesWhatWorksOnScores) {
+    for (const Change& change : std::vector<Change>{{"softcap", [](Problem&p, Access&) { p.softcap = 3.0f; }},
+                                                    {"alibi", [](Problem&p, Access&) { p.alibi = true; }},
+                                                    {"scale", [](Problem&p, Access&) { p.scale = -1.0f; }},
+                                                    {"dropout", [](Problem&p, Access&) { p.dropout_threshold = 1; }}}) {
+        Problem p = problem(DType::bf16, 128, 128);
+        Access access = contiguous_access(p);
+        change.make(p, access);
+        EXPECT_EQ(plan_backward(p, access, known_device("H200")).main().config.kernel, Kernel::backward_sm90)
+            << change.name;
+    }
 }
 
 TEST(Plan, HoppersKernelsAreForHopper) {
@@ -547,11 +632,15 @@ TEST(Plan, BatchInvariantFixesTheOrderOfSums) {
                         EXPECT_EQ(b.Br, backward.Br);
                         EXPECT_EQ(b.Bc, backward.Bc);
                         EXPECT_EQ(b.warps_s, backward.warps_s);
+                        // D is summed by as many lanes as loads of a row have pieces
+                        EXPECT_EQ(plan_backward(other, other_access, device).launches[0].config.vector_bytes,
+                                  size_of(dtype));
                     }
                 }
 }
 
-// exact_max changes no kernel and no tile, only what they do with maxima and P; batch_invariant has no need of it.
+// exact_max changes no tile, only what kernels do with maxima and P, but pairs have no room for P in fp32;
+// batch_invariant has no need of it.
 TEST(Plan, ExactMaximaKeepKernelsAndTiles) {
     for (const DeviceFacts& device : known_devices())
         for (const int d : {64, 128, 256}) {
@@ -564,6 +653,7 @@ TEST(Plan, ExactMaximaKeepKernelsAndTiles) {
             EXPECT_FALSE(backward.exact_max);
             p.exact_max = true;
             forward.lazy_rescale = false;
+            if (backward.kernel == Kernel::backward_pair_sm90) backward.kernel = Kernel::backward_wide_sm90;
             backward.exact_max =
                 backward.kernel == Kernel::backward_sm90 || backward.kernel == Kernel::backward_wide_sm90;
             EXPECT_TRUE(plan_forward(p, access, device).main().config == forward);
@@ -653,7 +743,11 @@ TEST(Plan, RefusalsNameWhatIsWrong) {
     EXPECT_NE(
         refusal([](Problem& p, DeviceFacts&) { p.seqlen_q = std::int64_t{1} << 31; }).find("seqlen_q is 2147483648"),
         std::string::npos);
-    EXPECT_NE(refusal([](Problem& p, DeviceFacts&) { p.origin_i = 8; }).find("(8, 0)"), std::string::npos);
+    EXPECT_NE(refusal([](Problem& p, DeviceFacts&) {
+                  p.seqlen_k = std::int64_t{1} << 30, p.seqlen_q = std::int64_t{1} << 20;
+                  p.diagonal = -(std::int64_t{1} << 30);
+              }).find("diagonal is -1073741824, supported on CUDA at these lengths is at most 1072692223"),
+              std::string::npos);
     EXPECT_NE(refusal([](Problem& p, DeviceFacts&) { p.batch = std::int64_t{1} << 30; }).find("thread blocks"),
               std::string::npos);
 }

@@ -20,7 +20,7 @@ namespace {
 // Every field with another value than its default, so that the text of each is seen. The compiler reads these words as
 // C++, and the test holds to_string against the same words as text.
 // clang-format off
-#define CONFIG flashtile::KernelConfig{.kernel = flashtile::Kernel::backward_sm80, .element = flashtile::Element::fp16, .head_dim = 96, .head_dim_v = 128, .value_slices = 3, .group_rows = 4, .Br = 64, .Bc = 32, .warps = 8, .stages = 2, .warps_s = 3, .warps_dkv = 4, .warps_dq = 5, .blocks_per_sm = 6, .vector_bytes = 16, .out_element = flashtile::Element::fp32, .lse = true, .band = true, .window = true, .packed = true, .seqused = true, .seqused_q = true, .cache = true, .paged = true, .first_k = true, .chunk = true, .tree_mask = true, .sinks = true, .scale_first = true, .softcap = true, .alibi = true, .bias = flashtile::BiasElement::same, .bias_mapped = true, .mask = true, .dropout = true, .deterministic = true, .lazy_rescale = true, .shares = true, .prefixes = true, .split = true, .exact_max = true}
+#define CONFIG flashtile::KernelConfig{.kernel = flashtile::Kernel::backward_sm80, .element = flashtile::Element::fp16, .head_dim = 96, .head_dim_v = 128, .value_slices = 3, .group_rows = 4, .Br = 64, .Bc = 32, .warps = 8, .stages = 2, .warps_s = 3, .warps_dkv = 4, .warps_dq = 5, .blocks_per_sm = 6, .vector_bytes = 16, .out_element = flashtile::Element::fp32, .lse = true, .band = true, .window = true, .packed = true, .seqused = true, .seqused_q = true, .cache = true, .paged = true, .first_k = true, .chunk = true, .tree_mask = true, .sinks = true, .scale_first = true, .softcap = true, .alibi = true, .bias = flashtile::BiasElement::same, .bias_mapped = true, .mask = true, .dropout = true, .shifted_dropout = true, .deterministic = true, .lazy_rescale = true, .shares = true, .prefixes = true, .split = true, .exact_max = true}
 // clang-format on
 
 TEST(Render, TheConfigIsTheCppThatMakesIt) {
@@ -49,6 +49,14 @@ TEST(Render, AKernelBesideAttentionTakesItsOwnStruct) {
               std::string::npos);
     EXPECT_NE(render({.kernel = Kernel::append_kv}).find("(const __grid_constant__ flashtile::AppendParams params)"),
               std::string::npos);
+}
+
+TEST(Render, OnlyPairsAreClusters) {
+    KernelConfig config{.kernel = Kernel::backward_pair_sm90};
+    EXPECT_NE(render(config).find("config.blocks_per_sm)\n__cluster_dims__(2, 1, 1)\nflashtile_kernel("),
+              std::string::npos);
+    config.kernel = Kernel::backward_wide_sm90;
+    EXPECT_EQ(render(config).find("cluster"), std::string::npos);
 }
 
 TEST(Render, StressIsSetBeforeAnythingIsIncluded) {

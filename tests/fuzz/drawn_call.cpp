@@ -87,6 +87,8 @@ void DrawnCall::draw_options(FuzzedDataProvider& draw) {
     options_.isa = draw.ConsumeIntegralInRange(0, 5);
     if (one_in(4, draw)) options_.attention_chunk = size(0, 5, draw);
     if (one_in(4, draw)) options_.num_splits = draw.ConsumeIntegralInRange(0, 4);
+    if (one_in(4, draw)) options_.diagonal = draw.ConsumeIntegralInRange(-6, 6);
+    if (one_in(4, draw)) options_.origin_j = size(0, 20, draw);
     if (one_in(8, draw)) options_.sm_limit = draw.ConsumeIntegralInRange(0, 3);
     if (one_in(8, draw)) {
         executor_ = {serial_for, nullptr, draw.ConsumeIntegralInRange(0, 3)};
@@ -204,7 +206,9 @@ void DrawnCall::draw_damage(FuzzedDataProvider& draw) {
                                     &append_.size}) = draw.ConsumeIntegralInRange<std::size_t>(0, 250);
             break;
         case 8:
-            (draw.ConsumeBool() ? options_.attention_chunk : append_.rotary_begin) = strange_size(draw);
+            *draw.PickValueInArray({&options_.attention_chunk, &append_.rotary_begin, &options_.diagonal,
+                                    &options_.origin_b, &options_.origin_h, &options_.origin_i, &options_.origin_j}) =
+                strange_size(draw);
             break;
         default:
             change(*std::next(arguments_.begin(), draw.ConsumeIntegralInRange<std::ptrdiff_t>(

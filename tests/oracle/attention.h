@@ -49,7 +49,10 @@ struct Problem {
     double scale = 1.0;
     double softcap = 0.0;
     bool causal = false;
-    bool top_left = false;  // where the diagonal of causal, window and ALiBi starts
+    bool top_left = false;      // where the diagonal of causal, window and ALiBi starts
+    std::int64_t diagonal = 0;  // added to where it starts
+    // Where sequence 0, head 0, query 0 and key 0 lie in the whole problem, by whose coordinates dropout draws.
+    std::array<std::int64_t, 4> origin{};
     std::int64_t window_left = -1;
     std::int64_t window_right = -1;
     std::int64_t chunk = 0;      // not 0: a query sees no key of another chunk of so many positions than its own

@@ -14,11 +14,11 @@ namespace {
 using conformance::GuardedTensor;
 
 std::vector<double> mask_of(double p, std::uint64_t seed, std::uint64_t offset, std::vector<std::int64_t> shape,
-                            device where = cpu) {
+                            device where = cpu, shard_origin origin = {}) {
     GuardedTensor keep(boolean, std::move(shape), {.heads_before_rows = true, .row_gap = 3},
                        conformance::Guard::nan_bands, where);
     keep.upload();
-    dropout_mask({.dropout = p, .seed = seed, .offset = offset}, keep.view());
+    dropout_mask({.dropout = p, .seed = seed, .offset = offset, .origin = origin}, keep.view());
     keep.download();
     EXPECT_TRUE(keep.poison_intact());
     return keep.values();
@@ -64,6 +64,18 @@ TEST_P(DropoutMask, IsTheOracles) {
                                   oracle::dropout_draw(seed, offset, b, h, i, j) >= oracle::dropout_threshold(p))
                             << b << ' ' << h << ' ' << i << ' ' << j;
     }
+}
+
+TEST_P(DropoutMask, OfAShardIsPartOfTheWholes) {
+    constexpr std::int64_t b = 3, h = 2, i = 77, j = 21;
+    const auto mask = mask_of(0.4, 5, 6, {2, 3, 40, 50}, where(), {b, h, i, j});
+    std::size_t n = 0;
+    for (std::int64_t own_b = 0; own_b < 2; ++own_b)
+        for (std::int64_t own_h = 0; own_h < 3; ++own_h)
+            for (std::int64_t own_i = 0; own_i < 40; ++own_i)
+                for (std::int64_t own_j = 0; own_j < 50; ++own_j)
+                    ASSERT_EQ(mask[n++] != 0.0, oracle::dropout_draw(5, 6, b + own_b, h + own_h, i + own_i,
+                                                                     j + own_j) >= oracle::dropout_threshold(0.4));
 }
 
 // A kept share within 5 standard deviations of 1 - p, over the whole and over every row and column.

@@ -27,10 +27,13 @@ def hidden_keys(problem, n):
 
 
 def probabilities(problem, q, k, b, h):
+    """P, and softcap's derivative or None."""
     s = (q @ k.T).mul_(problem.scale())
     n = len(s)
+    derivative = None
     if problem.softcap:
         s = problem.softcap * torch.tanh(s / problem.softcap)
+        derivative = 1 - (s / problem.softcap).square()
     if problem.slopes is not None:
         i = torch.arange(n, dtype=torch.int32, device=s.device)
         s -= problem.slopes[h].double() * (i[None, :] - i[:, None]).abs()
@@ -40,24 +43,25 @@ def probabilities(problem, q, k, b, h):
         s.masked_fill_(hidden, -math.inf)
     if problem.mask is not None:
         s.masked_fill_(~problem.mask[0, 0], -math.inf)
-    return torch.softmax(s, -1)
+    return torch.softmax(s, -1), derivative
 
 
 def reference(problem, b, h, backward, kept=None):
-    """Attention of one head in fp64, and its gradients where the problem has no options and no shared heads. `kept`:
-    which probabilities dropout keeps."""
+    """Attention of one head in fp64, and its gradients where the problem has no shared heads. `kept`: which
+    probabilities dropout keeps."""
     q, k, v = (problem.head(x, b, h).double() for x in (problem.q, problem.k, problem.v))
-    p = probabilities(problem, q, k, b, h)
-    if kept is not None:
-        p = p * kept[b, h] / (1.0 - round(65536 * problem.dropout) / 65536)
-    out = p @ v
+    p, derivative = probabilities(problem, q, k, b, h)
+    factor = kept[b, h] / (1.0 - round(65536 * problem.dropout) / 65536) if kept is not None else 1.0
+    out = (p * factor) @ v
     if not backward:
         return (out,)
     dout = problem.head(problem.dout, b, h).double()
-    dv = p.T @ dout
-    ds = dout @ v.T
+    dv = (p * factor).T @ dout
+    ds = (dout @ v.T).mul_(factor)
     ds -= (dout * out).sum(-1, keepdim=True)
     ds *= p
+    if derivative is not None:
+        ds *= derivative
     return out, ds @ k * problem.scale(), ds.T @ q * problem.scale(), dv
 
 

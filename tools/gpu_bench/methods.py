@@ -139,9 +139,9 @@ def make_methods(library, problem, names, left_out, fa3=None, backward=True):
     return methods
 
 
-def make_flashtile(library, problems):
-    """Flashtile's forward of each named problem, by name. They are made in parallel, since each may have to be
-    compiled."""
+def make_flashtile(library, problems, backward=False):
+    """Flashtile's forward of each named problem, or both passes, by name. They are made in parallel, since each may
+    have to be compiled."""
     with ThreadPoolExecutor(max(1, os.cpu_count() // 2)) as pool:
-        methods = pool.map(lambda item: Flashtile(library, item[1], item[0], backward=False), problems.items())
+        methods = pool.map(lambda item: Flashtile(library, item[1], item[0], backward), problems.items())
         return {method.name: method for method in methods}

@@ -38,6 +38,9 @@ def deterministic(run):
                 run.point(name_of("deterministic", head_dim, causal, seqlen), point, head_dim, causal, seqlen)
 
 
+PASSES = "forward", "backward"
+
+
 def dropout(run):
     """Measures times only. flashtile and PyTorch draw different dropout masks, so results are checked elsewhere (by the
     conformance list)."""
@@ -47,17 +50,17 @@ def dropout(run):
     def point(run, head_dim, causal, seqlen):
         without = paper_problem(run, head_dim, causal, seqlen)
         dropped = paper_problem(run, head_dim, causal, seqlen, dropout=DROPOUT)
-        calls = {}
-        for suffix, problem in (("", without), ("_dropout", dropped)):
-            names = "flashtile", "torch_flash"
-            for method in make_methods(run.library, problem, names, run.left_out, backward=False):
-                calls[method.name + suffix] = method.forward
-        measured = run.measure(calls)
-        for regime in REGIMES:
-            time = seconds(measured, regime)
-            slower = {m: time[m + "_dropout"] / time[m] - 1.0
-                      for m in ("flashtile", "torch_flash") if m + "_dropout" in time and m in time}
-            rows.append({**without.row(), "regime": regime, "slower": slower})
+        names = "flashtile", "torch_flash"
+        methods = {method.name + suffix: method for suffix, problem in (("", without), ("_dropout", dropped))
+                   for method in make_methods(run.library, problem, names, run.left_out)}
+        for work in PASSES:
+            measured = run.measure({name: getattr(method, work) for name, method in methods.items()})
+            for regime in REGIMES:
+                time = seconds(measured, regime)
+                slower = {m: time[m + "_dropout"] / time[m] - 1.0
+                          for m in names if m + "_dropout" in time and m in time}
+                rows.append({**without.row(), "pass": work, "regime": regime, "slower": slower,
+                             "ms": {name: 1e3 * t for name, t in time.items()}})
 
     for seqlen in sorted({n for n in a.seqlen if n in (2048, 16384)} or a.seqlen[-1:]):
         for head_dim in (d for d in a.head_dim if d <= 128):
@@ -128,7 +131,7 @@ def varlen(run):
 
 
 def options(run):
-    """How much slower forward is with each option than without; ALiBi is compared with causal attention, too. Here the
+    """How much slower each pass is with each option than without; ALiBi is compared with causal attention, too. Here the
     window and seqused hide no keys, so that the work is the same."""
     def point(run, seqlen):
         a = run.arguments
@@ -140,20 +143,22 @@ def options(run):
                     for name, option in chosen.items()}
         problems["causal"] = Problem(run.gpu, a.dtype, 128, True, seqlen, batch, heads)
         problems["causal_alibi"] = Problem(run.gpu, a.dtype, 128, True, seqlen, batch, heads, alibi=True)
-        methods = make_flashtile(run.library, problems)
+        methods = make_flashtile(run.library, problems, backward=True)
         kept = run.library.dropout_mask(DROPOUT, SEED, (1, heads, seqlen, seqlen), run.gpu.device)
         right = [name for name, method in methods.items()
                  if run.right(problems[name], [method], kept if problems[name].dropout else None)]
-        measured = run.measure({name: methods[name].forward for name in right})
-        for regime in REGIMES:
-            time = seconds(measured, regime)
-            for name in right:
-                base = "causal" if name == "causal_alibi" else "full"
-                if name not in ("full", "causal") and base in time:
-                    rows.append({**problems[name].row(), "regime": regime, "option": name, "over": base,
-                                 "ms": 1e3 * time[name], "slow_down": time[name] / time[base]})
-        slow = [f"{r['option']} {r['slow_down']:.2f}" for r in rows if r["regime"] == REGIMES[-1]]
-        print(f"options {REGIMES[-1]}, times as long: {', '.join(slow)}", flush=True)
+        for work in PASSES:
+            measured = run.measure({name: getattr(methods[name], work) for name in right})
+            for regime in REGIMES:
+                time = seconds(measured, regime)
+                for name in right:
+                    base = "causal" if name == "causal_alibi" else "full"
+                    if name not in ("full", "causal") and base in time:
+                        rows.append({**problems[name].row(), "pass": work, "regime": regime, "option": name,
+                                     "over": base, "ms": 1e3 * time[name], "slow_down": time[name] / time[base]})
+            slow = [f"{r['option']} {r['slow_down']:.2f}" for r in rows
+                    if r["pass"] == work and r["regime"] == REGIMES[-1]]
+            print(f"options {work} {REGIMES[-1]}, times as long: {', '.join(slow)}", flush=True)
 
     rows = run.extra.setdefault("options", [])
     seqlen = run.gpu.size(4096)

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <utility>
 
 #include "api/checks/read_struct.h"
 #include "api/checks/refuse.h"
@@ -29,6 +31,22 @@ void check_band(const flashtile_options& o, Problem& p) {
     p.window_right = causal ? 0 : o.window_right;
     p.attention_chunk = o.attention_chunk;
     p.top_left = causal ? o.causal == FLASHTILE_CAUSAL_TOP_LEFT : o.alignment == FLASHTILE_ALIGN_TOP_LEFT;
+}
+
+void check_shard(const flashtile_options& o, Problem& p) {
+    if (o.diagonal < -FLASHTILE_MAX_DIAGONAL || o.diagonal > FLASHTILE_MAX_DIAGONAL)
+        refuse("diagonal", o.diagonal, text(-FLASHTILE_MAX_DIAGONAL, " to ", FLASHTILE_MAX_DIAGONAL));
+    for (const auto& [name, origin] : {std::pair("origin_b", o.origin_b), std::pair("origin_h", o.origin_h),
+                                       std::pair("origin_i", o.origin_i), std::pair("origin_j", o.origin_j)})
+        if (origin < 0 || origin > FLASHTILE_MAX_ORIGIN) refuse(name, origin, text("0 to ", FLASHTILE_MAX_ORIGIN));
+    // Chunks of the whole problem then start where those of the shard do.
+    if (o.attention_chunk != 0 && o.origin_j % o.attention_chunk != 0)
+        refuse("origin_j", o.origin_j, text("a multiple of attention_chunk, which is ", o.attention_chunk));
+    p.diagonal = o.diagonal;
+    p.origin_b = o.origin_b;
+    p.origin_h = o.origin_h;
+    p.origin_i = o.origin_i;
+    p.origin_j = o.origin_j;
 }
 
 void check_scores(const flashtile_options& o, Problem& p) {
@@ -73,6 +91,7 @@ flashtile_options read_options(const flashtile_options* given) {
 Problem check_problem_options(const flashtile_options& o) {
     Problem p;
     check_band(o, p);
+    check_shard(o, p);
     check_scores(o, p);
     check_dropout(o, p);
     check_splits(o, p);
@@ -87,8 +106,8 @@ void settle_scale_and_window(const flashtile_options& o, Problem& p) {
     p.scale = o.has_scale != 0 ? o.scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.head_dim)));
     // No key lies further from the diagonal, nor positions, of 31 bits, from each other. Kernels add to what is left.
     constexpr std::int64_t kLongest = std::int64_t{1} << 60;
-    const std::int64_t whole =
-        std::min(p.seqlen_q, kLongest) + std::min(p.seqlen_k, kLongest) + (p.positions ? std::int64_t{1} << 31 : 0);
+    const std::int64_t whole = std::min(p.seqlen_q, kLongest) + std::min(p.seqlen_k, kLongest) + std::abs(p.diagonal) +
+                               (p.positions ? std::int64_t{1} << 31 : 0);
     if (p.window_left >= whole) p.window_left = -1;
     if (p.window_right >= whole) p.window_right = -1;
     p.attention_chunk = std::min(p.attention_chunk, whole);
@@ -121,10 +140,16 @@ void check_executor(const flashtile_executor& executor) {
 }
 
 void check_dropout_sizes(const Problem& p) {
-    if (p.batch > kMaxDropoutBatch) refuse("batch", p.batch, "at most 2^20 with dropout");
-    if (p.heads > kMaxDropoutHeads) refuse("heads", p.heads, "at most 4096 with dropout");
-    if (p.seqlen_q > kMaxDropoutLength) refuse("seqlen_q", p.seqlen_q, "at most 2^32 with dropout");
-    if (p.seqlen_k > kMaxDropoutLength) refuse("seqlen_k", p.seqlen_k, "at most 2^32 with dropout");
+    const auto check = [](const char* name, std::int64_t size, const char* origin_name, std::int64_t origin,
+                          std::int64_t most, const char* as_text) {
+        if (size > most) refuse(name, size, text("at most ", as_text, " with dropout"));
+        if (origin > most - size)
+            refuse(origin_name, origin, text("at most ", as_text, " - ", name, " (", size, ") with dropout"));
+    };
+    check("batch", p.batch, "origin_b", p.origin_b, kMaxDropoutBatch, "2^20");
+    check("heads", p.heads, "origin_h", p.origin_h, kMaxDropoutHeads, "4096");
+    check("seqlen_q", p.seqlen_q, "origin_i", p.origin_i, kMaxDropoutLength, "2^32");
+    check("seqlen_k", p.seqlen_k, "origin_j", p.origin_j, kMaxDropoutLength, "2^32");
 }
 
 }  // namespace flashtile::api

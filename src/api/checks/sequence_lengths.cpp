@@ -66,6 +66,7 @@ void check_positions(const TensorArgument& positions, CallUnderCheck& c) {
     else
         positions.check_shape({p.batch, p.seqlen_q}, "(batch, seqlen_q)");
     positions.check_innermost();
+    if (p.diagonal != 0) refuse("diagonal", p.diagonal, "0 with positions, which say where queries are");
     p.positions = true;
     c.call.operands.positions = static_cast<const std::int32_t*>(positions->data);
     c.call.operands.positions_stride = p.packed ? 0 : positions.stride(0);

@@ -54,6 +54,7 @@ constexpr void visit_members(Visit&& visit) {
     visit("bias_mapped", &C::bias_mapped, manner);
     visit("mask", &C::mask, option);
     visit("dropout", &C::dropout, option);
+    visit("shifted_dropout", &C::shifted_dropout, manner);
     visit("deterministic", &C::deterministic, option);
     visit("lazy_rescale", &C::lazy_rescale, manner);
     visit("shares", &C::shares, manner);

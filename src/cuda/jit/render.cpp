@@ -3,6 +3,7 @@
 
 #include "cuda/jit/config_fields.h"
 #include "cuda/kernel_names.h"
+#include "shared/kernel_layout.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -22,6 +23,12 @@ std::string text(Element element) {
 std::string text(BiasElement element) {
     constexpr const char* names[] = {"none", "fp32", "same"};
     return std::string("flashtile::BiasElement::") + names[static_cast<int>(element)];
+}
+
+// A launch of such a kernel needs no word of clusters, only a whole number of them.
+std::string cluster_of(const KernelConfig& config) {
+    const int blocks = cluster_blocks(config);
+    return blocks == 1 ? "" : "__cluster_dims__(" + std::to_string(blocks) + ", 1, 1)\n";
 }
 
 }  // namespace
@@ -48,7 +55,7 @@ std::string render(const KernelConfig& config, unsigned stress) {
            to_string(config) +
            ";\n"
            "extern \"C\" __global__ void __launch_bounds__(config.warps * 32, config.blocks_per_sm)\n" +
-           kKernelName + "(const __grid_constant__ flashtile::" + params_of(config.kernel) +
+           cluster_of(config) + kKernelName + "(const __grid_constant__ flashtile::" + params_of(config.kernel) +
            " params) {\n"
            "    flashtile::" +
            name_of(config.kernel) +

@@ -21,7 +21,10 @@ struct BackwardSm90 : KeyBlock<config> {
     // The first chunk of V lies in registers, because products of two factors in shared memory take all of its
     // bandwidth. The producer gives up some of its registers for that, where it has no lengths to look up and keeps no
     // turns.
-    static constexpr bool kKeepsValues = config.Br == 64 && !config.lengths_differ() && !config.deterministic;
+    static constexpr bool kKeepsValues = config.Br == 64 && !config.lengths_differ() && !config.deterministic &&
+                                         !config.softcap && !config.dropout && !Base::kMayHide;
+    // A bias that is loaded element by element takes the registers that dP has.
+    static constexpr bool kScoresFirst = config.bias != BiasElement::none && !config.bias_mapped;
     static constexpr int kKeptColumns =
         !kKeepsValues ? 0 : (padded(config, config.head_dim_v) < kChunk ? padded(config, config.head_dim_v) : kChunk);
     static constexpr int kOtherColumns = padded(config, config.head_dim_v) - kKeptColumns;
@@ -32,6 +35,8 @@ struct BackwardSm90 : KeyBlock<config> {
     // Each of the two consumers makes 64 x 64 of dQ: half of the columns of 64 rows, or half of the rows of 64 columns.
     static_assert(config.Br * Base::kColumns == 128 * 64 && config.Bc == 128, "");
 
+    int parity = 0;
+
     __device__ __forceinline__ void consume(int consumer) {
         Fragments<1, KT> dk;
         Fragments<1, VT> dv;
@@ -41,35 +46,52 @@ struct BackwardSm90 : KeyBlock<config> {
         if (steps > 0) {
             ptx::mbarrier_wait(kv_full, 0);
             this->clear_hidden_keys(consumer);
+            this->clear_unseen_keys();
             if constexpr (kKeepsValues) kept = read_left<config.element>(v, own_row(consumer));
         }
-        Step step = this->first_step();
-#pragma unroll 1
-        for (int n = 0; n < steps; ++n, this->advance(step)) process_block(consumer, n, step, kept, dk, dv);
+        const DropoutSeed seed(params);
+        if (steps > 0) this->bring_mask(this->first_step(), own_row(consumer));
+        const int seen = first_seen(consumer);
+        this->each_step([&](const Step& step) {
+            process_block(consumer, step, !kLeavesOut || step.block >= seen, kept, seed, dk, dv);
+        });
         ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // K and V have been read for the last time
         this->template store<config.head_dim>(dk, params.scale, k, params.dk, consumer * 64);
-        this->template store<config.head_dim_v>(dv, 1.0f, v, params.dv, consumer * 64);
+        this->template store<config.head_dim_v>(dv, kept_factor<config>(params), v, params.dv, consumer * 64);
     }
 
-    // Whether a query of the block sees one of this consumer's keys: under a causal mask those of the first block need
-    // not.
-    __device__ __forceinline__ bool sees(int consumer, int i0) const {
-        if constexpr (!config.band || config.Br > 64) return true;
-        return seq.template end_key<config>(smaller(i0 + config.Br, seq.seqlen_q)) > this->j0 + consumer * 64;
+    // The first block with a query that sees one of this consumer's keys: under a causal mask those of a thread block's
+    // first one need not.
+    static constexpr bool kLeavesOut = config.band && config.Br == 64;
+    __device__ __forceinline__ int first_seen(int consumer) const {
+        if constexpr (!kLeavesOut) return 0;
+        return seq.template first_query<config>(this->j0 + consumer * 64) / config.Br - this->queries.first_block;
+    }
+
+    // 0 and 1 in turns from step to step.
+    __device__ __forceinline__ int next_parity() {
+        if constexpr (config.stages % 2 == 0) return q_ring.stage % 2;
+        return (parity ^= 1) ^ 1;
     }
 
     // Lines 10 to 16 of Algorithm 2.
-    __device__ __forceinline__ void process_block(int consumer, int n, const Step& step, const Kept& kept,
-                                                  Fragments<1, KT>& dk, Fragments<1, VT>& dv) {
+    __device__ __forceinline__ void process_block(int consumer, const Step& step, bool sees, const Kept& kept,
+                                                  const DropoutSeed& seed, Fragments<1, KT>& dk, Fragments<1, VT>& dv) {
+        const int n = next_parity();
+        dout_ring.stage = q_ring.stage, dout_ring.phase = q_ring.phase;  // they are alike, but the compiler keeps both
         const int i0 = this->query_of(step);
-        const unsigned ds_now = ds + n % 2 * kBytesDS;
+        if constexpr (config.alibi || config.dropout || Base::kMayHide) seq.h = step.head;
+        const Dropout dropout = Dropout::make(seed.seed, seed.offset, static_cast<unsigned>(params.origin_b + seq.b),
+                                              static_cast<unsigned>(params.origin_h + seq.h), params.dropout_threshold);
+        const unsigned ds_now = ds + n * kBytesDS;
         Left p, left_ds{};  // both stay until the products that read them are done
-        if (sees(consumer, i0)) {
-            left_ds = make_ds(consumer, i0, ds_now, kept, dv, p);
+        if (sees) {
+            left_ds = make_ds(consumer, i0, ds_now, kept, dropout, dv, p);
         } else {
             this->write_ds(left_ds, ds_now, own_row(consumer));
             q_ring.wait_full();
-            this->template clear_hidden_queries<Base::kColumns>(consumer, i0, q + q_ring.stage * kBytesQ);
+            clear_queries<Base::kColumns>(consumer, i0, q + q_ring.stage * kBytesQ, this->some_see_no_key());
+            this->release_bias();
         }
         ptx::fence_async_proxy();
         // dS of both consumers is written, and dS of two blocks ago was read
@@ -88,6 +110,11 @@ struct BackwardSm90 : KeyBlock<config> {
         ptx::wgmma_commit();
         start_output<config.element, config.Br, NT>(dk, left_ds, q + q_ring.stage * kBytesQ);
         ptx::wgmma_commit();
+        if constexpr (Base::kMaskAhead) {  // behind the fence, which waits for loads
+            Step next = step;
+            this->advance(next);
+            if (this->in_group(next)) this->bring_mask(next, own_row(consumer));
+        }
         ptx::wgmma_wait<1>();
         pin(dv);
         pin(dq);
@@ -100,23 +127,40 @@ struct BackwardSm90 : KeyBlock<config> {
         q_ring.advance();
     }
 
+    // Clears the rows of Q or dO of queries that see no key.
+    template <int kTileColumns>
+    __device__ __forceinline__ void clear_queries(int consumer, int i0, unsigned tile, bool some_see_no_key) const {
+        this->template clear_hidden_queries<kTileColumns>(consumer, i0, tile);
+        if (some_see_no_key) this->template clear_empty_queries<kTileColumns>(consumer, tile);
+    }
+
     // This consumer's part of dS, in registers and in its tile, and dV, whose product of P is left
     // running.
     __device__ __forceinline__ Left make_ds(int consumer, int i0, unsigned ds_now, const Kept& kept,
-                                            Fragments<1, VT>& dv, Left& p) {
+                                            const Dropout& dropout, Fragments<1, VT>& dv, Left& p) {
         const unsigned own_rows = consumer * 64 * kChunkRowBytes;
         const unsigned q_now = q + q_ring.stage * kBytesQ, dout_now = dout + dout_ring.stage * kBytesDO;
 
         // S^T = K Q^T, dP^T = V dO^T
         Fragments<1, NT> s, dp;
         q_ring.wait_full();
-        this->template clear_hidden_queries<Base::kColumns>(consumer, i0, q_now);
+        const bool some_see_no_key = this->some_see_no_key();
+        clear_queries<Base::kColumns>(consumer, i0, q_now, some_see_no_key);
         pin(s);
         ptx::wgmma_fence();
         start_scores<config.element, padded(config, config.head_dim), config.Bc, config.Br>(s, k + own_rows, q_now);
         ptx::wgmma_commit();
+        this->condense_mask(i0, own_row(consumer));
+        KeptTransposed<NT> kept_of;
+        if constexpr (config.dropout && Base::kMayHide)  // where the registers of dP are free
+            kept_of.draw(dropout, params, {this->j0 + own_row(consumer), i0});
+        if constexpr (kScoresFirst) {
+            ptx::wgmma_wait<0>();
+            pin(s);
+            this->make_scores(s, i0, own_row(consumer));
+        }
         dout_ring.wait_full();
-        this->template clear_hidden_queries<Base::kColumnsV>(consumer, i0, dout_now);
+        clear_queries<Base::kColumnsV>(consumer, i0, dout_now, some_see_no_key);
         pin(dp);
         ptx::wgmma_fence();
         if constexpr (kKeepsValues) start_scores<config.element, kKeptColumns, config.Br>(dp, kept, dout_now);
@@ -128,26 +172,70 @@ struct BackwardSm90 : KeyBlock<config> {
         ptx::wgmma_commit();
 
         // P = 2^(S - LSE)
-        ptx::wgmma_wait<1>();
-        pin(s);
-        this->exponentiate(s, i0, own_row(consumer));
-        if constexpr (!kRoundsLate) p = M::left_of(s);
+        if constexpr (!kScoresFirst) {
+            ptx::wgmma_wait<1>();
+            pin(s);
+            this->make_scores(s, i0, own_row(consumer));
+        }
+        if constexpr (config.softcap)
+            exponentiate_capped(s, p);
+        else
+            this->exponentiate(s);
+        if constexpr (!kRoundsLate && !config.softcap) p = M::left_of(s);
+        if constexpr (config.dropout && !Base::kMayHide)
+            kept_of.draw(dropout, params, {this->j0 + own_row(consumer), i0});
 
-        // dS = P (dP - D)
+        // dS = P (dP - D), times softcap's derivative
         ptx::wgmma_wait<0>();
         pin(dp);
+        if constexpr (config.dropout) {
+            const float kept = kept_factor<config>(params);
+            each_score<1, NT>(
+                [&](int m, int n, int e) { dp.c[m][n][e] = kept_of(n, e) ? dp.c[m][n][e] * kept : 0.0f; });
+        }
         this->differentiate(dp,
                             [&](int t, int half) { return make_float2(s.c[0][t][2 * half], s.c[0][t][2 * half + 1]); });
         const Left left_ds = M::left_of(dp);
         this->write_ds(left_ds, ds_now, own_row(consumer));
 
         // dV += P^T dO, which starts before dS is published: the other consumer waits for that no longer than for dV
-        if constexpr (kRoundsLate) p = M::left_of(s);
+        if constexpr (kRoundsLate && !config.softcap) p = M::left_of(s);
+        if constexpr (config.dropout) drop(p, kept_of);
         pin(dv);
         ptx::wgmma_fence();
         start_output<config.element, config.Br, NT>(dv, p, dout_now);
         ptx::wgmma_commit();
         return left_ds;
+    }
+
+    // S becomes P times the derivative of softcap, 1 - (S / cap)^2, and P itself goes to dV's factor.
+    __device__ __forceinline__ void exponentiate_capped(Fragments<1, NT>& s, Left& p) const {
+        const float inverse = 1.0f / ScoreModifier<config>::cap(params);
+#pragma unroll
+        for (int t = 0; t < NT; ++t) {
+            const float2 row_lse = this->lse_of(t);
+            float(&x)[4] = s.c[0][t];
+            float P[4];
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const float of_cap = fmaxf(x[e] * inverse, -1.0f);  // a score that is hidden has no derivative
+                P[e] = this->probability(x[e], this->of_query(row_lse, e));
+                x[e] = P[e] * fmaf(-of_cap, of_cap, 1.0f);
+            }
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                p.a[0][t / 2][t % 2 * 2 + half] = M::pack(P[2 * half], P[2 * half + 1]);
+        }
+    }
+
+    // Leaves out of P what is dropped.
+    __device__ static __forceinline__ void drop(Left& p, const KeptTransposed<NT>& kept_of) {
+#pragma unroll
+        for (int t = 0; t < NT; ++t)
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                p.a[0][t / 2][t % 2 * 2 + half] &=
+                    (kept_of(t, 2 * half) ? 0xFFFFu : 0u) | (kept_of(t, 2 * half + 1) ? 0xFFFF0000u : 0u);
     }
 
     // The first of this warp's keys in the tile.

@@ -39,6 +39,12 @@ struct BackwardWideSm90 : KeyBlock<config> {
             make_keys();
     }
 
+    // As KeyBlock has it, but from the step's head: a step's unit would be one value more to keep.
+    __device__ __forceinline__ float* place_of_dq(const Step& step, int row, int column) {
+        seq.h = step.head;
+        return Base::Gradient::at(params, seq, this->query_of(step), row + static_cast<int>(warp_id() % 4), column);
+    }
+
     // The first consumer: P, dV and its columns of dQ.
     __device__ __forceinline__ void make_values() {
         Fragments<1, VT> dv;
@@ -98,13 +104,18 @@ struct BackwardWideSm90 : KeyBlock<config> {
         ptx::wgmma_commit();
     }
 
+    // S of the current block of Q becomes P.
+    __device__ __forceinline__ void make_probabilities(const Step& step, Fragments<1, NT>& s) {
+        pin(s);
+        this->make_scores(s, this->query_of(step), static_cast<int>(warp_id() % 4) * 16);
+        this->exponentiate(s);
+        q_ring.release_by_warp();
+        q_ring.advance();
+    }
     // Writes P of block n to its tile. It is read back for dV as well, because registers that a running product reads
     // may not be written.
     __device__ __forceinline__ void make_p(int n, const Step& step, Fragments<1, NT>& s) {
-        pin(s);
-        this->exponentiate(s, this->query_of(step), static_cast<int>(warp_id() % 4) * 16);
-        q_ring.release_by_warp();
-        q_ring.advance();
+        make_probabilities(step, s);
         if constexpr (config.exact_max) {
             if (n >= 1) wait(barriers::kReadP, n - 1);
 #pragma unroll
@@ -116,12 +127,15 @@ struct BackwardWideSm90 : KeyBlock<config> {
         } else {
             const Left left_p = M::left_of(s);
             if (n >= 2) wait(barriers::kReadP, n);
-#pragma unroll
-            for (int c = 0; c < NT / 2; ++c)
-                ptx::store_shared(place_of_p(n, c), make_uint4(left_p.a[0][c][0], left_p.a[0][c][1], left_p.a[0][c][2],
-                                                               left_p.a[0][c][3]));
+            write_p(n, left_p);
         }
         arrive(barriers::kFullP, n);
+    }
+    __device__ __forceinline__ void write_p(int n, const Left& left_p) const {
+#pragma unroll
+        for (int c = 0; c < NT / 2; ++c)
+            ptx::store_shared(place_of_p(n, c),
+                              make_uint4(left_p.a[0][c][0], left_p.a[0][c][1], left_p.a[0][c][2], left_p.a[0][c][3]));
     }
 
     // The same lane of either consumer needs the same part of P.

@@ -14,12 +14,13 @@ __device__ __forceinline__ void dropout_mask(const KernelParams& p) {
     const Index i0 = own.block() * config.Br;
     const Index i1 = smaller(i0 + config.Br, p.seqlen_q);
     const DropoutSeed given(p);
-    const Dropout dropout = Dropout::make(given.seed, given.offset, static_cast<unsigned>(b), static_cast<unsigned>(h),
-                                          p.dropout_threshold);
+    const Dropout dropout = Dropout::make(given.seed, given.offset, static_cast<unsigned>(p.origin_b + b),
+                                          static_cast<unsigned>(p.origin_h + h), p.dropout_threshold);
     auto* mask = static_cast<unsigned char*>(p.mask.data) + b * p.mask.stride_batch + h * p.mask.stride_head;
     for (Index i = i0; i < i1; ++i)
         for (Index j = threadIdx.x; j < p.seqlen_k; j += config.warps * 32)
-            mask[i * p.mask.stride_row + j] = dropout.keeps(static_cast<unsigned>(i), static_cast<unsigned>(j)) ? 1 : 0;
+            mask[i * p.mask.stride_row + j] =
+                dropout.keeps(static_cast<unsigned>(p.origin_i + i), static_cast<unsigned>(p.origin_j + j)) ? 1 : 0;
 }
 
 }  // namespace flashtile

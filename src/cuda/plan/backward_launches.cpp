@@ -19,6 +19,8 @@ Launch around(const Problem& p, const KernelConfig& main, Kernel kernel, int war
     reset(c, FieldGroup::option);
     reset(c, FieldGroup::manner);
     c.packed = main.packed;
+    // The order in which D is summed follows from how wide loads are, and these from where tensors lie.
+    if (p.batch_invariant && kernel == Kernel::backward_prepare) c.vector_bytes = size_of(c.element);
     c.blocks_per_sm = 1;
     c.warps = warps;
     c.kernel = kernel;
@@ -29,9 +31,8 @@ Launch around(const Problem& p, const KernelConfig& main, Kernel kernel, int war
 }
 
 Launch bias_launch(const Question& q, const KernelConfig& main) {
-    KernelConfig c = main;
+    KernelConfig c = q.config;  // it is deterministic, whatever is asked for
     c.kernel = Kernel::backward_bias_sm80;
-    c.deterministic = false;  // it is, whatever is asked for
     const std::span<const Tile> table = c.element == Element::fp32 ? std::span<const Tile>(sm80::kBackwardBiasFp32)
                                                                    : std::span<const Tile>(sm80::kBackwardBias);
     // no more than a unit, which holds rows of one sequence
@@ -80,7 +81,9 @@ void add_workspace(const Problem& p, const KernelConfig& main, Plan& plan) {
 void add_backward_launches(const Question& q, const Launch& main, int warps, Plan& plan) {
     const KernelConfig& c = main.config;
     Launch launch = main;
-    launch.blocks = checked_blocks(blocks_of(q.problem.seqlen_k, c.Bc) * q.problem.kv_heads * q.problem.batch);
+    const int cluster = cluster_blocks(c);
+    launch.blocks =
+        checked_blocks(blocks_of(q.problem.seqlen_k, cluster * c.Bc) * cluster * q.problem.kv_heads * q.problem.batch);
     plan.launches.push_back(around(q.problem, c, Kernel::backward_prepare, warps));
     plan.main_launch = plan.launches.size();
     plan.launches.push_back(launch);

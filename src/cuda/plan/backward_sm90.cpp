@@ -15,16 +15,29 @@ namespace {
 constexpr int kConsumerWarps = 8;
 constexpr std::int64_t kAnyLength[] = {1};
 constexpr int kWidestApart = 128;  // columns of heads of which each consumer holds dK and dV of 64 keys
+constexpr int kPairedColumns = 256, kPairedKeys = 64;  // of both heads, and of each thread block of a pair
+constexpr std::int64_t kOneOrPairs[] = {1, kPairedKeys + 1};
+
+int widest(const KernelConfig& c) {
+    return std::max(c.head_dim, c.head_dim_v);
+}
+
+bool works_on_scores(const KernelConfig& c) {
+    return c.softcap || c.alibi || c.dropout || c.mask || c.scale_first;
+}
 
 constexpr Condition kConditions[] = {
     kAtMost256,
     {"attention_chunk", [](const Question& q) { return !q.config.chunk; }},
-    {"a boolean mask", [](const Question& q) { return !q.config.mask; }},
-    {"a bias", [](const Question& q) { return q.config.bias == BiasElement::none; }},
-    {"softcap", [](const Question& q) { return !q.config.softcap; }},
-    {"ALiBi", [](const Question& q) { return !q.config.alibi; }},
-    {"a scale that is not positive", [](const Question& q) { return !q.config.scale_first; }},
-    {"dropout", [](const Question& q) { return !q.config.dropout; }},
+    {"softcap, ALiBi, a bias, a mask, dropout or a scale that is not positive, with a head dimension over 128",
+     [](const Question& q) { return !works_on_scores(q.config) || widest(q.config) <= kWidestApart; }},
+    {"softcap with ALiBi, a bias or a mask, which take more registers",
+     [](const Question& q) { return !q.config.softcap || !(q.config.alibi || q.config.has_bias_or_mask()); }},
+    {"a mask with ALiBi or a bias, which take more registers",
+     [](const Question& q) { return !q.config.mask || !(q.config.alibi || q.config.bias != BiasElement::none); }},
+    {"softcap with head dimensions to 64, which takes more registers",
+     [](const Question& q) { return !q.config.softcap || widest(q.config) > kChunk; }},
+    kDropsInSquares,
     {"head_dim_v wider than head_dim",
      [](const Question& q) {
          const int d = chunk_columns(q.config.head_dim), dv = chunk_columns(q.config.head_dim_v);
@@ -32,11 +45,22 @@ constexpr Condition kConditions[] = {
      }},
 };
 
+// Both thread blocks of a pair have something to do, and know the same lengths. Turns and P in fp32 would take what
+// shared memory they have.
+bool works_in_pairs(const Question& q, const KernelConfig& c) {
+    return chunk_columns(c.head_dim) == kPairedColumns && chunk_columns(c.head_dim_v) == kPairedColumns &&
+           q.problem.seqlen_k > kPairedKeys && !c.lengths_differ() && !c.deterministic && !c.exact_max;
+}
+
 std::optional<Launch> main_launch(const Question& q) {
     KernelConfig c = q.config;
-    c.kernel = std::max(c.head_dim, c.head_dim_v) > kWidestApart ? Kernel::backward_wide_sm90 : Kernel::backward_sm90;
     c.deterministic = q.problem.deterministic;
     c.exact_max = q.problem.exact_max;
+    c.kernel = widest(c) <= kWidestApart ? Kernel::backward_sm90
+               : works_in_pairs(q, c)    ? Kernel::backward_pair_sm90
+                                         : Kernel::backward_wide_sm90;
+    c.bias_mapped = c.bias == BiasElement::same && q.access.bias_map;
+    c.lazy_rescale = c.softcap;  // a warp may choose how it computes tanh
     return first_fit(c, sm90::kBackward, q.device);
 }
 
@@ -56,7 +80,8 @@ void complete(const Question& q, const Launch& main, Plan& plan) {
     launch.maps.push_back({MappedOperand::k, main.config.Bc, true});
     launch.maps.push_back({MappedOperand::v, main.config.Bc, true});
     launch.maps.push_back({MappedOperand::dout, main.config.Br, true});
-    plan.row_flip = 1;
+    if (main.config.bias_mapped) launch.maps.push_back({MappedOperand::bias, main.config.Br});
+    plan.row_flip = row_flip(main.config);
     plan.section_heads = section_heads(q.problem, main.config);
     add_backward_launches(q, launch, kConsumerWarps, plan);
 }
@@ -64,6 +89,6 @@ void complete(const Question& q, const Launch& main, Plan& plan) {
 }  // namespace
 
 constinit const Candidate backward_sm90 = {
-    "backward_sm90", {kConditionsSm90, kConditions}, main_launch, complete, kAnyLength, kAnyLength};
+    "backward_sm90", {kConditionsSm90, kConditions}, main_launch, complete, kAnyLength, kOneOrPairs};
 
 }  // namespace flashtile::gpu

@@ -64,6 +64,7 @@ constexpr Condition kConditions[] = {
          const KernelConfig& c = q.config;
          return !(c.first_k || c.chunk) || (!c.softcap && widest(c) <= 128);
      }},
+    kDropsInSquares,
     kPagesFillBoxes,
     kNoForcedSplits,
     {"sequences in a cache have few queries each, and some have many",

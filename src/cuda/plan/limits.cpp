@@ -1,6 +1,8 @@
 // limits.cpp: see limits.h.
 #include "cuda/plan/limits.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -48,9 +50,11 @@ void check_limits(const Problem& p, const DeviceFacts& device) {
         if (count > kMostRows)
             unsupported(std::string(name) + " is " + std::to_string(count) + ", supported on CUDA is at most " +
                         std::to_string(kMostRows));
-    if (p.origin_i % 16 != 0 || p.origin_j % 16 != 0)
-        unsupported("the origin of a shard is (" + std::to_string(p.origin_i) + ", " + std::to_string(p.origin_j) +
-                    "), supported on CUDA are multiples of 16");
+    // Kernels count positions in 32 bits.
+    if (const std::int64_t most = kMostRows - std::min(p.seqlen_q + p.seqlen_k, kMostRows);
+        std::abs(p.diagonal) > most && p.diagonal != 0)
+        unsupported("diagonal is " + std::to_string(p.diagonal) + ", supported on CUDA at these lengths is at most " +
+                    std::to_string(most) + " either way");
 }
 
 bool backward_takes(const Problem& p) {

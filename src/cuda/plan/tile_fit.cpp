@@ -30,7 +30,8 @@ int warps_down(int rows, std::initializer_list<int> columns, int warps) {
 bool place_warps(KernelConfig& c) {
     if (c.kernel == Kernel::forward_sm90) return c.group_rows == 1 || c.shares || output_parts(c) > 0;
     if (c.kernel == Kernel::latent_forward_sm90) return true;
-    if (c.kernel == Kernel::backward_sm90 || c.kernel == Kernel::backward_wide_sm90) {
+    if (c.kernel == Kernel::backward_sm90 || c.kernel == Kernel::backward_wide_sm90 ||
+        c.kernel == Kernel::backward_pair_sm90) {
         c.warps_dq = c.Br == 64 ? 4 : 8;
         return true;
     }

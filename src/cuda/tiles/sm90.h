@@ -100,7 +100,7 @@ inline constexpr Tile kLatentForward[] = {
 };
 
 // For backward. In the first two rows each of two consumers has a share of the keys. In the last row both work on the
-// same 64 keys (backward_wide_sm90.h).
+// same 64 keys (backward_wide_sm90.h, backward_pair_sm90.h).
 inline constexpr Tile kBackward[] = {
     {64, 128, 128, 12, 2, 1, "64 keys a consumer"},
     {128, 64, 128, 12, 2, 1, "dK and dV of 64 keys take 128 registers a lane"},

@@ -146,7 +146,7 @@ std::vector<Row> rows_for_hopper() {
     return list;
 }
 
-// Hopper's forward kernel with a bias or a mask, which no other Hopper kernel serves.
+// Hopper's forward kernel with a bias or a mask, which not all of them serve.
 std::vector<Variant> hiding_forward() {
     std::vector<Variant> result;
     std::vector<int> choices = counts();
@@ -157,6 +157,27 @@ std::vector<Variant> hiding_forward() {
     for (const Row& row : pairwise(choices, wanted))
         for (const Variant& variant : variants_of(row))
             if (variant.config.kernel == Kernel::forward_sm90) result.push_back(variant);
+    return result;
+}
+
+// Hopper's backward kernel with a bias or a mask, which it takes beside few options.
+std::vector<Variant> hiding_backward() {
+    std::vector<Variant> result;
+    for (int dims = 0; dims < 2; ++dims)
+        for (int kind = 0; kind < 3; ++kind)  // a bias, a bias in fp32, a mask
+            for (const int dropped : {0, 1})
+                for (int masked = 0; masked < 3; ++masked) {
+                    Row row(factors().size(), 0);
+                    row[graphics_card] = kHopper;
+                    row[dtype] = 2;
+                    row[head_dims] = dims;
+                    (kind < 2 ? row[bias] : row[mask]) = kind == 1 ? 2 : 1;
+                    row[dropout] = dropped;
+                    row[band] = masked;
+                    row[lengths] = masked / 2;  // a window in packed sequences
+                    for (const Variant& variant : variants_of(row))
+                        if (variant.config.kernel == Kernel::backward_sm90) result.push_back(variant);
+                }
     return result;
 }
 
@@ -183,6 +204,28 @@ std::vector<Variant> plain() {
     return result;
 }
 
+// Dropout of a shard whose rows and columns start anywhere.
+std::vector<Variant> shifted_dropout() {
+    std::vector<Variant> result;
+    for (const gpu::DeviceFacts* const device : {&gpu::known_device("A100-80"), &gpu::known_device("H200")})
+        for (const auto& [type, d] :
+             {std::pair(DType::fp32, 64), {DType::bf16, 64}, {DType::fp16, 128}, {DType::bf16, 256}}) {
+            Problem p;
+            p.dtype = type;
+            p.batch = p.kv_heads = 1;
+            p.heads = 2;
+            p.seqlen_q = p.seqlen_k = 2048;
+            p.head_dim = p.head_dim_v = d;
+            p.scale = 0.125f;
+            p.window_right = 0;
+            p.dropout_threshold = 6554;
+            p.origin_i = 1;
+            for (const KernelConfig& config : gpu::configs_for(p, gpu::contiguous_access(p), *device))
+                if (config.shifted_dropout) result.push_back({device->architecture, config});
+        }
+    return result;
+}
+
 std::vector<Variant> all_variants() {
     std::vector<Variant> result;
     const auto add = [&](const std::vector<Variant>& list, bool with_splits = true) {
@@ -194,11 +237,13 @@ std::vector<Variant> all_variants() {
     for (const Row& row : rows_for_hopper()) add(variants_of(row), false);
     add(plain(), false);
     add(hiding_forward());
+    add(hiding_backward());
     add(alternatives());
     add(beside_attention());
     add(serving());
     add(latent());
     add(shares());
+    add(shifted_dropout());
     return result;
 }
 

@@ -36,6 +36,13 @@ std::string kernel_name(const std::string& text) {
     return found[1];
 }
 
+// "1" where it says nothing of clusters.
+std::string cluster_blocks(const std::string& text) {
+    static const std::regex dims(R"(__cluster_dims__\((\d+), 1, 1\))");
+    std::smatch found;
+    return std::regex_search(text, found, dims) ? found[1].str() : "1";
+}
+
 }  // namespace
 
 std::vector<File> rewritten(const Program& program) {
@@ -51,7 +58,11 @@ std::vector<File> rewritten(const Program& program) {
                          ", parameters);\n}\n"
                          "extern \"C\" __attribute__((visibility(\"default\"))) const unsigned "
                          "emulator_parameter_bytes_" +
-                         name + " = emulator::parameter_bytes(" + name + ");\n"});
+                         name + " = emulator::parameter_bytes(" + name +
+                         ");\n"
+                         "extern \"C\" __attribute__((visibility(\"default\"))) const unsigned "
+                         "emulator_cluster_blocks_" +
+                         name + " = " + cluster_blocks(program.main.text) + ";\n"});
     return files;
 }
 

@@ -22,6 +22,7 @@ extern "C" __attribute__((visibility("default"))) const emulator::Thread** emula
 #define __constant__
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __align__(n) alignas(n)
@@ -162,6 +163,10 @@ inline int __clz(int x) {
 }
 inline unsigned __umulhi(unsigned a, unsigned b) {
     return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
+}
+inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum) {
+    for (int shift = 0; shift < 32; shift += 8) sum += (a >> shift & 0xFF) * (b >> shift & 0xFF);
+    return sum;
 }
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
     const unsigned long long both = static_cast<unsigned long long>(y) << 32 | x;

@@ -70,6 +70,11 @@ struct Runtime {
     void (*tma_commit)();
     void (*tma_wait)();
 
+    void (*cluster_arrive)();
+    void (*cluster_wait)();
+    void (*mbarrier_arrive_in)(unsigned rank, unsigned barrier);
+    void (*copy_to)(unsigned rank, unsigned to, unsigned from, unsigned bytes, unsigned barrier);
+
     void (*wgmma)(const WarpgroupProduct& product);
     void (*wgmma_commit)();
     void (*wgmma_wait)(int pending);

@@ -108,13 +108,17 @@ void mbarrier_init(unsigned address, unsigned arrivals) {
 }
 
 void mbarrier_arrive(unsigned address, unsigned bytes) {
+    mbarrier_arrive_at(grid().block(), address, bytes);
+}
+
+void mbarrier_arrive_at(Block& block, unsigned address, unsigned bytes) {
     grid().progress();
-    MBarrier& barrier = *at(grid().block(), address);
+    MBarrier& barrier = *at(block, address);
     if (barrier.pending == 0)
         grid().fail("arrives at the mbarrier at " + std::to_string(address) + " when all had arrived");
     barrier.bytes += bytes;
     --barrier.pending;
-    complete(grid().block(), address, barrier);
+    complete(block, address, barrier);
     grid().pause();
 }
 

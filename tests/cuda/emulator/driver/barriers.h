@@ -16,6 +16,7 @@ void named_barrier_arrive(unsigned number, unsigned threads);
 void mbarrier_init(unsigned barrier, unsigned arrivals);
 // Arrives once, and expects so many bytes.
 void mbarrier_arrive(unsigned barrier, unsigned bytes);
+void mbarrier_arrive_at(Block& block, unsigned barrier, unsigned bytes);  // of another thread block
 void mbarrier_wait(unsigned barrier, unsigned parity);
 // So many bytes have come, to a barrier of a block that need not be the calling thread's.
 void mbarrier_complete(Block& block, unsigned barrier, unsigned bytes);

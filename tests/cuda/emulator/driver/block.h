@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,7 @@ struct PendingStore {
     unsigned char map[128];
 };
 
-enum class Wait { none, start, warp, syncthreads, barrier, mbarrier, rest };
+enum class Wait { none, start, warp, syncthreads, barrier, mbarrier, cluster, rest };
 
 struct Lane {
     Thread facts;  // first: the kernel's emulator_thread points here
@@ -49,6 +50,7 @@ struct Lane {
     const char* at = "";               // the collective that it waits at
     unsigned barrier = 0, parity = 0;  // a named barrier's number, or an mbarrier's address and the parity waited for
     bool answer = false;               // of a named barrier
+    bool at_cluster = false;           // it has arrived at the cluster's barrier, and has not waited there
 
     std::vector<Copy> copies;
     unsigned copy_group = 0;
@@ -94,6 +96,13 @@ struct NamedBarrier {
     std::vector<Lane*> waiting;
 };
 
+// Thread blocks that run at the same time and reach each other's shared memory.
+struct Cluster {
+    std::vector<Block*> blocks;  // by rank; null: it has ended
+    std::size_t arrived = 0;     // of the threads that run
+    std::vector<Lane*> waiting;
+};
+
 struct Block {
     std::vector<Lane> lanes;
     std::vector<Warp> warps;
@@ -103,6 +112,9 @@ struct Block {
     NamedBarrier barriers[17];      // the last one is __syncthreads
     std::vector<Lane*> at_mbarriers;
     std::deque<std::function<void()>> copies;  // TMA loads that have not happened
+    std::shared_ptr<Cluster> cluster;
+    unsigned rank = 0;
+    unsigned copies_in = 0, copies_out = 0;  // between shared memories, that have not happened
 
     void make_ready(Lane& lane) {
         lane.wait = Wait::none;

@@ -12,6 +12,7 @@
 
 #include "emulator/driver/async_copies.h"
 #include "emulator/driver/barriers.h"
+#include "emulator/driver/cluster.h"
 #include "emulator/driver/collective.h"
 
 namespace emulator {
@@ -57,17 +58,24 @@ std::string Grid::run(const Kernel& kernel, const LaunchShape& shape, void* cons
 
     std::vector<std::unique_ptr<Block>> active, spare;
     std::vector<std::size_t> free_slots;
-    for (std::size_t n = most; n-- > 0;) free_slots.push_back(n);
+    for (std::size_t n = most + kernel.cluster_blocks - 1; n-- > 0;) free_slots.push_back(n);
     std::uint64_t next = 0, fruitless = 0;
     std::size_t want = resident_, turn = 0;
     while (failure_.empty() && (next < total || !active.empty())) {
         while (active.size() < want && next < total) {
-            if (spare.empty()) spare.push_back(std::make_unique<Block>());
-            active.push_back(std::move(spare.back()));
-            spare.pop_back();
-            active.back()->slot = free_slots.back();
-            free_slots.pop_back();
-            begin(*active.back(), next++);
+            const auto cluster = std::make_shared<Cluster>();
+            for (unsigned rank = 0; rank < kernel.cluster_blocks; ++rank) {
+                if (spare.empty()) spare.push_back(std::make_unique<Block>());
+                active.push_back(std::move(spare.back()));
+                spare.pop_back();
+                Block& block = *active.back();
+                block.slot = free_slots.back();
+                free_slots.pop_back();
+                block.cluster = cluster;
+                block.rank = rank;
+                cluster->blocks.push_back(&block);
+                begin(block, next++);
+            }
         }
         turn = seeded() ? random(static_cast<unsigned>(active.size())) : turn % active.size();
         const std::uint64_t before = progress_;
@@ -107,6 +115,7 @@ void Grid::begin(Block& block, std::uint64_t number) {
     for (NamedBarrier& barrier : block.barriers) barrier = {};
     block.at_mbarriers.clear();
     block.copies.clear();
+    block.copies_in = block.copies_out = 0;
     for (std::size_t n = 0; n < block.warps.size(); ++n) {
         Warp& warp = block.warps[n];
         warp.block = &block;
@@ -125,7 +134,7 @@ void Grid::begin(Block& block, std::uint64_t number) {
         lane.block = &block;
         lane.warp = &block.warps[n / 32];
         lane.number = n % 32;
-        lane.done = false;
+        lane.done = lane.at_cluster = false;
         lane.copies.clear();
         lane.copy_group = 0;
         lane.products.clear();
@@ -153,6 +162,7 @@ void Grid::end_lane(Lane& lane) {
     --lane.block->running;
     complete_without(*lane.warp);
     complete_syncthreads(*lane.block);
+    leave_cluster(lane);
     go_on();
     __builtin_unreachable();
 }
@@ -221,7 +231,8 @@ void Grid::pause() {
     if (!seeded()) return;
     Lane& own = *current_;
     own.block->make_ready(own);
-    if (resident_ > 1 && random(64) == 0)
+    const bool alone = resident_ == 1 && kernel_->cluster_blocks == 1;
+    if (!alone && random(64) == 0)
         emulator_switch(&own.stack, host_);
     else
         go_on();

@@ -1,4 +1,5 @@
-// grid.h: a launch at work: thread blocks in the order of their numbers, one at a time unless they wait for each other.
+// grid.h: a launch at work: thread blocks in the order of their numbers, one at a time (or those of a cluster) unless
+// they wait for each other.
 // All CUDA threads run on the host thread that launches, in turns: a thread runs until it waits for another one.
 #pragma once
 
@@ -18,6 +19,7 @@ struct Kernel {
     void (*call)(void* const* parameters) = nullptr;
     const Thread** current = nullptr;
     unsigned parameter_bytes = 0;
+    unsigned cluster_blocks = 1;
     int most_shared_bytes = 48 * 1024;
 };
 

@@ -78,8 +78,11 @@ EMULATED cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* 
     *function = reinterpret_cast<CUfunction>(&module.kernel);
     const auto* bytes = static_cast<const unsigned*>(
         ::dlsym(module.library, (std::string("emulator_parameter_bytes_") + name).c_str()));
-    if (module.kernel.call == nullptr || bytes == nullptr) return CUDA_ERROR_NOT_FOUND;
+    const auto* cluster =
+        static_cast<const unsigned*>(::dlsym(module.library, (std::string("emulator_cluster_blocks_") + name).c_str()));
+    if (module.kernel.call == nullptr || bytes == nullptr || cluster == nullptr) return CUDA_ERROR_NOT_FOUND;
     module.kernel.parameter_bytes = *bytes;
+    module.kernel.cluster_blocks = *cluster;
     return CUDA_SUCCESS;
 }
 EMULATED cuFuncSetAttribute(CUfunction function, CUfunction_attribute which, int value) {

@@ -3,6 +3,7 @@
 
 #include "emulator/driver/async_copies.h"
 #include "emulator/driver/barriers.h"
+#include "emulator/driver/cluster.h"
 #include "emulator/driver/grid.h"
 #include "emulator/driver/tma.h"
 #include "emulator/driver/warp_functions.h"
@@ -37,6 +38,10 @@ const Runtime& runtime() {
         .tma_store = tma_store,
         .tma_commit = tma_commit,
         .tma_wait = tma_wait,
+        .cluster_arrive = cluster_arrive,
+        .cluster_wait = cluster_wait,
+        .mbarrier_arrive_in = mbarrier_arrive_in,
+        .copy_to = copy_to,
         .wgmma = wgmma,
         .wgmma_commit = wgmma_commit,
         .wgmma_wait = wgmma_wait,

@@ -24,6 +24,8 @@ std::string state(const Lane& lane) {
         case Wait::mbarrier:
             return "wait for parity " + std::to_string(lane.parity) + " of the mbarrier at shared address " +
                    std::to_string(lane.barrier);
+        case Wait::cluster:
+            return "wait at the cluster's barrier (" + std::to_string(lane.block->cluster->arrived) + " have come)";
         case Wait::rest:
             return "sleep, or look at a word in memory";
     }

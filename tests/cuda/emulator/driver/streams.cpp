@@ -1,5 +1,6 @@
 // streams.cpp: streams run what they are given at once. While a stream is captured, what it is given goes into a graph,
 // which runs it in the same order when it is launched.
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -15,6 +16,7 @@ using namespace flashtile::gpu;
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using Work = std::function<CUresult()>;
 
 // What was captured, and the memory that it allocated, which lives as long.
@@ -139,8 +141,8 @@ EMULATED cuLaunchKernel(CUfunction function, unsigned blocks_x, unsigned blocks_
     const auto& kernel = *reinterpret_cast<const emulator::Kernel*>(function);
     const emulator::LaunchShape shape{{blocks_x, blocks_y, blocks_z}, {threads_x, threads_y, threads_z}, shared_bytes};
     const std::uint64_t threads = std::uint64_t{threads_x} * threads_y * threads_z;
-    if (blocks_x == 0 || blocks_y == 0 || blocks_z == 0 || threads == 0 || threads > 1024 ||
-        static_cast<int>(shared_bytes) > kernel.most_shared_bytes)
+    if (blocks_x == 0 || blocks_y == 0 || blocks_z == 0 || blocks_x % kernel.cluster_blocks != 0 || threads == 0 ||
+        threads > 1024 || static_cast<int>(shared_bytes) > kernel.most_shared_bytes)
         return CUDA_ERROR_INVALID_VALUE;
     if (capture_of(stream) == nullptr) return emulator::run(kernel, shape, parameters);
     // The kernel knows how many bytes it takes.
@@ -217,23 +219,27 @@ EMULATED cuGraphDestroy(CUgraph graph) {
     return CUDA_SUCCESS;
 }
 
+// An event is when the host recorded it: work is done by then.
 EMULATED cuEventCreate(CUevent* event, unsigned) {
-    *event = reinterpret_cast<CUevent>(new char);
+    *event = reinterpret_cast<CUevent>(new Clock::time_point());
     return CUDA_SUCCESS;
 }
 EMULATED cuEventRecord(CUevent event, CUstream stream) {
+    *reinterpret_cast<Clock::time_point*>(event) = Clock::now();
     set_capture(event, capture_of(stream));
     return CUDA_SUCCESS;
 }
 EMULATED cuEventSynchronize(CUevent) {
     return CUDA_SUCCESS;
 }
-EMULATED cuEventElapsedTime(float* milliseconds, CUevent, CUevent) {
-    *milliseconds = 0.0f;
+EMULATED cuEventElapsedTime(float* milliseconds, CUevent first, CUevent last) {
+    *milliseconds = std::chrono::duration<float, std::milli>(*reinterpret_cast<Clock::time_point*>(last) -
+                                                             *reinterpret_cast<Clock::time_point*>(first))
+                        .count();
     return CUDA_SUCCESS;
 }
 EMULATED cuEventDestroy_v2(CUevent event) {
     set_capture(event, nullptr);
-    delete reinterpret_cast<char*>(event);
+    delete reinterpret_cast<Clock::time_point*>(event);
     return CUDA_SUCCESS;
 }

@@ -31,7 +31,8 @@ __device__ __forceinline__ float kept_factor(const KernelParams& p) {
 }
 
 // Calls body(m, n, half, word) for every two neighbours in a row, the accumulators e = 2 half and 2 half + 1: their
-// draws are the low and the high half of `word`. place.i0, place.j0 and the origins are multiples of 16.
+// draws are the low and the high half of `word`. place.i0, place.j0 and the origins are multiples of 16
+// (config.shifted_dropout is off).
 template <int MT, int NT, class Body>
 __device__ __forceinline__ void each_draw(const Dropout& dropout, const KernelParams& p, const Place& place,
                                           Body body) {
@@ -51,9 +52,23 @@ __device__ __forceinline__ void each_draw(const Dropout& dropout, const KernelPa
 }
 
 // Calls drop(m, n, e) for every accumulator that is dropped.
-template <int MT, int NT, class Drop>
+template <KernelConfig config, int MT, int NT, class Drop>
 __device__ __forceinline__ void each_dropped(const Dropout& dropout, const KernelParams& p, const Place& place,
                                              Drop drop) {
+    if constexpr (config.shifted_dropout) {
+        const auto i0 = static_cast<unsigned>(p.origin_i + place.i0), j0 = static_cast<unsigned>(p.origin_j + place.j0);
+        each_score<MT, NT>([&](int m, int n, int e) {
+            const unsigned i = i0 + static_cast<unsigned>(Place::row(m, e)),
+                           j = j0 + static_cast<unsigned>(Place::column(n, e));
+            // Dropout::keeps, with selects where that would index registers
+            const Philox draws = dropout.draw(Dropout::row_group(i), Dropout::column_group(j));
+            const unsigned left = (i & 8) != 0 ? draws.word[1] : draws.word[0],
+                           right = (i & 8) != 0 ? draws.word[3] : draws.word[2];
+            const unsigned word = (j & 8) != 0 ? right : left;
+            if (((j & 1) != 0 ? word >> 16 : word & 0xFFFFu) < dropout.threshold) drop(m, n, e);
+        });
+        return;
+    }
     each_draw<MT, NT>(dropout, p, place, [&](int m, int n, int half, unsigned word) {
         if ((word & 0xFFFFu) < dropout.threshold) drop(m, n, 2 * half);
         if (word >> 16 < dropout.threshold) drop(m, n, 2 * half + 1);

@@ -27,6 +27,10 @@ struct QueryGradient {
                                                 int column) {
         return p.ws_dq + unit_of(p, seq, i0) * (config.Br * kColumns) + step(row, column) + lane_id() * kFromLane;
     }
+    __device__ static __forceinline__ float* at(const KernelParams& p, Index unit, int row, int column) {
+        return p.ws_dq + unit * (config.Br * kColumns) +
+               (static_cast<unsigned>(step(row, column)) + static_cast<unsigned>(lane_id()) * kFromLane);
+    }
     // The distance from a tile to the one that is `rows` below and `columns` to the right.
     __device__ static __forceinline__ int step(int rows, int columns) {
         return (rows * (kColumns / 8) + columns) * 128;

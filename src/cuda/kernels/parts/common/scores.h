@@ -87,8 +87,11 @@ struct ScoreModifier {
     __device__ static __forceinline__ float hidden_score(const KernelParams& p) {
         return config.scale_first ? kHiddenScore : kHiddenScore / p.scale;
     }
+    // softcap, in the same units: no score is beyond.
+    __device__ static __forceinline__ float cap(const KernelParams& p) {
+        return config.scale_first ? p.softcap : p.softcap / p.scale;
+    }
 
-private:
     // s = c tanh(scale s / c), divided by scale unless config.scale_first. Most scores are well below c. Where all
     // scores of a warp are, it takes a polynomial instead of tanhf, in whose branches it would mostly wait; but not
     // where rows must not share a decision.

@@ -293,10 +293,12 @@ struct HeadBlock {
 
     // The heads in sections of so many. Within a section the first blocks of all its heads come first, then the second
     // ones, and so on.
-    __device__ static __forceinline__ HeadBlock in_sections(Index length, int rows, unsigned heads, unsigned section) {
+    __device__ static __forceinline__ HeadBlock in_sections(Index length, int rows, unsigned heads, unsigned section,
+                                                            unsigned share) {
         HeadBlock own(length, rows);
-        const unsigned blocks = static_cast<unsigned>(own.blocks), first = blockIdx.x / (section * blocks) * section;
-        const unsigned here = section < heads - first ? section : heads - first, at = blockIdx.x - first * blocks;
+        const unsigned number = blockIdx.x / share;
+        const unsigned blocks = static_cast<unsigned>(own.blocks), first = number / (section * blocks) * section;
+        const unsigned here = section < heads - first ? section : heads - first, at = number - first * blocks;
         own.head = first + at % here;
         own.n = own.head * own.blocks + at / here;
         return own;

@@ -1,4 +1,4 @@
-// key_block_sm90.h: what both of Hopper's backward kernels share: which blocks of queries see a thread block's keys,
+// key_block_sm90.h: what Hopper's backward kernels share: which blocks of queries see a thread block's keys,
 // where K, V, Q, dO and dS lie in shared memory, how TMA loads them, how P and dS are made of the products, and whose
 // turn it is to add to dQ.
 #pragma once
@@ -9,7 +9,10 @@
 #include "cuda/kernels/parts/hopper/sequence_edges.h"
 #include "cuda/kernels/parts/hopper/swizzled_tile.h"
 #include "cuda/kernels/parts/hopper/tile_copy.h"
+#include "cuda/kernels/parts/hopper/transposed_bias_and_mask.h"
+#include "cuda/kernels/parts/hopper/transposed_options.h"
 #include "cuda/kernels/parts/hopper/wgmma_product.h"
+#include "cuda/kernels/ptx/cluster.h"
 #include "cuda/kernels/ptx/special_function.h"
 
 namespace flashtile {
@@ -24,23 +27,38 @@ struct KeyBlock {
     static constexpr int kSize = size_of(config.element);
     static constexpr int kBytesQ = config.Br * kColumns * kSize, kBytesDO = config.Br * kColumnsV * kSize;
     static constexpr int kBytesK = config.Bc * kColumns * kSize, kBytesV = config.Bc * kColumnsV * kSize;
+    static constexpr int kCluster = cluster_blocks(config), kBytesOtherK = other_key_bytes(config);
+    static constexpr int kStagesDO = dout_stages(config);
+    static constexpr bool kRowsWithQ = kStagesDO == 1;  // D comes with Q, so that dO's one stage is free early
     static constexpr int kBytesDS = config.Bc * config.Br * kSize;
     static constexpr int kBytesP = handed_over_bytes(config);
     static constexpr int kBytesRow = config.Br * 4;  // of LSE or D
     static constexpr unsigned kConsumerThreads = barriers::kTwoWarpgroups;
+    // Blocks of keys start at different blocks of queries, so that they do not add to the same dQ at once.
+    static constexpr bool kShifts = !config.band && !config.deterministic;
+    // Where scores may hide some keys from some queries, beyond what the band hides.
+    static constexpr bool kMayHide = config.has_bias_or_mask();
+    // A mask is loaded one block ahead where registers are left for it.
+    static constexpr bool kMaskAhead = config.mask && config.Br == 64 && config.bias == BiasElement::none &&
+                                       !config.window && !config.packed && !config.seqused && !config.softcap &&
+                                       !config.alibi && !config.dropout;
     static_assert(config.warps == 12, "two consumers, and the producer's warpgroup");
 
     const KernelParams& params;
     Sequence seq;  // h is the query head of the current step
     const int kv_head, block;
-    const int j0, j1;  // this block's keys; those past seqlen_k only get zero gradients
-    const VisitedBlocks<int> queries;
+    const int j0, j1;                  // this block's keys; those past seqlen_k only get zero gradients
+    const VisitedBlocks<int> queries;  // the same for all thread blocks of a cluster
     const int steps, shift;
-    const int seen_first, seen_end;         // queries of the sequence that see any key
-    unsigned k, v, q, dout, ds, p, lse, D;  // shared addresses
+    const int seen_first, seen_end;                        // queries of the sequence that see any key
+    unsigned k, v, other_k, q, dout, ds, p, bias, lse, D;  // shared addresses
     unsigned kv_full;
-    unsigned turn_come, added;  // barriers between the consumers and the thread that keeps turns
-    Ring<config.stages> q_ring, dout_ring;
+    unsigned turn_come, added;     // barriers between the consumers and the thread that keeps turns
+    unsigned other_full, read_ds;  // barriers between the thread blocks of a pair, two each
+    Ring<config.stages> q_ring;
+    Ring<kStagesDO> dout_ring;
+    Ring<1> bias_ring;
+    MaskTransposed<NT> mask;  // of the next block of queries, or of this one
 
     __device__ __forceinline__ KeyBlock(const KernelParams& given, const Sequence& s, unsigned memory, int n)
         : params(given),
@@ -49,26 +67,35 @@ struct KeyBlock {
           block(n),
           j0(n * config.Bc),
           j1(smaller(j0 + config.Bc, s.rows_k)),
-          queries{config.Br, s.first_query<config>(j0) / config.Br, block_count(s, j0, smaller(j1, s.seqlen_k))},
+          queries(queries_of(s, n / kCluster * kCluster)),
           steps(queries.count * given.group),
-          // Blocks of keys start at different blocks of queries, so that they do not add to the same dQ at once.
-          shift(config.band || config.deterministic ? 0 : n * queries.count / ((s.rows_k + config.Bc - 1) / config.Bc)),
+          shift(kShifts ? n / kCluster * kCluster * queries.count / ((s.rows_k + config.Bc - 1) / config.Bc) : 0),
           seen_first(s.first_query<config>(0)),
           seen_end(s.end_query<config>(s.seqlen_k)),
           k(memory),
           v(k + kBytesK),
-          q(v + kBytesV),
+          other_k(v + kBytesV),
+          q(other_k + kBytesOtherK),
           dout(q + config.stages * kBytesQ),
-          ds(dout + config.stages * kBytesDO),
-          p(ds + 2 * kBytesDS),
-          lse(p + 2 * kBytesP),
+          ds(dout + kStagesDO * kBytesDO),
+          p(ds + kCluster * 2 * kBytesDS),
+          bias(p + 2 * kBytesP),
+          lse(bias + bias_bytes(config)),
           D(lse + config.stages * kBytesRow),
           kv_full(D + config.stages * kBytesRow),
           turn_come(kv_full + 8),
           added(turn_come + 8) {
-        dout_ring.place(q_ring.place(added + 8));
+        const unsigned more = dout_ring.place(q_ring.place(added + 8));
+        if constexpr (config.bias_mapped) bias_ring.place(more);
+        other_full = more;
+        read_ds = other_full + 2 * 8;
     }
 
+    // Of all keys of the cluster that starts at block n.
+    __device__ static __forceinline__ VisitedBlocks<int> queries_of(const Sequence& s, int n) {
+        const int first = n * config.Bc, end = smaller(first + kCluster * config.Bc, s.rows_k);
+        return {config.Br, s.first_query<config>(first) / config.Br, block_count(s, first, smaller(end, s.seqlen_k))};
+    }
     // VisitedBlocks::holding, with its operations in the order with which ptxas spills least.
     __device__ static __forceinline__ int block_count(const Sequence& s, int j0, int j_end) {
         const int first = s.first_query<config>(j0), end = j_end > j0 ? s.end_query<config>(j_end) : 0;
@@ -79,13 +106,46 @@ struct KeyBlock {
     // because a division takes as long as a part of a product.
     struct Step {
         int block, head;
+        unsigned unit;  // of the sequence's first queries in that head
     };
-    __device__ __forceinline__ Step first_step() const { return {shift, kv_head * static_cast<int>(params.group)}; }
+    __device__ __forceinline__ Step first_step() const {
+        const int head = kv_head * static_cast<int>(params.group);
+        const Index unit = head * params.units + seq.first_unit(params, config.packed, config.Br);
+        return {shift, head, static_cast<unsigned>(unit)};
+    }
+    __device__ __forceinline__ void to_next_head(Step& step) const {
+        ++step.head;
+        step.unit += static_cast<unsigned>(params.units);
+    }
     __device__ __forceinline__ void advance(Step& step) const {
         if (++step.block == queries.count) step.block = 0;
-        if (step.block == shift) ++step.head;
+        if (step.block == shift) to_next_head(step);
     }
-    __device__ __forceinline__ int query_of(const Step& step) const { return queries.forwards(step.block); }
+    // Calls body(step) for every step. The innermost loop keeps only the block and where the run of blocks ends.
+    template <class Body>
+    __device__ __forceinline__ void each_step(Body body) const {
+        constexpr int kRuns = kShifts ? 2 : 1;  // of each head
+        Step step = first_step();
+#pragma unroll 1
+        for (int runs = queries.count > 0 ? kRuns * static_cast<int>(params.group) : 0; runs > 0; --runs) {
+            const bool last = runs % kRuns == kRuns - 1, first = !kShifts || !last;
+            int end = first ? queries.count : shift;
+            asm volatile("" : "+r"(end));  // else both of them stay in registers
+#pragma unroll 1
+            for (step.block = first ? shift : 0; step.block < end; ++step.block) body(step);
+            if (last) to_next_head(step);
+        }
+    }
+    // False past the last step.
+    __device__ __forceinline__ bool in_group(const Step& step) const {
+        return step.head < (kv_head + 1) * static_cast<int>(params.group);
+    }
+    __device__ __forceinline__ unsigned unit_of(const Step& step) const {
+        return step.unit + static_cast<unsigned>(query_of(step)) / config.Br;
+    }
+    __device__ __forceinline__ int query_of(const Step& step) const {
+        return queries.forwards(step.block);
+    }
 
     __device__ __forceinline__ void init_barriers() const {
         ptx::mbarrier_init(kv_full, 1);
@@ -94,6 +154,13 @@ struct KeyBlock {
         // Every warp releases a stage, since it reads LSE and D there by itself.
         q_ring.init(kConsumerThreads / 32 * kArrivalsOfWarp);
         dout_ring.init(kConsumerThreads / 32 * kArrivalsOfWarp);
+        if constexpr (config.bias_mapped) bias_ring.init(kConsumerThreads / 32 * kArrivalsOfWarp);
+        if constexpr (kCluster == 2) {
+            for (int n = 0; n < 2; ++n) {
+                ptx::mbarrier_init(other_full + n * 8, 1);
+                ptx::mbarrier_init(read_ds + n * 8, barriers::kWarpgroup / 32 * kArrivalsOfWarp);
+            }
+        }
         ptx::fence_mbarrier_init();
     }
 
@@ -103,27 +170,46 @@ struct KeyBlock {
         const int first_q = static_cast<int>(seq.first_q) - params.first_query;
         const int first_k = static_cast<int>(seq.first_k) - params.first_key;
         if (steps == 0) return;
-        ptx::mbarrier_arrive_expect(kv_full, kBytesK + kBytesV);
+        ptx::mbarrier_arrive_expect(kv_full, kBytesK + kBytesV + kBytesOtherK);
         copy_tile(k, params.k_map, kv_full, kColumns, config.Bc, first_k + j0, kv_head, b);
         copy_tile(v, params.v_map, kv_full, kColumnsV, config.Bc, first_k + j0, kv_head, b);
+        if constexpr (kCluster == 2)
+            copy_tile(other_k, params.k_map, kv_full, kColumns / 2, config.Bc, first_k + (block ^ 1) * config.Bc,
+                      kv_head, b, block % 2 * (kColumns / 2));
         Step step = first_step();
         for (int n = 0; n < steps; ++n, advance(step)) {
             const int head = step.head, i0 = query_of(step);
             const Index row = (head * params.units + seq.first_unit(params, config.packed, config.Br)) * config.Br + i0;
             q_ring.wait_empty();
-            ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ + kBytesRow);
+            ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ + kBytesRow * (kRowsWithQ ? 2 : 1));
             copy_tile(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
                       first_q + i0, head, b);
-            ptx::tma_load_bytes(lse + q_ring.stage * kBytesRow, params.ws_lse + row, kBytesRow, q_ring.full_barrier());
+            ptx::tma_load_bytes(lse + q_ring.stage * kBytesRow,
+                                (config.scale_first ? params.ws_lse_natural : params.ws_lse) + row, kBytesRow,
+                                q_ring.full_barrier());
+            if constexpr (kRowsWithQ)
+                ptx::tma_load_bytes(D + q_ring.stage * kBytesRow, params.ws_D + row, kBytesRow, q_ring.full_barrier());
             q_ring.advance();
+            if constexpr (config.bias_mapped) load_bias(head, i0);
             dout_ring.wait_empty();
-            ptx::mbarrier_arrive_expect(dout_ring.full_barrier(), kBytesDO + kBytesRow);
+            ptx::mbarrier_arrive_expect(dout_ring.full_barrier(), kBytesDO + (kRowsWithQ ? 0 : kBytesRow));
             copy_tile(dout + dout_ring.stage * kBytesDO, params.dout_map, dout_ring.full_barrier(), kColumnsV,
                       config.Br, first_q + i0, head, b);
-            ptx::tma_load_bytes(D + dout_ring.stage * kBytesRow, params.ws_D + row, kBytesRow,
-                                dout_ring.full_barrier());
+            if constexpr (!kRowsWithQ)
+                ptx::tma_load_bytes(D + dout_ring.stage * kBytesRow, params.ws_D + row, kBytesRow,
+                                    dout_ring.full_barrier());
             dout_ring.advance();
         }
+    }
+
+    // The bias of a block of queries. It is read when their scores are there, and the next one comes behind that.
+    __device__ __forceinline__ void load_bias(int head, int i0) {
+        bias_ring.wait_empty();
+        ptx::mbarrier_arrive_expect(bias_ring.full_barrier(), bias_bytes(config));
+        copy_tile(bias, params.bias_map, bias_ring.full_barrier(), config.Bc, config.Br, i0,
+                  params.bias.stride_head != 0 ? head : 0, params.bias.stride_batch != 0 ? static_cast<int>(seq.b) : 0,
+                  j0);
+        bias_ring.advance();
     }
 
     // Where lengths lie in device memory, a consumer clears what TMA brought of other sequences: rows of K and V once
@@ -141,6 +227,68 @@ struct KeyBlock {
         if constexpr (!config.lengths_differ()) return;
         if (seen_first <= i0 && seen_end >= i0 + config.Br) return;
         clear_outside<config.Br, kTileColumns>(tile, i0, seen_first, seen_end);
+        publish(consumer);
+    }
+
+    // What lies in K and V may be anything where a mask hides a key from every query, and in V where a bias does. Where
+    // something is not finite, such keys are cleared.
+    __device__ __forceinline__ void clear_unseen_keys() const {
+        if constexpr (!kMayHide) return;
+        const bool finite =
+            tile_is_finite<config.element, kBytesV>(v) && (!config.mask || tile_is_finite<config.element, kBytesK>(k));
+        if (ptx::named_barrier_all(barriers::kBoth, kConsumerThreads, finite)) return;
+#pragma unroll 1
+        for (int row = static_cast<int>(warp_id()); row < config.Bc; row += kConsumerThreads / 32) {
+            if (config.mask && !is_seen<false>(j0 + row)) clear_row<config.Bc, kColumns>(k, row);
+            if (!is_seen<true>(j0 + row)) clear_row<config.Bc, kColumnsV>(v, row);
+        }
+        ptx::fence_async_proxy();
+        ptx::named_barrier(barriers::kBoth, kConsumerThreads);
+    }
+    // Whether the band and the mask, and where kByBias the bias, let a query of the group's heads see key j. The warp's
+    // lanes look for it together.
+    template <bool kByBias>
+    __device__ __forceinline__ bool is_seen(int j) const {
+        if (j >= seq.seqlen_k) return false;
+        const int end = seq.end_query<config>(j + 1);
+        Sequence of_head = seq;
+        for (int head = 0; head < params.group; ++head) {
+            of_head.h = kv_head * params.group + head;
+            for (int i0 = seq.first_query<config>(j); i0 < end; i0 += 32) {
+                const int i = i0 + static_cast<int>(lane_id());
+                bool sees = i < end;
+                if constexpr (config.mask)
+                    sees = sees && *score_place<unsigned char>(params.mask, of_head, {j, i}) != 0;
+                if constexpr (kByBias && config.bias != BiasElement::none)
+                    sees = sees && bias_value<config>(*score_place<BiasType<config>>(params.bias, of_head, {j, i})) >
+                                       kHiddenScore;
+                if (__any_sync(~0u, sees)) return true;
+            }
+        }
+        return false;
+    }
+
+    // Clears queries that mask or bias leave without a key, since anything may lie there. All warps of a consumer see
+    // whether there are such.
+    __device__ __forceinline__ bool some_see_no_key() const {
+        if constexpr (!kMayHide) return false;
+        bool none = false;
+#pragma unroll
+        for (int n = 0; n < config.Br; n += 64) {
+            const float2 pair = ptx::load_shared_pair(lse + q_ring.stage * kBytesRow + n * 4 + lane_id() * 8);
+            none = none || pair.x == infinity() || pair.y == infinity();
+        }
+        return __any_sync(~0u, none);
+    }
+    template <int kTileColumns>
+    __device__ __forceinline__ void clear_empty_queries(int consumer, unsigned tile) const {
+        const unsigned row_lse = lse + q_ring.stage * kBytesRow;
+        for (int n = static_cast<int>(threadIdx.x % 128); n < config.Br * 8; n += 128) {
+            const unsigned row = static_cast<unsigned>(n) / 8;
+            if (ptx::load_shared_word(row_lse + (row ^ row_flip(config)) * 4) != __float_as_uint(infinity())) continue;
+            for (int c = 0; c < kTileColumns; c += kChunk)
+                ptx::store_shared(tile + c / kChunk * config.Br * kChunkRowBytes + n * 16, make_uint4(0, 0, 0, 0));
+        }
         publish(consumer);
     }
 
@@ -163,17 +311,69 @@ struct KeyBlock {
         return i1 <= seq.seqlen_q && seq.sees_all<config>(place.j0, i1, place.i0, key_end);
     }
 
-    // S of the current block of Q becomes P = 2^(S - LSE), transposed. This warp's first row is key `warp_row`.
-    __device__ __forceinline__ void exponentiate(Fragments<1, NT>& s, int i0, int warp_row) const {
+    // The mask of a step's block, which comes until condense_mask() needs it.
+    __device__ __forceinline__ void bring_mask(const Step& step, int warp_row) {
+        if constexpr (!kMaskAhead) return;
+        seq.h = step.head;
+        mask.load(params.mask, seq, {j0 + warp_row, query_of(step)});
+    }
+    // Where the registers of dP are free.
+    __device__ __forceinline__ void condense_mask(int i0, int warp_row) {
+        if constexpr (config.mask) mask.template condense<kMaskAhead>(params.mask, seq, {j0 + warp_row, i0});
+    }
+    __device__ __forceinline__ void add_bias(Fragments<1, NT>& s, const Place& place, int warp_row) {
+        if constexpr (config.bias_mapped) {
+            bias_ring.wait_full();
+            add_shared_bias_transposed<config.element, config.Br>(s, bias, warp_row);
+            release_bias();
+        } else if constexpr (config.bias != BiasElement::none) {
+            add_bias_transposed<config>(s, params.bias, seq, place);
+        }
+    }
+    // Every warp calls this once for each block.
+    __device__ __forceinline__ void release_bias() {
+        if constexpr (!config.bias_mapped) return;
+        bias_ring.release_by_warp();
+        bias_ring.advance();
+    }
+
+    // LSE of this lane's two queries of the t-th eight, and what a pair of two queries' values has for accumulator e:
+    // KernelParams::row_flip may have exchanged the two.
+    __device__ __forceinline__ float2 lse_of(int t) const {
+        return ptx::load_shared_pair(lse + q_ring.stage * kBytesRow + Place::column(0, 0) * 4 + t * 32);
+    }
+    __device__ static __forceinline__ float of_query(const float2& pair, int e) {
+        return e % 2 == row_flip(config) ? pair.x : pair.y;
+    }
+
+    // q.k of the current block of Q becomes S, transposed. This warp's first row is key `warp_row`.
+    __device__ __forceinline__ void make_scores(Fragments<1, NT>& s, int i0, int warp_row) {
         const Place place{j0 + warp_row, i0};
+        if constexpr (config.softcap)
+            ScoreModifier<config>::template soften<false>(s, params.scale, params.softcap, s);
+        else if constexpr (config.scale_first)
+            each_score<1, NT>([&](int m, int n, int e) { s.c[m][n][e] *= params.scale; });
+        if constexpr (config.alibi)
+            apply_alibi_transposed<config>(s, ScoreModifier<config>::make(params, seq).slope, seq, place);
+        add_bias(s, place, warp_row);
+        if constexpr (config.mask) mask.apply(s);
         if (!whole(place)) apply_band_transposed<config>(s, seq, place);
-        const unsigned row = lse + q_ring.stage * kBytesRow + Place::column(0, 0) * 4;
+    }
+
+    // P = e^(S - LSE), of a score and the LSE that was loaded for its query.
+    __device__ __forceinline__ float probability(float s, float row_lse) const {
+        // in natural units where options have worked on the scores (softmax.h says why)
+        if constexpr (config.scale_first) return ptx::exp2((s - row_lse) * kLog2e);
+        return ptx::exp2(fmaf(s, params.scale_log2, -row_lse));
+    }
+
+    // S becomes P, transposed.
+    __device__ __forceinline__ void exponentiate(Fragments<1, NT>& s) const {
 #pragma unroll
         for (int t = 0; t < NT; ++t) {
-            const float2 row_lse = ptx::load_shared_pair(row + t * 32);  // KernelParams::row_flip has exchanged the two
+            const float2 row_lse = lse_of(t);
 #pragma unroll
-            for (int e = 0; e < 4; ++e)
-                s.c[0][t][e] = ptx::exp2(fmaf(s.c[0][t][e], params.scale_log2, e % 2 == 0 ? -row_lse.y : -row_lse.x));
+            for (int e = 0; e < 4; ++e) s.c[0][t][e] = probability(s.c[0][t][e], of_query(row_lse, e));
         }
     }
 
@@ -181,15 +381,15 @@ struct KeyBlock {
     // half and 2 half + 1 of t.
     template <class Probability>
     __device__ __forceinline__ void differentiate(Fragments<1, NT>& dp, Probability probability) const {
-        const unsigned row = D + dout_ring.stage * kBytesRow + Place::column(0, 0) * 4;
+        const unsigned row = D + (kRowsWithQ ? q_ring.stage : dout_ring.stage) * kBytesRow + Place::column(0, 0) * 4;
 #pragma unroll
         for (int t = 0; t < NT; ++t) {
             const float2 row_D = ptx::load_shared_pair(row + t * 32);
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const float2 now = probability(t, half);
-                dp.c[0][t][2 * half] = now.x * (dp.c[0][t][2 * half] - row_D.y);
-                dp.c[0][t][2 * half + 1] = now.y * (dp.c[0][t][2 * half + 1] - row_D.x);
+                dp.c[0][t][2 * half] = now.x * (dp.c[0][t][2 * half] - of_query(row_D, 0));
+                dp.c[0][t][2 * half + 1] = now.y * (dp.c[0][t][2 * half + 1] - of_query(row_D, 1));
             }
         }
     }
@@ -201,9 +401,8 @@ struct KeyBlock {
     }
 
     // Where this lane adds to dQ of a step: 64 rows from tile (row, column) on.
-    __device__ __forceinline__ float* place_of_dq(const Step& step, int row, int column) {
-        seq.h = step.head;
-        return Gradient::at(params, seq, query_of(step), row + static_cast<int>(warp_id() % 4), column);
+    __device__ __forceinline__ float* place_of_dq(const Step& step, int row, int column) const {
+        return Gradient::at(params, unit_of(step), row + static_cast<int>(warp_id() % 4), column);
     }
     template <int OT>
     __device__ __forceinline__ void add(int n, float* to, int column, const Fragments<1, OT>& dq) const {
@@ -226,18 +425,26 @@ struct KeyBlock {
 
 extern __shared__ __align__(1024) unsigned char shared_memory[];
 
-// One thread block works on one block of keys.
+// One thread block works on one block of keys. Those of a cluster work on neighbouring blocks, of which the last one
+// may lie past all keys.
 template <class Backward, KernelConfig config>
 __device__ __forceinline__ void run_backward_sm90(const KernelParams& params) {
-    const auto own =
-        HeadBlock::in_sections(params.seqlen_k, config.Bc, params.batch * params.kv_heads, params.section_heads);
+    constexpr int kCluster = Backward::kCluster;
+    const auto own = HeadBlock::in_sections(params.seqlen_k, kCluster * config.Bc, params.batch * params.kv_heads,
+                                            params.section_heads, kCluster);
     const Sequence seq = own.of_keys<config>(params);
     const unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
-    const int block = launched_key_block<config>(own);
-    if (block * config.Bc >= seq.rows_k) return;  // of a sequence that is shorter than others
-    Backward backward(params, seq, memory, block);
+    const int first = launched_key_block<config>(own) * kCluster;
+    if (first * config.Bc >= seq.rows_k) return;  // of a sequence that is shorter than others
+    Backward backward(params, seq, memory, first + static_cast<int>(blockIdx.x % kCluster));
     if (threadIdx.x == 0) backward.init_barriers();
-    __syncthreads();  // barriers are initialised
+    // barriers are initialised
+    if constexpr (kCluster == 1) {
+        __syncthreads();
+    } else {
+        ptx::cluster_arrive();
+        ptx::cluster_wait();
+    }
     // A warp's lanes have the same number; the shuffle tells the compiler so.
     const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
     // 384 threads start with 168 registers each, and the kernel redistributes them. Warpgroups that together asked for

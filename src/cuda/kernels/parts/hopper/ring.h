@@ -12,9 +12,13 @@ namespace flashtile {
 // __syncwarp with another lane's.
 constexpr int kArrivalsOfWarp = kStressSeed != 0 ? 32 : 1;
 
-__device__ __forceinline__ void arrive_by_warp(unsigned barrier) {
+template <class Arrive>
+__device__ __forceinline__ void by_warp(Arrive arrive) {
     if constexpr (kArrivalsOfWarp == 1) __syncwarp();
-    if (kArrivalsOfWarp > 1 || lane_id() == 0) ptx::mbarrier_arrive(barrier);
+    if (kArrivalsOfWarp > 1 || lane_id() == 0) arrive();
+}
+__device__ __forceinline__ void arrive_by_warp(unsigned barrier) {
+    by_warp([&] { ptx::mbarrier_arrive(barrier); });
 }
 
 // Each stage has a barrier that says it is full and one that says it is empty.

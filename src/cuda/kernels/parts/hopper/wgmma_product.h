@@ -81,18 +81,18 @@ __device__ __forceinline__ void start_output(Fragments<1, OT>& o,
     }
 }
 
-// C = A^T B with A [kRows][64 columns of a chunk] and B [kRows][columns of C], both stored as rows.
+// C = A^T B, or C += A^T B, with A [kRows][64 columns of a chunk] and B [kRows][columns of C], both stored as rows.
 template <Element kElement, int kRows, int NT>
-__device__ __forceinline__ void start_transposed(Fragments<1, NT>& c, unsigned a, unsigned b) {
+__device__ __forceinline__ void start_transposed(Fragments<1, NT>& c, unsigned a, unsigned b, bool add = false) {
     const unsigned long long from_a = tile_descriptor(a, 16), from_b = tile_descriptor(b, kRows * kChunkRowBytes);
 #pragma unroll
     for (int k = 0; k < kRows; k += 16) {
         if constexpr (kElement == Element::bf16)
             ptx::wgmma_shared_transposed_bf16(flat(c), from_a + (k * kChunkRowBytes >> 4),
-                                              from_b + (k * kChunkRowBytes >> 4), k != 0);
+                                              from_b + (k * kChunkRowBytes >> 4), add || k != 0);
         else
             ptx::wgmma_shared_transposed_fp16(flat(c), from_a + (k * kChunkRowBytes >> 4),
-                                              from_b + (k * kChunkRowBytes >> 4), k != 0);
+                                              from_b + (k * kChunkRowBytes >> 4), add || k != 0);
     }
 }
 
