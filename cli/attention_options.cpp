@@ -86,12 +86,21 @@ void AttentionOptions::add_serving_to(CLI::App& app) {
         ->type_name("N");
 }
 
+void AttentionOptions::add_shard_to(CLI::App& app) {
+    app.add_option("--diagonal", diagonal, "Shift the diagonal of causal, window and ALiBi by N keys")->type_name("N");
+    app.add_option("--origin", origin, "Sequence, head, query and key of a whole problem that this one starts at")
+        ->delimiter(',')
+        ->expected(4)
+        ->type_name("B,H,I,J");
+}
+
 void AttentionOptions::add_to(CLI::App& app) {
     add_scores_to(app);
     add_dropout_to(app);
     add_dtype_to(app);
     add_bits_to(app);
     add_serving_to(app);
+    add_shard_to(app);
     add_execution_to(app);
 }
 
@@ -109,6 +118,8 @@ flashtile::options AttentionOptions::to_options() const {
     o.exact_max = exact_max;
     o.attention_chunk = attention_chunk;
     o.num_splits = num_splits;
+    o.diagonal = diagonal;
+    o.origin = {origin.at(0), origin.at(1), origin.at(2), origin.at(3)};
     o.threads = threads;
     o.isa = parse_isa(isa);
     return o;

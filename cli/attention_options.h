@@ -25,6 +25,8 @@ struct AttentionOptions {
     bool exact_max = false;
     std::int64_t attention_chunk = 0;
     int num_splits = 0;
+    std::int64_t diagonal = 0;
+    std::vector<std::int64_t> origin = {0, 0, 0, 0};  // of b, h, i, j
     int threads = 0;
     std::string isa = "auto";
     std::string device = "cpu";
@@ -36,6 +38,7 @@ struct AttentionOptions {
     void add_dtype_to(CLI::App& app);      // --dtype
     void add_bits_to(CLI::App& app);       // --batch-invariant --exact-max
     void add_serving_to(CLI::App& app);    // --attention-chunk --num-splits
+    void add_shard_to(CLI::App& app);      // --diagonal --origin
     void add_execution_to(CLI::App& app);  // --threads --isa --device
 
     // All but dtype, which belongs to the tensors. Values are checked by the library, which knows what is allowed.

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "commands.h"
+#include "flags_beside.h"
 #include "number_checks.h"
 #include "traffic/run.h"
 
@@ -17,6 +18,7 @@ constexpr const char* examples = R"(Examples:
   flashtile io --pass=both --seqlen=1024 --heads=1024          GPT-2 medium, Figure 2 of the FlashAttention paper
   flashtile io --pass=forward --seqlen=4096,8192 --density=0.25
   flashtile io --tile=64,128 --causal --json=io.json --plot=io.png
+  flashtile io --measured --seqlen=4096 --head-dim=128 --heads=16     what a GPU's kernels move, by Nsight Compute
 
 counted: elements that src/baselines loads and stores, block by block; with no arithmetic, by the same walk. analytic: the
 formulas behind the FlashAttention paper's Theorems 2 and 5, with their constants and without rounding to whole blocks;
@@ -65,7 +67,16 @@ void add_io(CLI::App& app, int& exit_code) {
         ->capture_default_str();
     command->add_option("--json", options->json, "write the rows to this file");
     command->add_option("--plot", options->plot, "draw elements against N and against M into this PNG file");
-    command->callback([=, &exit_code] { exit_code = traffic::run(*options); });
+    auto measured = std::make_shared<bool>(false);
+    command->add_flag("--measured", *measured,
+                      "read from the GPU's counters what its kernels move, beside the model: tools/measure_io.py");
+    command->callback([=, &exit_code] {
+        if (*measured)
+            refuse_flags_beside(*command, "--measured", {"--seqlen", "--head-dim", "--heads", "--causal", "--json"},
+                                "which runs this GPU's kernels");
+        if (*measured && command->count("--seqlen") == 0) options->seqlens = {4096};
+        exit_code = *measured ? traffic::run_measured(*options) : traffic::run(*options);
+    });
 }
 
 }  // namespace flashtile::cli

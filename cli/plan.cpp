@@ -94,6 +94,7 @@ void add_plan_flags(CLI::App& command, PlanArguments& a) {
     a.attention.add_dropout_to(flags);
     a.attention.add_dtype_to(flags);
     a.attention.add_serving_to(flags);
+    a.attention.add_shard_to(flags);
     a.attention.add_execution_to(flags);
     flags.add_flag("--packed", a.packed, "Packed batches: cumulative lengths");
     flags.add_option("--page-size", a.page_size, "Keys in pages of so many rows")->check(at_least_1)->type_name("N");

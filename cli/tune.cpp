@@ -1,5 +1,6 @@
-// tune.cpp: `flashtile tune`: measures the tiles that a CUDA kernel can have on the GPU that is here, for a problem of
-// the user's, and has the library keep the best: the auto-tuning that the FlashAttention-2 paper leaves to future work.
+// tune.cpp: `flashtile tune`: measures the tiles that a CUDA kernel can have on the GPU that is here, or the rows that
+// a task can have on this CPU, for a problem of the user's, and has the library keep the best: the auto-tuning that the
+// FlashAttention-2 paper leaves to future work.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "plan.h"
 #include "progress.h"
 #include "tune/contest.h"
+#include "tune/cpu_problem.h"
 #include "tune/gpu_problem.h"
 #include "tune/oracle_check.h"
 #include "tune/tiles.h"
@@ -30,18 +32,20 @@ using tune::Pass;
 constexpr const char* examples = R"(Examples:
   flashtile tune --head-dim=128 --seqlen=4096 --causal         forward and backward, bf16, 16k tokens in all
   flashtile tune --head-dim=64 --seqlen=1024 --dtype=fp16 --batch=8 --heads=32 --kv-heads=8 --pass=forward
+  flashtile tune --device=cpu --head-dim=64 --seqlen=2048      rows of a task on this CPU, fp32
   flashtile tune --list                                        what was kept
   flashtile tune --forget                                      back to the library's own tiles
   FLASHTILE_NO_CHOICES=1 ./program                             does not use it
 
 Every tile's results are checked before it is timed: against those of the library's own tile, and on a small problem
 against dense attention in fp64. What is kept serves later calls with the same head dimensions, type and options on such
-a GPU whose lengths are 3/4 to 3/2 of the nearest power of two. Results then differ from those before by rounding.)";
+a GPU whose lengths are 3/4 to 3/2 of the nearest power of two. Results then differ from those before by rounding; on a
+CPU they have the same bits, which is checked.)";
 
 // The paper's benchmark has so many tokens in all and this hidden dimension. --batch and --heads replace them.
 constexpr std::int64_t kTokens = 16384, kHidden = 2048;
-constexpr double kSampleMilliseconds = 4.0;
-constexpr double kMostRuns = 50.0;  // of a sample
+// On a CPU one sequence of a quarter of the heads: enough for few threads, and through in no time.
+constexpr std::int64_t kCpuHidden = 512;
 
 struct TuneArguments {
     TuneArguments() {
@@ -50,6 +54,7 @@ struct TuneArguments {
     }
     PlanArguments problem;
     std::string pass = "both";
+    std::string device = "0";  // a GPU's ordinal, or cpu
     double seconds = 5.0;
     bool list = false, forget = false, json = false;
 };
@@ -62,24 +67,34 @@ struct PassReport {
     bool kept = false;
 };
 
+bool on_cpu(const PlanArguments& problem) {
+    return problem.attention.device == "cpu";
+}
+
+std::unique_ptr<tune::MeasuredProblem> make_problem(const PlanArguments& problem, Pass pass) {
+    options o = problem.attention.to_options();
+    o.deterministic = problem.deterministic;
+    const dtype type = parse_dtype(problem.attention.dtype);
+    if (on_cpu(problem)) return std::make_unique<tune::CpuProblem>(o, problem.shape, type, pass);
+    return std::make_unique<tune::GpuProblem>(o, problem.shape, type, problem.device, pass);
+}
+
 // Why a tile is out, its results being in `problem`; "" where they are right.
 std::string wrong_results(const PlanArguments& problem, Pass pass, const std::string& tile, const Results& results,
                           const Results& table) {
-    const double allowed = tolerance(parse_dtype(problem.attention.dtype));
+    const double allowed = on_cpu(problem) ? 0.0 : tolerance(parse_dtype(problem.attention.dtype));
     const double off = difference(results, table);
     if (!(off <= allowed))
         return fmt::format("differs from the table's tile by {:.2g} of the largest value, allowed is {:.2g}", off,
                            allowed);
-    return tune::wrong_against_oracle(problem, pass, tile);
+    return on_cpu(problem) ? "" : tune::wrong_against_oracle(problem, pass, tile);
 }
 
 PassReport tune_pass(const PlanArguments& problem, Pass pass, double seconds) {
     const tune::Tiles tiles = tune::tiles_of(problem, pass);
     PassReport report{pass, tiles.kernel, {}};
     if (tiles.tiles.empty()) return report;
-    options o = problem.attention.to_options();
-    o.deterministic = problem.deterministic;
-    tune::GpuProblem on_gpu(o, problem.shape, parse_dtype(problem.attention.dtype), problem.device, pass);
+    const std::unique_ptr<tune::MeasuredProblem> measured = make_problem(problem, pass);
     Results table;
     for (const tune::NamedTile& tile : tiles.tiles) {
         const bool first = report.contestants.empty();
@@ -89,7 +104,7 @@ PassReport tune_pass(const PlanArguments& problem, Pass pass, double seconds) {
         try {
             const Progress progress(fmt::format("{}: checking the {}", tune::name(pass), tile.tile));
             tune::choose(problem, pass, tile);
-            const Results results = on_gpu.results();
+            const Results results = measured->results();
             if (first) table = results;
             contestant.out_because = wrong_results(problem, pass, tile.tile, results, table);
             contestant.wrong = !contestant.out_because.empty();
@@ -97,10 +112,12 @@ PassReport tune_pass(const PlanArguments& problem, Pass pass, double seconds) {
                 if (first) return report;  // nothing to measure by
                 continue;
             }
-            const double once = on_gpu.milliseconds(*on_gpu.graph(1));
-            const int runs = static_cast<int>(std::clamp(std::ceil(kSampleMilliseconds / once), 1.0, kMostRuns));
-            const auto graph = on_gpu.graph(runs);
-            contestant.sample = [&on_gpu, graph, runs] { return on_gpu.milliseconds(*graph) / runs; };
+            contestant.sample = measured->sampler();
+            if (on_cpu(problem))
+                contestant.sample = [sample = contestant.sample, choice = tile.choice] {
+                    use_choice(choice, false);
+                    return sample();
+                };
         } catch (const std::runtime_error& failure) {
             if (first) throw;
             contestant.out_because = failure.what();
@@ -150,15 +167,25 @@ std::string choices_file() {
     return nlohmann::json::parse(cuda_info())["choices"]["file"].get<std::string>();
 }
 
-int measure(TuneArguments a) {
-    ShapeOptions& shape = a.problem.shape;
-    if (shape.batch == 0) shape.batch = std::max<std::int64_t>(1, kTokens / std::max<std::int64_t>(1, shape.seqlen_q));
-    if (shape.heads == 0) shape.heads = std::max(shape.kv_heads, std::max<std::int64_t>(1, kHidden / shape.head_dim));
-    shape.complete();
-    if (a.problem.attention.dtype.empty()) a.problem.attention.dtype = "bf16";
-    if (const std::string why = gpu_resources::why_not(a.problem.device); !why.empty()) throw std::runtime_error(why);
+void require_gpu(int ordinal) {
+    if (const std::string why = gpu_resources::why_not(ordinal); !why.empty()) throw std::runtime_error(why);
     if (const auto nvrtc = nlohmann::json::parse(cuda_info())["nvrtc"]; !nvrtc["found"].get<bool>())
         throw std::runtime_error(nvrtc["why_not"].get<std::string>());
+}
+
+int measure(TuneArguments a) {
+    ShapeOptions& shape = a.problem.shape;
+    const bool cpu = a.device == "cpu";
+    if (cpu)
+        a.problem.attention.device = "cpu";
+    else
+        a.problem.device = std::stoi(a.device);
+    const std::int64_t tokens = cpu ? 1 : kTokens, hidden = cpu ? kCpuHidden : kHidden;
+    if (shape.batch == 0) shape.batch = std::max<std::int64_t>(1, tokens / std::max<std::int64_t>(1, shape.seqlen_q));
+    if (shape.heads == 0) shape.heads = std::max(shape.kv_heads, std::max<std::int64_t>(1, hidden / shape.head_dim));
+    shape.complete();
+    if (a.problem.attention.dtype.empty()) a.problem.attention.dtype = cpu ? "fp32" : "bf16";
+    if (!cpu) require_gpu(a.problem.device);
     forget_choices(false);  // the others are compared with the library's own tiles
     std::vector<PassReport> reports;
     for (const Pass pass : {Pass::forward, Pass::backward})
@@ -204,7 +231,7 @@ int forget() {
 }  // namespace
 
 void add_tune(CLI::App& app, int& exit_code) {
-    CLI::App* command = app.add_subcommand("tune", "Measure CUDA kernels' tiles on this GPU and keep the best");
+    CLI::App* command = app.add_subcommand("tune", "Measure kernels' tiles on this GPU or CPU and keep the best");
     command->footer(examples);
     auto a = std::make_shared<TuneArguments>();
     const std::string group = "The problem";
@@ -220,12 +247,18 @@ void add_tune(CLI::App& app, int& exit_code) {
     command->add_option("--pass", a->pass, "forward, backward or both")
         ->check(CLI::IsMember({"forward", "backward", "both"}))
         ->capture_default_str();
-    command->add_option("--device", a->problem.device, "The GPU's ordinal")->check(at_least_0)->capture_default_str();
+    command->add_option("--device", a->device, "The GPU's ordinal, or cpu")
+        ->check([](const std::string& text) { return text == "cpu" ? std::string() : at_least_0(text); })
+        ->capture_default_str();
+    CLI::Option* threads = command->add_option("--threads", a->problem.attention.threads, "Of the CPU; default all")
+                               ->check(CLI::Range(1, FLASHTILE_MAX_THREADS));
     command->add_option("--seconds", a->seconds, "For the timing of each pass")->check(above_0)->capture_default_str();
     command->add_flag("--list", a->list, "Print what was kept");
     command->add_flag("--forget", a->forget, "Forget all that was kept");
     command->add_flag("--json", a->json, "Print JSON");
-    command->callback([a, command, &exit_code] {
+    command->callback([a, command, threads, &exit_code] {
+        if (threads->count() != 0 && a->device != "cpu")
+            throw CLI::ValidationError("--threads", "is given, and only --device=cpu has a use for it");
         for (const char* flag : {"--batch", "--seqlen-q"})
             if (command->count(flag) != 0 && command->get_option(flag)->as<std::int64_t>() == 0)
                 throw CLI::ValidationError(flag, "is 0, allowed is a whole number of at least 1");

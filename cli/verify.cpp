@@ -103,6 +103,8 @@ Case problem_of(const VerifyArguments& a) {
     c.seed = o.seed;
     c.chunk = o.attention_chunk;
     c.num_splits = o.num_splits;
+    c.diagonal = o.diagonal;
+    c.origin = o.origin;
     c.threads = o.threads;
     return c;
 }
@@ -276,6 +278,7 @@ void add_verify(CLI::App& app, int& exit_code) {
     arguments->attention.add_dropout_to(*command);
     arguments->attention.add_dtype_to(*command);
     arguments->attention.add_serving_to(*command);
+    arguments->attention.add_shard_to(*command);
     arguments->attention.add_execution_to(*command);
     command->add_flag("--json", arguments->json, "Print the result as JSON");
     command->callback([arguments, command, &exit_code] { exit_code = verify(*arguments, *command); });

@@ -1,24 +1,8 @@
-"""The PyTorch side of `flashtile bench --against=torch`.
+"""The PyTorch side of `flashtile bench --against=torch`; bench_peer.py has the protocol."""
 
-`flashtile bench` starts this program and drives it, so that its timings alternate with flashtile's on the same data.
-Protocol: one JSON object a line on stdin, one JSON object a line in answer on stdout:
-
-    (started)                                       {"ready": true, "torch": "2.13.0", "capability": "AVX512"}
-    {"op": "prepare", "method": .., "pass": .., "dtype": .., "batch": .., "heads": .., "kv_heads": ..,
-     "seqlen_q": .., "seqlen": .., "head_dim": .., "causal": .., "threads": .., "folder": ..}                         {"ok": true}
-    {"op": "run", "method": .., "count": 3}                                             {"ok": true, "seconds": 0.12}
-    {"op": "save", "method": .., "folder": ..}                                          {"ok": true}
-    {"op": "release"}                                                                   {"ok": true}
-
-A failure is answered with {"ok": false, "error": ".."}. `folder` holds q, k, v, dout as raw numbers of the dtype,
-(batch, seqlen, heads, head_dim); `save` writes out, dq, dk, dv there as raw fp32 of the same layout.
-"""
-
-import json
 import math
 import os
 import sys
-import time
 
 try:
     import numpy
@@ -26,6 +10,8 @@ try:
     import torch.nn.functional as F
 except ImportError as missing:
     sys.exit(f"bench_torch.py: {missing}")
+
+import bench_peer
 
 DTYPES = {
     "fp32": (torch.float32, numpy.float32),
@@ -101,46 +87,11 @@ class Attention:
             self.out = self.attend()
             self.gradients = torch.autograd.grad(self.out, (self.q, self.k, self.v), self.dout)
 
-    def run(self, count):
-        start = time.perf_counter()
-        for _ in range(count):
-            self.step()
-        return time.perf_counter() - start
-
     def save(self, folder):
         write_tensor(folder, "out", self.out)
         for name, gradient in zip(("dq", "dk", "dv"), self.gradients):
             write_tensor(folder, name, gradient)
 
 
-def answer(methods, request):
-    op = request["op"]
-    if op == "prepare":
-        methods[request["method"]] = Attention(request)
-        return {}
-    if op == "run":
-        return {"seconds": methods[request["method"]].run(request["count"])}
-    if op == "save":
-        methods[request["method"]].save(request["folder"])
-        return {}
-    if op == "release":
-        methods.clear()
-        return {}
-    raise ValueError(f"op is {op!r}, allowed are prepare, run, save, release")
-
-
-def main():
-    def say(message):
-        print(json.dumps(message), flush=True)
-
-    say({"ready": True, "torch": torch.__version__, "capability": torch.backends.cpu.get_cpu_capability()})
-    methods = {}
-    for line in sys.stdin:
-        try:
-            say({"ok": True} | answer(methods, json.loads(line)))
-        except Exception as error:  # told to the other side, which decides what to do without this method
-            say({"ok": False, "error": f"{type(error).__name__}: {error}"})
-
-
 if __name__ == "__main__":
-    main()
+    bench_peer.serve(Attention, torch.__version__, torch.backends.cpu.get_cpu_capability())

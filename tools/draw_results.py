@@ -17,7 +17,7 @@ H200 = "One NVIDIA H200, bf16, hidden dimension 2048, 16384 tokens, bursts"
 # Picture: its title, its head dimensions, the files that its rows stand in, and which rows of them it shows.
 PICTURES = {
     "h200-bf16.svg": (
-        H200, (64, 128), ("h200-bf16-forward-d64", "h200-bf16-forward-d128", "h200-bf16-backward"),
+        H200, (64, 128), ("h200-bf16-forward-d64", "h200-bf16-forward-d128", "h200-bf16-backward-third"),
         {"regime": ("burst",), "method": ("torch_cudnn", "fa3", "flashtile")}),
     "h200-bf16-d256.svg": (
         H200, (256,), ("h200-bf16-forward-d256", "h200-bf16-backward"),

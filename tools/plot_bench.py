@@ -6,6 +6,7 @@ Bars of GFLOP/s (on a GPU TFLOP/s) grouped over sequence length, one colour a me
 with and without the causal mask; one row of panels for each pass, dtype and thread count (on a GPU: burst or sustained) in the file.
 """
 
+import io
 import json
 import statistics
 import sys
@@ -14,6 +15,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from PIL import Image  # on which matplotlib stands
 
 # In the order in which a group's bars stand.
 METHODS = {
@@ -22,7 +24,11 @@ METHODS = {
     "flash1": ("FlashAttention (on OpenBLAS)", "#a6d854"),
     "flash2": ("FlashAttention-2 (on OpenBLAS)", "#ffd92f"),
     "rabe_staats": ("Rabe and Staats (on OpenBLAS)", "#fc8d62"),
+    "cuda_standard": ("standard attention (CUDA)", "#66c2a5"),
+    "cuda_flash1": ("FlashAttention (CUDA, its work partition)", "#a6d854"),
+    "cuda_general": ("flashtile's general kernels (no Hopper instructions)", "#fc8d62"),
     "torch_sdpa": ("PyTorch scaled_dot_product_attention", "#e5c494"),
+    "openvino": ("OpenVINO", "#80b1d3"),
     "torch_flash": ("FlashAttention-2 (in PyTorch)", "#e5c494"),
     "torch_cudnn": ("cuDNN (through PyTorch)", "#b3b3b3"),
     "fa3": ("FlashAttention-3", "#66c2a5"),
@@ -35,6 +41,10 @@ def speed_of(row):
     return row["tflops"] if "tflops" in row else row["gflops"]
 
 
+def unit_of(row):
+    return "TFLOP/s" if "tflops" in row else "GFLOP/s"
+
+
 def manner(row):
     if "regime" in row:
         return row["regime"]
@@ -43,6 +53,14 @@ def manner(row):
 
 def sizes(n):
     return f"{n // 1024}k" if n % 1024 == 0 else str(n)
+
+
+def save(figure, path, dpi):
+    """In 64 colours, which is a third of the bytes."""
+    whole = io.BytesIO()
+    figure.savefig(whole, dpi=dpi)
+    Image.open(whole).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, format="PNG", optimize=True)
+    plt.close(figure)
 
 
 def draw_panel(axes, rows, ceiling):
@@ -59,7 +77,7 @@ def draw_panel(axes, rows, ceiling):
         axes.axhline(ceiling, color="0.4", linewidth=0.8, linestyle="--", label="measured ceiling of this machine")
     axes.set_xticks(range(len(seqlens)), [sizes(n) for n in seqlens])
     axes.set_xlabel("sequence length")
-    axes.set_ylabel("TFLOP/s" if "tflops" in rows[0] else "GFLOP/s")
+    axes.set_ylabel(unit_of(rows[0]))
     axes.margins(y=0.12)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -95,7 +113,7 @@ def draw(result, path):
     figure.suptitle(f"Attention speed, {result['machine'].get('gpu') or result['machine']['cpu']}", fontsize=11)
     figure.legend(entries.values(), entries.keys(), loc="lower center", ncols=min(3, len(entries)), fontsize=8, frameon=False)
     figure.tight_layout(rect=(0, 0.6 / figure.get_figheight(), 1, 0.99))
-    figure.savefig(path, dpi=130)
+    save(figure, path, 110)
 
 
 def main():

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -83,7 +84,7 @@ void refuse(bool given, const char* option) {
 int run_decode(const Options& options) {
     refuse(options.device != "cpu", "--device");
     refuse(!options.plot.empty(), "--plot");
-    if (!others(options).empty())
+    if (!others(options).empty() || wants(options, "openvino"))
         throw std::invalid_argument(
             fmt::format("--against is {}, allowed with decode is torch", fmt::join(options.against, ",")));
     const std::int64_t last_level_cache = last_level_cache_bytes();
@@ -101,10 +102,11 @@ int run_decode(const Options& options) {
     StatusLine status;
     std::vector<std::unique_ptr<Method>> methods;
     methods.push_back(make_flashtile(isa));
-    std::shared_ptr<TorchProcess> torch;
-    if (wants_torch(options)) {
+    std::map<std::string, std::string> versions;
+    if (wants(options, "torch")) {
         status.say("starting PyTorch");
-        torch = start_torch();
+        const auto torch = start_torch();
+        versions["torch"] = torch->version();
         for (const char* name : {"torch_sdpa", "torch_standard"}) methods.push_back(make_torch(torch, name));
         status.clear();
     }
@@ -128,9 +130,8 @@ int run_decode(const Options& options) {
         previous = &point;
     }
     if (options.json.empty()) return exit_code;
-    write_json(options.json, {{"machine", machine_json(torch ? torch_version(*torch) : "")},
-                              {"last_level_cache_bytes", last_level_cache},
-                              {"decode", rows}});
+    write_json(options.json,
+               {{"machine", machine_json(versions)}, {"last_level_cache_bytes", last_level_cache}, {"decode", rows}});
     fmt::print("\nresults: {}\n", options.json);
     return exit_code;
 }

@@ -4,7 +4,6 @@
 #include <cblas.h>
 
 #include <cstdlib>
-#include <ctime>
 #include <flashtile/flashtile.hpp>
 #include <fstream>
 #include <iterator>
@@ -14,6 +13,7 @@
 
 #include "attention_names.h"
 #include "cpu_model.h"
+#include "this_run.h"
 
 namespace flashtile::cli::bench {
 namespace {
@@ -23,24 +23,6 @@ std::vector<std::string> instruction_sets() {
     for (const auto isa : kInstructionSets)
         if (isa_available(isa)) names.emplace_back(isa_name(isa));
     return names;
-}
-
-std::string command_line() {
-    std::ifstream file("/proc/self/cmdline", std::ios::binary);
-    std::string line{std::istreambuf_iterator<char>(file), {}};
-    while (!line.empty() && line.back() == '\0') line.pop_back();
-    for (char& c : line)
-        if (c == '\0') c = ' ';
-    return line;
-}
-
-std::string utc_now() {
-    const std::time_t now = std::time(nullptr);
-    std::tm parts{};
-    gmtime_r(&now, &parts);
-    char text[32];
-    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-    return text;
 }
 
 const char* compiler() {
@@ -58,7 +40,7 @@ std::string openblas_pin() {
     return core && *core ? std::string("OPENBLAS_CORETYPE=") + core : "";
 }
 
-nlohmann::json machine_json(const std::string& torch_version) {
+nlohmann::json machine_json(const std::map<std::string, std::string>& peers) {
     nlohmann::json machine = {
         {"cpu", cpu_model()},
         {"family", cpuinfo("cpu family")},
@@ -72,7 +54,7 @@ nlohmann::json machine_json(const std::string& torch_version) {
         {"command", command_line()},
     };
     if (!openblas_pin().empty()) machine["openblas_pin"] = openblas_pin();
-    if (!torch_version.empty()) machine["torch"] = torch_version;
+    for (const auto& [name, version] : peers) machine[name] = version;
     return machine;
 }
 

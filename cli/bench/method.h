@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "baselines/masking.h"
 #include "bench/inputs.h"
 #include "bench/point.h"
 
@@ -58,6 +59,8 @@ std::unique_ptr<Method> make_standard();
 // The papers' other algorithms (src/baselines), in fp32: flash1, flash2, rabe_staats.
 std::unique_ptr<Method> make_other(const std::string& name);
 std::vector<std::string> other_method_names();
+// Forward of flash1 or flash2 with these blocks; its name is "flash1 64x128".
+std::unique_ptr<Method> make_with_blocks(const std::string& name, baselines::Tile tile);
 
 // Results of the standard baseline where it may be too large to be timed: P is kept for one head at a time.
 Results standard_results(const Point& point, const Inputs& inputs);

@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "bench/python.h"
+#include "bench_cuda/once.h"
 #include "bench_cuda/run.h"
 #include "commands.h"
 
@@ -28,20 +29,20 @@ std::string library_path() {
     return std::filesystem::canonical(path).string();
 }
 
-void refuse(bool given, const char* option) {
+}  // namespace
+
+void refuse_on_gpu(bool given, const char* option) {
     if (given) throw std::invalid_argument(fmt::format("{} is given, and --device=cuda has no use for it", option));
 }
 
 void refuse_those_of_cpus(const Options& options) {
-    refuse(!options.threads.empty(), "--threads");
-    refuse(options.isa != "auto", "--isa");
-    refuse(options.kv_heads != 0, "--kv-heads");
+    refuse_on_gpu(!options.threads.empty(), "--threads");
+    refuse_on_gpu(options.isa != "auto", "--isa");
+    refuse_on_gpu(options.kv_heads != 0, "--kv-heads");
     if (options.dtypes.size() != 1)
         throw std::invalid_argument(
             fmt::format("--dtype is {}, allowed on --device=cuda is one type", fmt::join(options.dtypes, ",")));
 }
-
-}  // namespace
 
 std::vector<std::string> gpu_arguments(const Options& options) {
     refuse_those_of_cpus(options);
@@ -50,7 +51,7 @@ std::vector<std::string> gpu_arguments(const Options& options) {
         fmt::format("--work={}", fmt::join(work, ",")), fmt::format("--head-dim={}", fmt::join(options.head_dims, ",")),
         fmt::format("--causal={}", options.causal), fmt::format("--dtype={}", options.dtypes.front()),
         fmt::format("--tokens={}", options.tokens)};
-    if (!others(options).empty())
+    if (!others(options).empty() || wants(options, "openvino"))
         throw std::invalid_argument(
             fmt::format("--against is {}, allowed on --device=cuda is torch", fmt::join(options.against, ",")));
     if (options.against.empty()) arguments.emplace_back("--methods=flashtile");
@@ -63,8 +64,9 @@ std::vector<std::string> gpu_arguments(const Options& options) {
     return arguments;
 }
 
-int run_on_gpu(const Options& options) {
+int run_on_gpu(const Options& options, const std::vector<std::string>& more) {
     std::vector<std::string> command = gpu_arguments(options);
+    command.insert(command.end(), more.begin(), more.end());
     command.insert(command.begin(), {python_interpreter(), tool_path("gpu_bench.py"), "--library=" + library_path()});
     std::fflush(stdout);
     switch (exit_code_of(command)) {
@@ -98,7 +100,7 @@ int run_baselines(const Options& options) {
                                .heads = options.heads,
                                .json = options.json};
     if (options.minutes > 0.0) wanted.most_seconds = 60.0 * options.minutes;
-    return bench_cuda::run(wanted);
+    return options.once.empty() ? bench_cuda::run(wanted) : bench_cuda::run_once(wanted, options.once);
 }
 
 }  // namespace flashtile::cli::bench

@@ -40,13 +40,19 @@ bool wants_memory(const Options& options) {
     return std::ranges::count(options.work, "memory") > 0;
 }
 
-bool wants_torch(const Options& options) {
-    return std::ranges::count(options.against, "torch") > 0;
+const std::vector<std::string>& peer_names() {
+    static const std::vector<std::string> names = {"torch", "openvino"};
+    return names;
+}
+
+bool wants(const Options& options, const std::string& peer) {
+    return std::ranges::count(options.against, peer) > 0;
 }
 
 std::vector<std::string> others(const Options& options) {
     std::vector<std::string> names;
-    std::ranges::remove_copy(options.against, std::back_inserter(names), "torch");
+    std::ranges::remove_copy_if(options.against, std::back_inserter(names),
+                                [](const std::string& name) { return std::ranges::count(peer_names(), name) > 0; });
     return names;
 }
 
@@ -77,6 +83,10 @@ std::vector<Point> grid(const Options& options) {
                             points.push_back(p);
                         }
     return points;
+}
+
+bool wants_paper(const Options& options) {
+    return std::ranges::count(options.work, "paper") > 0;
 }
 
 bool wants_decode(const Options& options) {

@@ -1,5 +1,9 @@
 // other_methods.cpp: the papers' other algorithms as methods of the benchmark.
+#include <fmt/format.h>
+
 #include <map>
+#include <optional>
+#include <string>
 
 #include "baselines/flash2.h"
 #include "baselines/rabe_staats.h"
@@ -12,9 +16,17 @@ namespace {
 // blocks of backward take 2.5 times as much, and what OpenBLAS packs as much again.
 constexpr std::int64_t M = 65536;
 
+// The rule's blocks, unless others are forced on forward.
+using Forced = std::optional<baselines::Tile>;
+
+std::string name_with(const char* name, const Forced& forced) {
+    return forced ? fmt::format("{} {}x{}", name, forced->Br, forced->Bc) : name;
+}
+
 class Flash1 final : public FloatMethod {
 public:
-    std::string name() const override { return "flash1"; }
+    explicit Flash1(Forced forced = {}) : forced_(forced) {}
+    std::string name() const override { return name_with("flash1", forced_); }
 
     void prepare(const Point& point, const Inputs& inputs) override {
         const auto rows = static_cast<std::size_t>(point.batch * point.heads * point.seqlen);
@@ -24,7 +36,7 @@ public:
     }
 
 private:
-    baselines::Tile tile() const { return baselines::flash1_tile(M, point_.head_dim); }
+    baselines::Tile tile() const { return forced_.value_or(baselines::flash1_tile(M, point_.head_dim)); }
     void forward() override {
         baselines::flash1_forward(shape(), {}, tile(), q_.data(), k_.data(), v_.data(), results_.out.data(), l_.data(),
                                   m_.data(), point_.threads);
@@ -35,12 +47,14 @@ private:
                                    point_.threads);
     }
 
+    Forced forced_;
     std::vector<float> l_, m_;
 };
 
 class Flash2 final : public FloatMethod {
 public:
-    std::string name() const override { return "flash2"; }
+    explicit Flash2(Forced forced = {}) : forced_(forced) {}
+    std::string name() const override { return name_with("flash2", forced_); }
 
     void prepare(const Point& point, const Inputs& inputs) override {
         L_.resize(static_cast<std::size_t>(point.batch * point.heads * point.seqlen));
@@ -49,8 +63,9 @@ public:
 
 private:
     void forward() override {
-        baselines::flash2_forward(shape(), {}, baselines::flash2_forward_tile(M, point_.head_dim), q_.data(), k_.data(),
-                                  v_.data(), results_.out.data(), L_.data(), point_.threads);
+        const baselines::Tile tile = forced_.value_or(baselines::flash2_forward_tile(M, point_.head_dim));
+        baselines::flash2_forward(shape(), {}, tile, q_.data(), k_.data(), v_.data(), results_.out.data(), L_.data(),
+                                  point_.threads);
     }
     void backward() override {
         baselines::flash2_backward(shape(), {}, baselines::flash2_backward_tile(M, point_.head_dim), q_.data(),
@@ -58,6 +73,7 @@ private:
                                    results_.dq.data(), results_.dk.data(), results_.dv.data(), point_.threads);
     }
 
+    Forced forced_;
     std::vector<float> L_;
 };
 
@@ -95,6 +111,11 @@ std::vector<std::string> other_method_names() {
 
 std::unique_ptr<Method> make_other(const std::string& name) {
     return makers.at(name)();
+}
+
+std::unique_ptr<Method> make_with_blocks(const std::string& name, baselines::Tile tile) {
+    if (name == "flash1") return std::make_unique<Flash1>(tile);
+    return std::make_unique<Flash2>(tile);
 }
 
 }  // namespace flashtile::cli::bench

@@ -9,11 +9,11 @@
 #include <stdexcept>
 
 #include "attention_names.h"
+#include "bench/contestants.h"
 #include "bench/machine.h"
 #include "bench/plot.h"
 #include "bench/report.h"
 #include "bench/result_file.h"
-#include "bench/torch_method.h"
 #include "commands.h"
 #include "cpu_model.h"
 #include "status_line.h"
@@ -86,12 +86,8 @@ int run(const Options& options) {
         throw std::invalid_argument(fmt::format("--isa is {}, which this CPU or this build cannot run", options.isa));
 
     StatusLine status;
-    std::shared_ptr<TorchProcess> torch;
-    if (timed && wants_torch(options)) {
-        status.say("starting PyTorch");
-        torch = start_torch();
-        status.clear();
-    }
+    Contestants taking_part;
+    if (timed) taking_part = contestants(options, points);
     json result = {{"machine", json::object()}, {"ceilings", json::object()}, {"rows", json::array()}};
     int exit_code = exit_ok;
 
@@ -102,14 +98,6 @@ int run(const Options& options) {
         for (const MemoryRow& row : rows) result["memory"].push_back(to_json(row));
     }
     if (timed) {
-        std::vector<std::unique_ptr<Method>> methods;
-        methods.push_back(make_standard());
-        methods.push_back(make_flashtile(isa));
-        for (const std::string& name : others(options)) methods.push_back(make_other(name));
-        if (torch) {
-            methods.push_back(make_torch(torch, "torch_sdpa"));
-            methods.push_back(make_torch(torch, "torch_standard"));
-        }
         status.say("measuring the machine's ceilings");
         Budget budget(options.minutes, points);
         Ceilings ceilings = measure_ceilings(thread_counts(points));
@@ -126,7 +114,7 @@ int run(const Options& options) {
             }
             status.say(fmt::format("[{}/{}] {}", &point - points.data() + 1, points.size(), describe(point)));
             const Measurement measurement = measure(
-                point, methods, [&] { return ceilings.look(point); }, options.repeats, budget.take(point));
+                point, taking_part.methods, [&] { return ceilings.look(point); }, options.repeats, budget.take(point));
             status.clear();
             print_measurement(point, previous, measurement);
             print_if_busy(measurement.ceiling / ceilings.for_point(point));
@@ -137,7 +125,7 @@ int run(const Options& options) {
         }
         result["ceilings"] = to_json(ceilings);
     }
-    result["machine"] = machine_json(torch ? torch_version(*torch) : "");
+    result["machine"] = machine_json(taking_part.versions);
 
     if (!options.json.empty()) write_json(options.json, result);
     if (!options.plot.empty() && !result["rows"].empty()) draw(plotter, options.plot, result);

@@ -1,8 +1,11 @@
-// main.cpp: `flashtile bench baselines` by itself, for machines that the build is carried to.
+// main.cpp: `flashtile bench baselines` by itself, and with --paper the GPU's part of `flashtile bench paper`, for
+// machines that the build is carried to.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 
+#include "bench_cuda/once.h"
+#include "bench_cuda/paper.h"
 #include "bench_cuda/run.h"
 
 int main(int argc, char** argv) {
@@ -19,8 +22,20 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"forward", "backward", "both"}))
         ->capture_default_str();
     app.add_option("--json", options.json, "The file to write");
+    flashtile::cli::bench_cuda::PaperOptions paper;
+    app.add_option("--paper", paper.folder, "What the papers' figures show: the folder that results.json goes to");
+    double minutes = 2.0;
+    app.add_option("--minutes", minutes, "Of --paper")->capture_default_str();
+    std::string once;
+    app.add_option("--once", once, "forward:METHOD or backward:METHOD, once and not timed, for a profiler");
     try {
         app.parse(argc, argv);
+        if (!once.empty()) return flashtile::cli::bench_cuda::run_once(options, once);
+        if (!paper.folder.empty()) {
+            paper.grid = options;
+            paper.seconds = 60.0 * minutes;
+            return flashtile::cli::bench_cuda::run_paper(paper);
+        }
         return flashtile::cli::bench_cuda::run(options);
     } catch (const CLI::ParseError& e) {
         return app.exit(e) == 0 ? 0 : 2;

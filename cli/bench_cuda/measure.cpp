@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <exception>
+#include <functional>
 #include <map>
 #include <optional>
 #include <thread>
@@ -12,25 +13,40 @@
 #include "tune/contest.h"
 
 namespace flashtile::cli::bench_cuda {
+namespace {
 
-void compile_all(const std::vector<Shape>& shapes, Element element) {
-    std::map<std::string, KernelText> different;
-    for (const Shape& shape : shapes)
-        for (const Method& method : methods_for(shape, element))
-            for (const KernelText& text : method.texts) different.emplace(text.whole(), text);
-    std::vector<KernelText> texts;
-    texts.reserve(different.size());
-    for (const auto& [whole, text] : different) texts.push_back(text);
+void in_parallel(std::size_t count, const std::function<void(std::size_t)>& work) {
     std::atomic<std::size_t> next = 0;
     std::vector<std::thread> threads;
     for (unsigned n = 0; n < std::max(1U, std::thread::hardware_concurrency()); ++n)
         threads.emplace_back([&] {
-            for (std::size_t at = next++; at < texts.size(); at = next++) try {
-                    gpu_baselines::prepare(texts[at], 0);
+            for (std::size_t at = next++; at < count; at = next++) try {
+                    work(at);
                 } catch (const std::exception&) {  // who wants the kernel is told
                 }
         });
     for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+
+void compile_all(const std::vector<Method>& methods) {
+    std::map<std::string, KernelText> different;
+    for (const Method& method : methods)
+        for (const KernelText& text : method.texts) different.emplace(text.whole(), text);
+    std::vector<KernelText> texts;
+    texts.reserve(different.size());
+    for (const auto& [whole, text] : different) texts.push_back(text);
+    in_parallel(texts.size(), [&](std::size_t n) { gpu_baselines::prepare(texts[n], 0); });
+}
+
+void call_library(const std::vector<Shape>& shapes, Element element) {
+    in_parallel(shapes.size(), [&](std::size_t n) {
+        Problem problem(shapes[n], element == Element::fp16 ? fp16 : bf16);
+        const std::vector<Method> methods = methods_for(shapes[n], element);
+        const auto library = std::ranges::find(methods, kLibrary, &Method::name);
+        problem.results(*library->make(Pass::backward, 0), Pass::backward);
+    });
 }
 
 namespace {
@@ -41,19 +57,23 @@ struct Runner {
     double once = 0.0;  // milliseconds
 };
 
-// The method's, with the results that it made.
+// The method's, with the results that it made. Throws what the last tile threw where none runs.
 Runner fastest(const Method& method, Problem& problem, Pass pass, Row& row, Results& results) {
     const std::vector<std::string>& tiles = pass == Pass::forward ? method.forward_tiles : method.backward_tiles;
     Runner best;
-    for (std::size_t n = 0; n < tiles.size(); ++n) {
-        Runner runner{method.make(pass, n)};
-        const Results made = problem.results(*runner.attention, pass);
-        runner.once = problem.sample(*runner.attention, pass, 1);
-        if (best.attention != nullptr && best.once <= runner.once) continue;
-        best = std::move(runner);
-        results = made;
-        row.tile = tiles[n];
-    }
+    std::exception_ptr failure;
+    for (std::size_t n = 0; n < tiles.size(); ++n) try {
+            Runner runner{method.make(pass, n)};
+            const Results made = problem.results(*runner.attention, pass);
+            runner.once = problem.sample(*runner.attention, pass, 1);
+            if (best.attention != nullptr && best.once <= runner.once) continue;
+            best = std::move(runner);
+            results = made;
+            row.tile = tiles[n];
+        } catch (const std::exception&) {
+            failure = std::current_exception();
+        }
+    if (best.attention == nullptr) std::rethrow_exception(failure);
     return best;
 }
 
@@ -61,12 +81,13 @@ constexpr double kLeast = 2.0, kMost = 50.0;  // milliseconds of a sample, runs
 
 }  // namespace
 
-std::vector<Row> measure(Problem& problem, const Shape& shape, Element element, Pass pass, double seconds) {
+std::vector<Row> measure(Problem& problem, const Shape& shape, const std::vector<Method>& methods, Element element,
+                         Pass pass, double seconds) {
     std::vector<Runner> running;
     std::vector<Row> rows;
     std::vector<tune::Contestant> contestants;
     std::optional<Results> reference;
-    for (const Method& method : methods_for(shape, element)) {
+    for (const Method& method : methods) {
         Row row{.method = method.name, .tile = ""};
         tune::Contestant contestant{.tile = method.name, .choice = "", .sample = {}};
         try {

@@ -21,9 +21,12 @@ struct Row {
 };
 
 // Compiles all methods' kernels side by side, so that measuring waits for none.
-void compile_all(const std::vector<Shape>& shapes, Element element);
+void compile_all(const std::vector<Method>& methods);
+// Likewise the library's own, which are compiled when they are first called.
+void call_library(const std::vector<Shape>& shapes, Element element);
 
-// Takes about so many seconds, and a few samples of each method at least.
-std::vector<Row> measure(Problem& problem, const Shape& shape, Element element, Pass pass, double seconds);
+// Takes about so many seconds, and a few samples of each method at least. Results are compared with the first method's.
+std::vector<Row> measure(Problem& problem, const Shape& shape, const std::vector<Method>& methods, Element element,
+                         Pass pass, double seconds);
 
 }  // namespace flashtile::cli::bench_cuda

@@ -1,7 +1,10 @@
 // methods.cpp: see methods.h.
 #include "bench_cuda/methods.h"
 
+#include <algorithm>
 #include <flashtile/flashtile.hpp>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
 
 namespace flashtile::cli::bench_cuda {
 namespace {
@@ -64,6 +67,14 @@ std::vector<std::string> names_of(const std::vector<gpu::Tile>& tiles) {
     return names;
 }
 
+Method standard(const Shape& shape, Element element) {
+    return {kStandard,
+            [=](Pass pass, std::size_t) { return make_standard(shape, element, passes_for(pass)); },
+            {""},
+            {""},
+            standard_texts(shape, element, Passes::both)};
+}
+
 }  // namespace
 
 std::string name_of(WorkPartition ways) {
@@ -73,12 +84,7 @@ std::string name_of(WorkPartition ways) {
 
 std::vector<Method> methods_for(const Shape& shape, Element element) {
     const gpu::DeviceFacts& device = gpu::device(0).facts();
-    std::vector<Method> list;
-    list.push_back({kStandard,
-                    [=](Pass pass, std::size_t) { return make_standard(shape, element, passes_for(pass)); },
-                    {""},
-                    {""},
-                    standard_texts(shape, element, Passes::both)});
+    std::vector<Method> list = {standard(shape, element)};
     const auto add_fa1 = [&](const std::string& name, WorkPartition ways, const TileChoices& choices) {
         Method method{name, {}, names_of(choices.forward), names_of(choices.backward), {}};
         method.make = [=](Pass pass, std::size_t n) {
@@ -109,6 +115,55 @@ std::vector<Method> methods_for(const Shape& shape, Element element) {
              general_texts(shape, element, Passes::both, general, exact)});
     list.push_back(
         {kLibrary, [=](Pass, std::size_t) { return std::make_unique<Library>(shape, element); }, {""}, {""}, {}});
+    return list;
+}
+
+std::vector<Method> paper_methods(const Shape& shape, Element element) {
+    std::vector<Method> list = methods_for(shape, element);
+    std::erase_if(list, [](const Method& method) {
+        const std::string wanted[] = {kStandard, name_of(WorkPartition{}), kGeneral, kLibrary};
+        return std::ranges::count(wanted, method.name) == 0;
+    });
+    return list;
+}
+
+std::string name_of(Blocks blocks) {
+    return std::string(kGeneral) + " " + std::to_string(blocks.Br) + "x" + std::to_string(blocks.Bc);
+}
+
+Blocks planned_blocks(const Shape& shape, Element element, Pass pass) {
+    alignas(64) static std::byte memory[64];  // an address: a plan reads no tensor
+    const tensor t = view(memory, element == Element::fp16 ? fp16 : bf16,
+                          {shape.batch, shape.seqlen_q, shape.heads, shape.head_dim}, cuda(0));
+    const auto plan = nlohmann::json::parse(plan_report({.causal = shape.causal}, t, t, t));
+    for (const auto& kernel : plan.at(name_of(pass)).at("kernels"))
+        if (pass == Pass::forward || kernel.at("kernel").get<std::string>().starts_with("backward_sm"))
+            return {kernel.at("Br"), kernel.at("Bc")};
+    throw std::logic_error("the library's plan has no kernel that it is about");
+}
+
+std::vector<Method> block_methods(const Shape& shape, Element element, const std::vector<Blocks>& sizes) {
+    constexpr int kMostWarps = 8;
+    const Tiles general = general_tiles(shape.head_dim, gpu::device(0).facts());
+    std::vector<Method> list = {standard(shape, element)};
+    for (const Blocks size : sizes) {
+        std::vector<gpu::Tile> tiles;
+        std::vector<std::string> names;
+        for (const int queries : {32, 16})  // of a warp
+            if (const int warps = size.Br / queries; warps >= 1 && warps <= kMostWarps) {
+                tiles.push_back({128, size.Br, size.Bc, warps, 2, 1, "one of Br x Bc"});
+                names.push_back(std::to_string(queries) + " queries a warp");
+            }
+        Method method{name_of(size), {}, names, {}, {}};
+        method.make = [=](Pass, std::size_t n) {
+            return make_general(shape, element, Passes::forward, {tiles.at(n), general.backward}, false);
+        };
+        for (const gpu::Tile& tile : tiles) {
+            const auto texts = general_texts(shape, element, Passes::forward, {tile, general.backward}, false);
+            method.texts.insert(method.texts.end(), texts.begin(), texts.end());
+        }
+        list.push_back(std::move(method));
+    }
     return list;
 }
 

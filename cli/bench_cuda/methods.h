@@ -1,5 +1,5 @@
-// methods.h: what `bench baselines` times on a GPU, by name: standard attention, FlashAttention with every choice of
-// its three switches, our own general kernels at the same tile, and the library as users call it.
+// methods.h: what `bench baselines` and `bench paper` time on a GPU, by name: standard attention, FlashAttention with
+// every choice of its three switches, our own general kernels at the same tile, and the library as users call it.
 #pragma once
 
 #include <functional>
@@ -33,5 +33,19 @@ inline constexpr const char* kLibrary = "flashtile";
 
 // In the order of the table. The first is what results are compared with.
 std::vector<Method> methods_for(const Shape& shape, Element element);
+
+// Of those what the papers' figures compare: standard attention, FlashAttention, our general kernels, the library.
+std::vector<Method> paper_methods(const Shape& shape, Element element);
+
+struct Blocks {
+    int Br, Bc;
+};
+// "general 64x128"
+std::string name_of(Blocks blocks);
+// Those that the library's plan has.
+Blocks planned_blocks(const Shape& shape, Element element, Pass pass);
+// Standard attention, and forward of our general kernels with each of these blocks; 16 or 32 queries a warp, whichever
+// is faster.
+std::vector<Method> block_methods(const Shape& shape, Element element, const std::vector<Blocks>& sizes);
 
 }  // namespace flashtile::cli::bench_cuda

@@ -35,12 +35,12 @@ void print_changes(const std::vector<MeasuredPoint>& points) {
         WorkPartition alone{}, without = kAllWays;
         alone.*change.on = true;
         without.*change.on = false;
-        std::printf("  %-40s %12.2f %18.2f\n", change.name, speedup(points, name_of(alone), name_of({})),
+        std::printf("  %-40s %12.2f %18.2f\n", change.name, speedup(points, name_of(alone), name_of(WorkPartition{})),
                     speedup(points, name_of(kAllWays), name_of(without)));
     }
-    std::printf("  %-40s %12.2f\n", "all three", speedup(points, name_of(kAllWays), name_of({})));
+    std::printf("  %-40s %12.2f\n", "all three", speedup(points, name_of(kAllWays), name_of(WorkPartition{})));
     std::printf("  %-40s %12.2f\n", "all three, at our general kernels' tile",
-                speedup(points, kAtGeneralTile, name_of({})));
+                speedup(points, kAtGeneralTile, name_of(WorkPartition{})));
     std::printf("  %-40s %12.2f  (honest: at least 0.90)\n", "that, beside general, exact max",
                 speedup(points, kAtGeneralTile, kGeneralExact));
 }

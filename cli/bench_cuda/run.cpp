@@ -15,6 +15,14 @@
 namespace flashtile::cli::bench_cuda {
 namespace {
 
+void write(const std::string& path, const nlohmann::json& result) {
+    std::ofstream file(path);
+    file << result.dump(1) << '\n';
+    if (!file.flush()) throw std::runtime_error("--json: " + path + " could not be written");
+}
+
+}  // namespace
+
 std::vector<Shape> grid(const Options& options) {
     constexpr std::int64_t kHidden = 2048, kShortest = 512, kLongest = 16384;
     std::vector<std::int64_t> seqlens = options.seqlens;
@@ -35,14 +43,6 @@ std::vector<Shape> grid(const Options& options) {
     return shapes;
 }
 
-void write(const std::string& path, const nlohmann::json& result) {
-    std::ofstream file(path);
-    file << result.dump(1) << '\n';
-    if (!file.flush()) throw std::runtime_error("--json: " + path + " could not be written");
-}
-
-}  // namespace
-
 int run(const Options& options) {
     const gpu::DeviceFacts& device = gpu::device(0).facts();
     const Element element = options.fp16 ? Element::fp16 : Element::bf16;
@@ -53,7 +53,9 @@ int run(const Options& options) {
     const auto seconds_since_start = [&] {
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     };
-    compile_all(shapes, element);
+    std::vector<Method> methods;
+    for (const Shape& shape : shapes) std::ranges::move(methods_for(shape, element), std::back_inserter(methods));
+    compile_all(methods);
     std::printf("kernels compiled in %.0f s\n", seconds_since_start());
 
     std::vector<Pass> passes;
@@ -72,7 +74,8 @@ int run(const Options& options) {
         }
         Problem problem(shape, options.fp16 ? fp16 : bf16);
         for (const Pass pass : passes) {
-            const MeasuredPoint point{pass, shape, measure(problem, shape, element, pass, seconds)};
+            const MeasuredPoint point{pass, shape,
+                                      measure(problem, shape, methods_for(shape, element), element, pass, seconds)};
             print_point(point);
             std::fflush(stdout);
             result["points"].push_back(to_json(point));

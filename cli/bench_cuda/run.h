@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "bench_cuda/problem.h"
+
 namespace flashtile::cli::bench_cuda {
 
 struct Options {
@@ -20,6 +22,9 @@ struct Options {
     double most_seconds = 0.0;  // not 0: after so many no other point is begun
     std::string json;
 };
+
+// The FlashAttention-2 paper's, as far as the options reach.
+std::vector<Shape> grid(const Options& options);
 
 // The exit code: 1 where a method's result was wrong. Throws where there is no GPU.
 int run(const Options& options);

@@ -3,12 +3,17 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
+#include <filesystem>
 #include <flashtile/flashtile.hpp>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "available_memory.h"
 #include "bench/plot.h"
+#include "bench/python.h"
 #include "bench/result_file.h"
 #include "commands.h"
 
@@ -84,6 +89,21 @@ int run(const Options& options) {
     if (!options.json.empty()) fmt::print("\nresults: {}\n", options.json);
     if (!options.plot.empty()) fmt::print("plot: {}\n", options.plot);
     return right ? exit_ok : exit_wrong_result;
+}
+
+int run_measured(const Options& options) {
+    if (options.seqlens.size() != 1 || options.head_dims.size() != 1)
+        throw std::invalid_argument("--seqlen or --head-dim has more than one number, allowed with --measured is one");
+    std::vector<std::string> command = {bench::python_interpreter(),
+                                        bench::tool_path("measure_io.py"),
+                                        "--flashtile=" + std::filesystem::read_symlink("/proc/self/exe").string(),
+                                        fmt::format("--seqlen={}", options.seqlens.front()),
+                                        fmt::format("--head-dim={}", options.head_dims.front()),
+                                        fmt::format("--heads={}", options.heads)};
+    if (options.causal) command.emplace_back("--causal");
+    if (!options.json.empty()) command.push_back("--json=" + options.json);
+    std::fflush(stdout);
+    return bench::exit_code_of(command) == 0 ? exit_ok : exit_usage;
 }
 
 }  // namespace flashtile::cli::traffic

@@ -99,6 +99,11 @@ Results GpuProblem::results() {
     return results;
 }
 
+std::function<double()> GpuProblem::sampler() {
+    const int runs = runs_of_a_sample(milliseconds(*graph(1)));
+    return [this, runs, several = graph(runs)] { return milliseconds(*several) / runs; };
+}
+
 std::shared_ptr<const gpu_resources::Graph> GpuProblem::graph(int runs) {
     return std::make_shared<const gpu_resources::Graph>(stream_, [&] {
         for (int n = 0; n < runs; ++n) submit();

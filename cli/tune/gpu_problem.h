@@ -7,27 +7,27 @@
 #include <vector>
 
 #include "gpu_resources/gpu_resources.h"
-#include "numbers.h"
 #include "shape_options.h"
+#include "tune/measured_problem.h"
 #include "tune/tiles.h"
 
 namespace flashtile::cli::tune {
 
-class GpuProblem {
+class GpuProblem final : public MeasuredProblem {
 public:
     // The shape is complete. Backward's out and lse are computed here, by forward.
     GpuProblem(const options& wanted, const ShapeOptions& shape, dtype type, int ordinal, Pass pass);
 
-    // Runs once on poisoned outputs.
-    Results results();
+    Results results() override;
+    std::function<double()> sampler() override;
 
+private:
     // A graph of so many runs, with the tile that is chosen now.
     std::shared_ptr<const gpu_resources::Graph> graph(int runs);
 
     // Milliseconds of a graph, by the GPU's clock; it has run once before that.
     double milliseconds(const gpu_resources::Graph& graph);
 
-private:
     struct OnGpu {
         Numbers host;
         gpu_resources::Buffer buffer;

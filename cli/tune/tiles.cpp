@@ -17,7 +17,9 @@ nlohmann::json pass_of(const PlanArguments& problem, Pass pass) {
 // The kernel of a pass whose tile can be chosen. The tiles of its other kernels follow from that one.
 nlohmann::json main_kernel(const nlohmann::json& report, Pass pass) {
     for (const auto& kernel : report["kernels"])
-        if (pass == Pass::forward || kernel["kernel"].get<std::string>().starts_with("backward_sm")) return kernel;
+        if (const std::string name = kernel["kernel"];
+            pass == Pass::forward || name.starts_with("backward_sm") || name == "backward_keys")
+            return kernel;
     throw std::logic_error("the library's plan has no kernel that it is about");
 }
 

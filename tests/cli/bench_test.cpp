@@ -83,10 +83,45 @@ TEST(Bench, DecodeHasRowsForPagesAndPyTorchNoneWithoutIt) {
         EXPECT_NE(ending.out.find(row), std::string::npos) << ending.out;
 }
 
+// In place of Python, which would draw: a program that does nothing.
+TEST(Bench, PaperMeasuresAPointOrNamesIt) {
+    const TemporaryFolder folder;
+    Command command = {"env", "FLASHTILE_PYTHON=true"};
+    for (const std::string& word : flashtile_command(
+             {"bench", "paper", "--against=flash1", "--seqlen=64", "--heads=2", "--head-dim=16", "--tokens=64",
+              "--threads=1", "--isa=portable", "--repeats=1", "--minutes=0.06", "--folder", folder.file("paper")}))
+        command.push_back(word);
+    const Ending ending = run(command);
+    ASSERT_EQ(ending.exit_code, 0) << ending.err;
+    std::ifstream file(folder.file("paper/results.json"));
+    const auto result = nlohmann::json::parse(file);
+    std::set<std::string> points;  // of the grid
+    for (const auto& row : result.at("grid"))
+        points.insert(row.at("pass").get<std::string>() + (row.at("causal").get<bool>() ? " causal" : ""));
+    std::size_t left_out = 0;
+    bool says_no_figure_7 = false;
+    for (const auto& line : result.at("left_out")) {
+        const auto text = line.get<std::string>();
+        left_out += text.starts_with("grid: ");
+        says_no_figure_7 = says_no_figure_7 || text.starts_with("Figure 7: ");
+        EXPECT_NE(ending.out.find("left out: " + text), std::string::npos);
+    }
+    EXPECT_EQ(points.size() + left_out, 4U);  // forward and backward, causal or not
+    EXPECT_TRUE(says_no_figure_7);
+    ASSERT_EQ(result.at("blocks").size(), 8U);  // Br and Bc of 32 and 64, two algorithms
+    // flash2, Br 64, Bc 32: Q, O and L once, K and V once; fp32, two heads.
+    const auto& blocks = result.at("blocks")[6];
+    EXPECT_EQ(blocks.at("algorithm"), "flash2");
+    EXPECT_EQ(blocks.at("Br"), 64);
+    EXPECT_EQ(blocks.at("counted_bytes"), 2 * 4 * (4 * 64 * 64 + 64));
+    EXPECT_GT(blocks.at("ms").get<double>(), 0.0);
+    EXPECT_GT(result.at("own_blocks").at("Br").get<int>(), 0);
+}
+
 TEST(Bench, RefusesBeforeMeasuring) {
     const auto expect_refused = [](const Command& flags, const std::string& message) {
         Command command = {"bench"};
-        const bool alone = flags.front() == "decode" || flags.front() == "baselines";
+        const bool alone = flags.front() == "decode" || flags.front() == "baselines" || flags.front() == "paper";
         if (!alone || flags.size() == 1) command.emplace_back("forward");
         command.insert(command.end(), flags.begin(), flags.end());
         const Ending ending = flashtile(command);
@@ -94,7 +129,7 @@ TEST(Bench, RefusesBeforeMeasuring) {
         EXPECT_EQ(ending.out, "");
         EXPECT_NE(ending.err.find(message), std::string::npos) << ending.err;
     };
-    expect_refused({"sideways"}, "sideways not in {forward,backward,both,memory,decode,baselines}");
+    expect_refused({"sideways"}, "sideways not in {forward,backward,both,memory,decode,baselines,paper}");
     expect_refused({"--head-dim=0"}, "--head-dim: Value 0 not in range 1 to 512");
     expect_refused({"--threads=4097"}, "--threads: Value 4097 not in range 1 to 4096");
     expect_refused({"--causal=maybe"}, "--causal: maybe not in {0,1,both}");
@@ -111,8 +146,45 @@ TEST(Bench, RefusesBeforeMeasuring) {
     expect_refused({"decode", "--seqlen=100", "--page-size=16"}, "--page-size is 16, allowed are divisors of --seqlen");
     expect_refused({"decode", "--seqlen=16777216", "--batch=1000000"}, "whose keys and values take");
     expect_refused({"--queries=2"}, "--queries: is given, and only decode has a use for it");
+    expect_refused({"--folder=here"}, "--folder: is given, and only paper has a use for it");
+    expect_refused({"paper", "--causal=1"}, "--causal: is given, and paper has no use for it");
+    expect_refused({"paper", "--device=cuda", "--dtype=fp32"}, "--dtype is fp32, allowed for paper on --device=cuda");
+    expect_refused({"--against=openvino", "--dtype=fp16"}, "--against is openvino, which can take part nowhere here");
     expect_refused({"--json=/no/such/folder/result.json"}, "--json is /no/such/folder/result.json");
 }
+
+#ifdef CPU_FOR_GPU
+
+TEST(Bench, PaperOnAGpuNamesEveryWrongResultAndNeedsNoPython) {
+    const TemporaryFolder folder;
+    Command command = {"env",
+                       "FLASHTILE_CUDA_DRIVER=" FAKE_DRIVER,  // its kernels do nothing and leave the poison
+                       "FLASHTILE_NVRTC=" FAKE_NVRTC,
+                       "FLASHTILE_CACHE=" + folder.file("cache"),
+                       "FLASHTILE_PYTHON=/bin/false",
+                       "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0"};
+    for (const std::string& word :
+         flashtile_command({"bench", "paper", "--device=cuda", "--seqlen=64", "--tokens=128", "--heads=1",
+                            "--head-dim=64", "--minutes=0.2", "--folder", folder.file("paper")}))
+        command.push_back(word);
+    const Ending ending = run(command);
+    EXPECT_EQ(ending.exit_code, 1) << ending.err;
+    EXPECT_NE(ending.out.find("left out: torch: /bin/false has none that sees a GPU"), std::string::npos);
+    EXPECT_NE(ending.out.find("plot_paper.py"), std::string::npos);
+    std::ifstream file(folder.file("paper/results.json"));
+    const auto result = nlohmann::json::parse(file);
+    EXPECT_TRUE(result.at("grid").empty());
+    std::set<std::string> wrong;
+    for (const std::string line : result.at("left_out"))
+        if (const auto end = line.find(": WRONG RESULT"); end != std::string::npos) wrong.insert(line.substr(0, end));
+    for (const char* method : {"standard", "fa1", "general", "flashtile"})
+        for (const char* where :
+             {"gpt2 forward d=64 n=64: ", "grid backward d=64 causal n=64: ", "lengths backward d=64 n=64: "})
+            EXPECT_TRUE(wrong.contains(std::string(where) + method)) << where << method;
+    EXPECT_TRUE(wrong.contains("blocks: general 64x16"));
+}
+
+#endif
 
 }  // namespace
 }  // namespace flashtile::tests

@@ -62,6 +62,8 @@ TEST(Io, RefusesBeforeCounting) {
     expect_refused({"--tile=1,1", "--seqlen=65536"}, "--seqlen is 65536, allowed with blocks of 1 x 1");
     expect_refused({"--seqlen=512", "--plot=a.png"}, "--plot has an axis of --seqlen or of --memory");
     expect_refused({"--json=/no/such/folder/io.json"}, "--json is /no/such/folder/io.json");
+    expect_refused({"--measured", "--memory=64K"}, "--memory: is given beside --measured");
+    expect_refused({"--measured", "--seqlen=512,1024"}, "allowed with --measured is one");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// tune_test.cpp: `flashtile tune` as its users run it, without a GPU: what it refuses, and, with a fake driver, what it
-// makes of right and of wrong results and of times that are made up. No GPU test.
+// tune_test.cpp: `flashtile tune` as its users run it, without a GPU: what it refuses, what it keeps for this CPU, and,
+// with a fake driver, what it makes of right and of wrong results and of times that are made up. No GPU test.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -29,6 +29,45 @@ TEST(Tune, RefusesWhatCannotBe) {
     expect_refused({"--list", "--head-dim=64"}, "--head-dim: is given beside --list");
     expect_refused({"--forget", "--list"}, "--forget: is given beside --list");
     expect_refused({"--forget", "--causal"}, "--causal: is given beside --forget");
+    expect_refused({"--device=tpu"}, "--device: is tpu, allowed is a whole number of at least 0");
+    expect_refused({"--threads=2"}, "--threads: is given, and only --device=cpu has a use for it");
+}
+
+TEST(Tune, OnACpuKeepsWhatLaterProcessesUse) {
+    const TemporaryFolder folder;
+    const auto run_with = [&](const std::string& variable, const Command& words) {
+        Command command = {"env", "FLASHTILE_CACHE=" + folder.file("cache"), "FLASHTILE_NO_CHOICES=" + variable,
+                           "FLASHTILE_ISA=portable"};
+        for (const std::string& word : flashtile_command(words)) command.push_back(word);
+        return run(command);
+    };
+    const Command shape = {"--head-dim=16", "--seqlen-q=300", "--heads=1", "--batch=1", "--threads=1"};
+    Command tune = {"tune", "--device=cpu", "--seconds=0.001", "--json"};
+    tune.insert(tune.end(), shape.begin(), shape.end());
+    const Ending ending = run_with("", tune);
+    ASSERT_EQ(ending.exit_code, 0) << ending.err << ending.out;
+    const auto passes = nlohmann::json::parse(ending.out)["passes"];
+    ASSERT_EQ(passes.size(), 2u);
+    for (const auto& pass : passes) {
+        EXPECT_GE(pass["tiles"].size(), 3u);
+        for (const auto& tile : pass["tiles"]) EXPECT_GT(tile["milliseconds"], 0.0) << tile;
+    }
+
+    Command info = {"info", "--plan", "--device=cpu", "--dtype=fp32", "--json"};
+    info.insert(info.end(), shape.begin(), shape.end());
+    const auto plan = [&](const std::string& no_choices) {
+        return nlohmann::json::parse(run_with(no_choices, info).out);
+    };
+    const nlohmann::json kernel = plan("")["forward"]["kernels"][0];
+    EXPECT_EQ(kernel["measured"], true);
+    EXPECT_EQ(std::to_string(kernel["task_rows"].get<int>()) + " queries a task", passes[0]["kept"]);
+    EXPECT_EQ(plan("1")["forward"]["kernels"][0]["measured"], false);
+
+    const auto list = nlohmann::json::parse(run_with("", {"tune", "--list", "--json"}).out)["list"];
+    ASSERT_EQ(list.size(), 2u);
+    EXPECT_EQ(list[0]["for"], "forward portable fp32 d=16 dv=16, 1 thread, about 256 x 256, 1 head");
+    EXPECT_EQ(run_with("", {"tune", "--forget"}).exit_code, 0);
+    EXPECT_EQ(plan("")["forward"]["kernels"][0]["measured"], false);
 }
 
 #ifdef CPU_FOR_GPU

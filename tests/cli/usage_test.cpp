@@ -103,11 +103,13 @@ TEST(Info, ObeysTheEnvironment) {
 }
 
 TEST(Info, APlanSaysWhyCandidatesWerePassedOver) {
-    const Ending ending = flashtile({"info", "--plan", "--device-name=H200", "--no-registers", "--mask"});
+    const Ending ending =
+        flashtile({"info", "--plan", "--device-name=H200", "--no-registers", "--mask", "--softcap=30"});
     EXPECT_EQ(ending.exit_code, 0) << ending.err;
     EXPECT_NE(ending.out.find("\n  passed over       forward_sm80: a more special one serves\n"), std::string::npos)
         << ending.out;
-    EXPECT_NE(ending.out.find("\n  passed over       backward_sm90: a boolean mask\n"), std::string::npos)
+    EXPECT_NE(ending.out.find("\n  passed over       backward_sm90: softcap with ALiBi, a bias or a mask"),
+              std::string::npos)
         << ending.out;
 }
 
