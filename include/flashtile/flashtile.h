@@ -70,6 +70,7 @@ typedef enum flashtile_isa {
 #define FLASHTILE_MAX_HEAD_DIM_V 512
 #define FLASHTILE_MAX_TREE 64 /* queries of a sequence with tree_mask */
 #define FLASHTILE_MAX_SPLITS 256
+#define FLASHTILE_MAX_FUNCTION_TENSORS 8 /* that a call's functions can name */
 #define FLASHTILE_MAX_THREADS 4096
 #define FLASHTILE_MAX_DIAGONAL 1073741824 /* 2^30, and its negative */
 #define FLASHTILE_MAX_ORIGIN 4294967296   /* 2^32, of a sequence, head, query or key */
@@ -149,6 +150,12 @@ typedef struct flashtile_options {
 
 struct flashtile_append_tensors;
 
+/* A tensor under the name that score_function and mask_function have for it. */
+typedef struct flashtile_named_tensor {
+    const char* name;        /* letters, digits and _, no digit first, and no word of the language */
+    flashtile_tensor tensor; /* of 1 to 4 dimensions, any strides; FP32, FP16, BF16, INT32, INT64 or BOOL */
+} flashtile_named_tensor;
+
 /* The inputs that forward and backward share. The call reads them and, but for what `append` says, never writes them.
  * All tensors lie on q's device. heads is a multiple of kv_heads.
  *
@@ -198,12 +205,17 @@ typedef struct flashtile_inputs {
     const struct flashtile_append_tensors*
         append; /* new keys and values that are appended to the cache first, and rotated with q: k and v are the cache,
                    and seqused_k counts the keys before the call; see there. May be NULL. Forward only */
+    const char* score_function; /* an expression of s, b, h, i, j, seqlen_q, seqlen_k and named tensors that takes the
+                                   place of a score s before the masks (docs/functions.md); may be NULL. CPU only */
+    const char* mask_function;  /* likewise, without s: whether query i of head h sees key j; may be NULL. CPU only */
+    const flashtile_named_tensor* function_tensors; /* what these two may name; may be NULL */
+    int64_t function_tensor_count;                  /* to FLASHTILE_MAX_FUNCTION_TENSORS */
 } flashtile_inputs;
 
 #define FLASHTILE_INPUTS_INIT                                                                                     \
     {                                                                                                             \
         sizeof(flashtile_inputs), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, -1, -1, NULL, NULL, NULL, \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL                                                              \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0                                         \
     }
 
 /* What forward writes. No output may lie in memory that another tensor of the call uses. */

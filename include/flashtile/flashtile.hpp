@@ -246,7 +246,15 @@ struct options {
     // What makes a problem a shard of another one.
     std::int64_t diagonal = 0;
     shard_origin origin = {};
+    // The user's own: docs/functions.md. named() makes a tensor that they may name.
+    const char* score_function = nullptr;
+    const char* mask_function = nullptr;
+    std::span<const flashtile_named_tensor> function_tensors = {};
 };
+
+inline flashtile_named_tensor named(const char* name, const tensor& value) {
+    return {name, *value.get()};
+}
 
 // What backward reads and writes beside q, k, v; dlse, dbias and dsinks may be absent.
 struct backward_args {
@@ -344,6 +352,10 @@ inline flashtile_inputs c_inputs(const options& o, const tensor& q, const tensor
     c.positions = o.positions.get();
     c.prefix_groups = o.prefix_groups.get();
     c.prefix_lengths = o.prefix_lengths.get();
+    c.score_function = o.score_function;
+    c.mask_function = o.mask_function;
+    c.function_tensors = o.function_tensors.data();
+    c.function_tensor_count = static_cast<std::int64_t>(o.function_tensors.size());
     return c;
 }
 

@@ -1,6 +1,8 @@
 // problem.cpp: names and printing of a Problem, for error messages, logs and plans.
 #include "core/problem.h"
 
+#include "functions/functions.h"
+
 #include <sstream>
 
 namespace flashtile {
@@ -68,6 +70,11 @@ std::string to_string(const Problem& p) {
     if (p.attention_chunk != 0) text << " chunk=" << p.attention_chunk;
     if (p.softcap != 0) text << " softcap=" << p.softcap;
     if (p.alibi) text << " alibi";
+    if (p.functions != 0) {
+        const functions::Functions& given = functions::functions_of(p.functions);
+        if (!given.score_text().empty()) text << " score=\"" << given.score_text() << '"';
+        if (!given.mask_text().empty()) text << " mask=\"" << given.mask_text() << '"';
+    }
     if (p.bias != DType::unset) text << " bias=" << name(p.bias);
     if (p.mask) text << " mask";
     if (p.tree_mask) text << " tree_mask";

@@ -8,6 +8,7 @@
 
 #include "core/append_problem.h"
 #include "core/operand.h"
+#include "functions/program.h"
 #include "flashtile/flashtile.h"
 
 namespace flashtile {
@@ -60,6 +61,7 @@ struct Problem {
     bool mask = false;
     bool tree_mask = false;
     bool positions = false;
+    std::int32_t functions = 0;  // a number of functions/functions.h; 0: none
     DType sinks = DType::unset;           // unset: none
     std::int32_t num_splits = 0;          // 0: the backend's rule
     std::uint32_t dropout_threshold = 0;  // round(65536 p); 0: off
@@ -95,6 +97,7 @@ struct Operands {
     const std::int32_t* positions = nullptr;  // of queries
     std::int64_t positions_stride = 0;        // of sequences, unless packed
     AppendOperands append{};                  // q_out has no memory where Problem::rotates_q_aside
+    functions::FunctionTensor function_tensors[functions::kMostTensors] = {};
     std::uint64_t seed = 0;
     std::uint64_t offset = 0;
     const std::uint64_t* seed_ptr = nullptr;

@@ -96,7 +96,7 @@ void plan_decode(const Problem& p, const Operands& x, Plan& plan) {
     const Kernels& kernels = plan.kernels;
     DecodePlan& decode = plan.decode;
     const std::int64_t few = kernels.decode_queries(p);
-    if (!p.packed && p.seqlen_q > few) return;
+    if ((!p.packed && p.seqlen_q > few) || p.functions != 0) return;
     decode.queries = few;
     decode.splits = KeySplits::most(p.seqlen_k, {p.num_splits});
     // Rows of one head that lie among those of others are met page by page for all heads: a head's own walk would miss

@@ -73,6 +73,9 @@ struct Case {
     bool bias_in_fp32 = false;
     BiasValues bias_values = BiasValues::random;
     BroadcastSpec mask;
+    // Texts of functions; they may name the tensors of function_tensors.h.
+    std::string score_function;
+    std::string mask_function;
     double mask_density = 0.7;
     Sinks sinks = Sinks::none;
     double dropout = 0.0;

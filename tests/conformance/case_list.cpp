@@ -40,6 +40,7 @@ public:
         prefixes();
         prefixes_of_many();
         shards();
+        functions();
         return std::move(cases_);
     }
 
@@ -843,6 +844,97 @@ private:
         size(last, 35, 40, 2, 16);
         last.dropout = 0.4;
         last.origin = {(1 << 20) - 1, 4094, (std::int64_t{1} << 32) - 35, (std::int64_t{1} << 32) - 40};
+    }
+
+    // The user's own scores and masks: patterns that people use, each part of the language, and all beside the other
+    // options.
+    void functions() {
+        struct Pattern {
+            const char *name, *score, *mask;
+        };
+        const std::vector<Pattern> patterns = {
+            {"alibi", "s - slope[h] * abs(i + (seqlen_k - seqlen_q) - j)", ""},
+            {"softcap", "5.0 * tanh(s / 5.0)", ""},
+            {"relative_table", "s + table[h, min(max(j - i, -15), 15) + 15]", ""},
+            {"clamp", "max(min(s, 1.5), -1.5) + s / 4", ""},
+            {"softplus", "log(1.0 + exp(s)) * 1.5", ""},
+            {"squash", "s / sqrt(1.0 + s * s)", ""},
+            {"hides", "pattern[i // 16 % 4, j // 16 % 4, 0] ? s : -inf", ""},
+            {"by_distance", "d = abs(i - j); d < 8 ? s : s * 0.5 - float(d % 7) # further", ""},
+            {"constant", "1.25", ""},
+            {"document", "", "document[b, i] == document[b, j] && i >= j"},
+            {"window_with_sinks", "", "j < 4 || (i - j >= 0 && i - j < 24)"},
+            {"prefix_lm", "", "j < prefix[b] || i >= j"},
+            {"dilated", "", "(i - j) % 3 == 0 && abs(i - j) <= 60"},
+            {"blocks", "", "pattern[i // 64 % 4, j // 64 % 4, h % 2]"},
+            {"butterfly", "", "x = i // 16 ^ j // 16; (x & x - 1) == 0"},
+            {"neighbours_in_2d", "", "abs(i // 16 - j // 16) <= 1 && abs(i % 16 - j % 16) <= 2"},
+            {"circle", "", "sqrt(float(i * i + j * j)) < 90.5"},
+            {"outside", "", "document[b, i - 20] == document[b, j + 50] || i > 100"},
+            {"all", "", "true"},
+            {"none", "", "i < 0"},
+            {"both", "s * 0.5 + table[h, (i * 7 + j * 3) % 31]", "j <= i + 60 && !(j % 5 == 2)"},
+        };
+        std::size_t n = 0;
+        for (const Pattern& pattern : patterns)
+            for (const bool unequal : {false, true}) {
+                Case& c = add("function/" + std::string(pattern.name) + (unequal ? "_unequal" : ""));
+                c.score_function = pattern.score;
+                c.mask_function = pattern.mask;
+                size(c, unequal ? 70 : 150, unequal ? 290 : 150, 4, n % 3 == 0 ? 32 : 64);
+                c.kv_heads = 2;
+                c.batch = 2;
+                c.type = type_of(n);
+                c.with_dlse = n % 2 == 0;
+                c.deterministic = n % 4 == 1;
+                c.inputs.row_gap = n % 2 == 0 ? 3 : 0;
+                c.threads = 1 + static_cast<int>(n++ % 2);
+            }
+        const std::vector<std::pair<const char*, void (*)(Case&)>> beside = {
+            {"packed",
+             [](Case& c) {
+                 c.lengths_q = {70, 0, 133, 1}, c.lengths_k = {90, 5, 133, 64};
+             }},
+            {"causal", [](Case& c) { c.causal = true; }},
+            {"window",
+             [](Case& c) {
+                 c.window = {40, 9};
+             }},
+            {"softcap", [](Case& c) { c.softcap = 1.7f; }},
+            {"alibi", [](Case& c) { c.slopes = Slopes::per_head; }},
+            {"bias", [](Case& c) { c.bias.present = true; }},
+            {"bias_softcap", [](Case& c) { c.bias.present = true, c.softcap = 3.0f, c.bias.spans[2] = false; }},
+            {"mask", [](Case& c) { c.mask.present = true; }},
+            {"dropout", [](Case& c) { c.dropout = 0.3, c.seed = 7; }},
+            {"sinks", [](Case& c) { c.sinks = Sinks::in_fp32; }},
+            {"used",
+             [](Case& c) {
+                 c.used_k = {170, 33};
+             }},
+            {"scale", [](Case& c) { c.scale = -0.3f; }},
+            {"origin",
+             [](Case& c) {
+                 c.origin = {1, 2, 100, 37};
+             }},
+            {"batch_invariant", [](Case& c) { c.batch_invariant = true; }},
+            {"few_queries", [](Case& c) { c.seqlen_q = 3; }},
+            {"pages", [](Case& c) { c.cache = {.present = true, .page_size = 16}, c.seqlen_q = 40; }},
+            {"decoded",
+             [](Case& c) { c.cache = {.present = true, .page_size = 64}, c.seqlen_q = 1, c.num_splits = 3; }},
+        };
+        for (const auto& [name, apply] : beside)
+            for (const bool score : {true, false}) {
+                Case& c = add("function/" + std::string(score ? "score_" : "mask_") + name);
+                size(c, 133, 190, 4, 64);
+                c.kv_heads = 2;
+                c.batch = 2;
+                c.type = type_of(n++);
+                if (score)
+                    c.score_function = "s + table[h, min(max(j - i, -15), 15) + 15] * tanh(s)";
+                else
+                    c.mask_function = "document[b, i] == document[b, j] || j % 8 == h";
+                apply(c);
+            }
     }
 
     std::vector<Case> cases_;

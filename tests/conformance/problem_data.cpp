@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <utility>
 
+#include "conformance/function_tensors.h"
 #include "conformance/random_source.h"
 
 namespace flashtile::conformance {
@@ -62,26 +64,29 @@ ProblemData::ProblemData(const Case& the_case, device where)
 }
 
 std::vector<std::pair<const char*, GuardedTensor*>> ProblemData::inputs() {
-    return {{"q", &q},
-            {"k", &k},
-            {"v", &v},
-            {"alibi_slopes", &slopes},
-            {"bias", &bias},
-            {"mask", &mask},
-            {"cu_seqlens_q", &cu_seqlens_q},
-            {"cu_seqlens_k", &cu_seqlens_k},
-            {"seqused_k", &used_k},
-            {"dout", &dout},
-            {"dlse", &dlse},
-            {"block_table", &block_table},
-            {"cache_batch_idx", &cache_batch_idx},
-            {"first_k", &first_k},
-            {"seqused_q", &used_q},
-            {"tree_mask", &tree},
-            {"sinks", &sinks},
-            {"positions", &positions},
-            {"prefix_groups", &prefix_groups},
-            {"prefix_lengths", &prefix_lengths}};
+    std::vector<std::pair<const char*, GuardedTensor*>> all = {{"q", &q},
+                                                               {"k", &k},
+                                                               {"v", &v},
+                                                               {"alibi_slopes", &slopes},
+                                                               {"bias", &bias},
+                                                               {"mask", &mask},
+                                                               {"cu_seqlens_q", &cu_seqlens_q},
+                                                               {"cu_seqlens_k", &cu_seqlens_k},
+                                                               {"seqused_k", &used_k},
+                                                               {"dout", &dout},
+                                                               {"dlse", &dlse},
+                                                               {"block_table", &block_table},
+                                                               {"cache_batch_idx", &cache_batch_idx},
+                                                               {"first_k", &first_k},
+                                                               {"seqused_q", &used_q},
+                                                               {"tree_mask", &tree},
+                                                               {"sinks", &sinks},
+                                                               {"positions", &positions},
+                                                               {"prefix_groups", &prefix_groups},
+                                                               {"prefix_lengths", &prefix_lengths}};
+    for (std::size_t n = 0; n < function_tensors.size(); ++n)
+        all.emplace_back(named_tensors_[n].name, &function_tensors[n]);
+    return all;
 }
 
 std::vector<GuardedTensor*> ProblemData::outputs() {
@@ -292,6 +297,10 @@ void ProblemData::make_tensors() {
     }
     if (p.positions) positions = make(dtype::int32, p.packed() ? Shape{reference.rows_q} : Shape{p.batch, p.seqlen_q});
     if (p.tree) tree = make(boolean, {p.sequences(), p.data_seed % 2 == 0 ? p.heads : 1, p.longest_q(), p.longest_q()});
+    for (const FunctionTensor& named : conformance::function_tensors(p)) {
+        function_tensors.push_back(make(named.type, named.shape, {.row_gap = p.inputs.row_gap}));
+        named_tensors_.push_back(flashtile::named(named.name, function_tensors.back().view()));
+    }
     if (p.sinks != Sinks::none) {
         sinks = make(p.sinks == Sinks::in_fp32 ? fp32 : p.type, {p.heads});
         dsinks = make(p.sinks == Sinks::in_fp32 ? fp32 : p.type, {p.heads});
@@ -344,7 +353,16 @@ void ProblemData::fill_tensors() {
     if (positions.present()) draw_positions();
     for (std::size_t h = 0; h < sinks.size(); ++h) sinks.set(h, h % 5 == 4 ? -kInfinity : 1.5 * random.normal());
 
+    std::vector<oracle::ExpressionTensor> named;
+    for (std::size_t n = 0; const FunctionTensor& what : conformance::function_tensors(p)) {
+        fill_function_tensor(what, p, random, function_tensors[n]);
+        named.push_back(as_the_oracle_reads(what, function_tensors[n++]));
+    }
+
     oracle::Problem& r = reference;
+    if (!p.score_function.empty())
+        r.score_function = std::make_shared<oracle::Expression>(p.score_function, named, true);
+    if (!p.mask_function.empty()) r.mask_function = std::make_shared<oracle::Expression>(p.mask_function, named, false);
     r.heads = p.heads;
     r.kv_heads = p.kv_heads;
     r.head_dim = p.head_dim;
@@ -479,6 +497,9 @@ flashtile::options ProblemData::options(isa which) const {
     o.attention_chunk = p.chunk;
     o.diagonal = p.diagonal;
     o.origin = p.origin;
+    if (!p.score_function.empty()) o.score_function = p.score_function.c_str();
+    if (!p.mask_function.empty()) o.mask_function = p.mask_function.c_str();
+    o.function_tensors = named_tensors_;
     o.num_splits = p.num_splits;
     o.seqused_k = used_k.view();
     o.deterministic = p.deterministic;

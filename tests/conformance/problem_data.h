@@ -45,6 +45,7 @@ struct ProblemData {
     GuardedTensor q, k, v, slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, used_k, dout, dlse;  // inputs
     GuardedTensor block_table, cache_batch_idx, first_k, used_q, tree, sinks;                   // likewise
     GuardedTensor positions, prefix_groups, prefix_lengths;                                     // likewise
+    std::vector<GuardedTensor> function_tensors;                                                // likewise
     GuardedTensor out, lse, dq, dk, dv, dbias, dsinks;                                          // outputs
 
     // Each input by name.
@@ -71,6 +72,7 @@ private:
     std::vector<std::int64_t> key_rows;     // where each of the oracle's rows of k lies among the library's
     std::vector<std::int64_t> cache_shape;  // its first two dimensions
     std::vector<std::vector<std::int64_t>> named_pages;  // of each sequence, -1 where none is read; or the one row
+    std::vector<flashtile_named_tensor> named_tensors_;
     device where_;
     std::array<std::uint64_t, 2> seed_and_offset_;
     gpu_resources::Buffer seed_and_offset_on_gpu_;

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "conformance/case_list.h"
+#include "conformance/random_function.h"
 #include "conformance/random_source.h"
 
 namespace flashtile::conformance {
@@ -142,6 +143,11 @@ void shard(Case& c, RandomSource& random) {
     if (c.chunk != 0) c.origin.j = random.integer(0, 3) * c.chunk;
 }
 
+void functions(Case& c, RandomSource& random) {
+    if (random.chance(0.1)) c.score_function = random_score_function(random);
+    if (random.chance(0.1)) c.mask_function = random_mask_function(random);
+}
+
 }  // namespace
 
 Case random_case(std::uint64_t seed) {
@@ -159,6 +165,7 @@ Case random_case(std::uint64_t seed) {
     c.data_seed = seed;
     serving(c, random);
     shard(c, random);
+    functions(c, random);
     return c;
 }
 

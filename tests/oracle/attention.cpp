@@ -103,6 +103,17 @@ std::int64_t key_position(const Problem& problem, const Sequence& sequence, std:
     return static_cast<std::int64_t>(problem.positions[at(sequence.q_begin + i)]);
 }
 
+Expression::Place place_of(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+    const Sequence& sequence = problem.sequences[at(b)];
+    const auto& [b0, h0, i0, j0] = problem.origin;
+    return {.b = b0 + b,
+            .h = h0 + h,
+            .i = i0 + i,
+            .j = j0 + j,
+            .seqlen_q = sequence.q_length,
+            .seqlen_k = sequence.k_length};
+}
+
 bool kept_by_dropout(const Problem& problem, std::uint32_t threshold, std::int64_t b, std::int64_t h, std::int64_t i,
                      std::int64_t j) {
     if (problem.explicit_keep.present())
@@ -162,19 +173,20 @@ private:
         return result;
     }
 
-    // What a score is, and by how much the softcap's derivative is below 1.
+    // What a score is, and its derivatives by scale * q.k and by the bias.
     struct Score {
         Real value;
         Real slope;
+        Real bias_slope;
     };
 
     Score score(Real dot, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
-        Score s{static_cast<Real>(p_.scale) * dot, Real(1)};
+        Score s{static_cast<Real>(p_.scale) * dot, Real(1), Real(1)};
         double largest = std::abs(static_cast<double>(s.value));
         if (p_.softcap != 0.0) {
             const Real cap = static_cast<Real>(p_.softcap);
             const Real t = std::tanh(s.value / cap);
-            s = {cap * t, Real(1) - t * t};
+            s = {cap * t, Real(1) - t * t, Real(1)};
         }
         largest = std::max(largest, std::abs(static_cast<double>(s.value)));
         if (!p_.slopes.empty()) {
@@ -185,8 +197,18 @@ private:
             largest = std::max(largest, std::abs(static_cast<double>(s.value)));
         }
         if (p_.bias.present()) s.value += static_cast<Real>(p_.bias.values[p_.bias.index(b, h, i, j)]);
-        if (!sees(p_, b, h, i, j) || s.value <= static_cast<Real>(kHiddenScore))
-            return {-std::numeric_limits<Real>::infinity(), Real(0)};
+        const bool seen = sees(p_, b, h, i, j) && !(s.value <= static_cast<Real>(kHiddenScore));
+        if (p_.score_function && seen) {
+            Expression::Place place = place_of(p_, b, h, i, j);
+            place.s = static_cast<double>(s.value);
+            const Expression::Dual built = p_.score_function->score(place, std::is_same_v<Real, float>);
+            largest = std::max(largest, std::abs(place.s));
+            s.value = static_cast<Real>(built.value);
+            s.bias_slope = static_cast<Real>(built.derivative);
+            s.slope *= s.bias_slope;
+        }
+        if (!seen || s.value <= static_cast<Real>(kHiddenScore))
+            return {-std::numeric_limits<Real>::infinity(), Real(0), Real(0)};
         result_.largest_score = std::max({result_.largest_score, largest, std::abs(static_cast<double>(s.value))});
         s.value = round_(s.value);
         return s;
@@ -202,7 +224,8 @@ private:
         const auto v = gather<Real>(p_.v, sequence.k_begin, nk, p_.kv_heads, h_kv, p_.head_dim_v);
 
         Matrix<Real> s = product(q, transpose(k), fused_);
-        Matrix<Real> slope(nq, nk);    // of the softcap
+        Matrix<Real> slope(nq, nk);    // of the score by scale * q.k
+        Matrix<Real> by_bias(nq, nk);  // and by the bias
         Matrix<Real> p(nq, nk);        // softmax(s)
         Matrix<Real> kept(nq, nk);     // 0, or what dropout multiplies by
         Matrix<Real> dropped(nq, nk);  // p after dropout
@@ -213,6 +236,7 @@ private:
                 const Score built = score(s.row(i)[j], b, h, i, j);
                 s.row(i)[j] = built.value;
                 slope.row(i)[j] = built.slope;
+                by_bias.row(i)[j] = built.bias_slope;
                 kept.row(i)[j] = kept_by_dropout(p_, threshold_, b, h, i, j) ? keep_scale_ : Real(0);
                 m = std::max(m, built.value);
             }
@@ -248,7 +272,8 @@ private:
             for (std::int64_t j = 0; j < nk; ++j) {
                 const Real pij = p.row(i)[j];
                 const Real difference = dp.row(i)[j] - d + static_cast<Real>(dlse);
-                if (p_.bias.present()) dbias_[p_.bias.index(b, h, i, j)] += round_(pij * difference);
+                if (p_.bias.present())
+                    dbias_[p_.bias.index(b, h, i, j)] += round_(pij * difference * by_bias.row(i)[j]);
                 ds.row(i)[j] = round_(pij * difference * slope.row(i)[j]);
                 terms.row(i)[j] = pij * (std::abs(dp.row(i)[j]) + std::abs(d) + std::abs(static_cast<Real>(dlse)));
             }
@@ -397,6 +422,7 @@ bool sees(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i
     if (problem.causal && place > center) return false;
     if (problem.window_left >= 0 && place < center - problem.window_left) return false;
     if (problem.window_right >= 0 && place > center + problem.window_right) return false;
+    if (problem.mask_function && !problem.mask_function->mask(place_of(problem, b, h, i, j))) return false;
     return !problem.mask.present() || problem.mask.values[problem.mask.index(b, h, i, j)] != 0.0;
 }
 

@@ -9,8 +9,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "oracle/expression.h"
 #include "oracle/precision.h"
 
 namespace flashtile::oracle {
@@ -61,7 +63,8 @@ struct Problem {
     Broadcast bias;
     bool bias_in_fp32 = false;  // whatever the inputs' precision; its gradient too
     Broadcast mask;             // nonzero keeps
-    Broadcast tree;             // (batch, heads, seqlen_q, seqlen_q): the mask of a sequence's last seqlen_q keys
+    std::shared_ptr<const Expression> score_function, mask_function;  // may be absent
+    Broadcast tree;  // (batch, heads, seqlen_q, seqlen_q): the mask of a sequence's last seqlen_q keys
     // (rows_q): where causal, windows, chunks and ALiBi take a query to be, and its key among its sequence's last
     // q_length ones; empty: on the diagonal, and keys at their numbers.
     std::vector<double> positions;
@@ -101,8 +104,8 @@ struct Result {
     double largest_dsinks_from_out = 0.0;
 };
 
-// True where first_k, chunks, and the causal, window, tree and boolean masks let query i of sequence b see key j for
-// head h.
+// True where first_k, chunks, the mask function, and the causal, window, tree and boolean masks let query i of sequence
+// b see key j for head h.
 bool sees(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j);
 
 enum class Pass { forward, forward_and_backward };

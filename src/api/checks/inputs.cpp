@@ -6,6 +6,7 @@
 
 #include "api/checks/append_kv.h"
 #include "api/checks/cache.h"
+#include "api/checks/functions.h"
 #include "api/checks/options.h"
 #include "api/checks/read_struct.h"
 #include "api/checks/refuse.h"
@@ -107,6 +108,7 @@ void check_inputs(const flashtile_inputs* given, CallUnderCheck& c) {
     settle_scale_and_window(c.options, p);
     if (p.dropout_threshold != 0) check_dropout_sizes(p);
     check_score_tensors(c);
+    check_functions(c);
 }
 
 }  // namespace flashtile::api

@@ -118,7 +118,7 @@ public:
             tile_.load_keys(head, first, used_end);
             if constexpr (Math::kPack == 1) {
                 k_block_ = tile_.k_columns();
-            } else if (!late_columns(head)) {
+            } else if (!head.hides()) {
                 k_block_ =
                     columns_operand<Math>(head.k, first, used_end, d_, hidden_rows(head, first, used_end), k_columns_);
             }
@@ -136,8 +136,6 @@ public:
     }
 
 private:
-    static bool late_columns(const Head& head) { return head.bias || head.mask; }
-
     // In pairs of keys a visible key may meet one that the band hides from every query, which must then read as zero.
     // Returns flags for columns_operand, or null where there is no such key.
     const uint8_t* hidden_rows(const Head& head, int64_t first, int64_t end) {
@@ -173,8 +171,9 @@ private:
         const int64_t seen_to = head.band.end_key(i1 - 1, head.seqlen_k);
         if (seen_from >= j1 || seen_to <= j0) return;
 
-        const int64_t panels = (i1 - i0 + kPanel - 1) / kPanel;
-        const int64_t rows = round_up(i1 - i0, kPanel);
+        const bool hidden = head.shown(i0, i1, j0, j1) == functions::Visible::none;
+        const int64_t panels = hidden ? 0 : (i1 - i0 + kPanel - 1) / kPanel;
+        const int64_t rows = hidden ? 0 : round_up(i1 - i0, kPanel);
         const int64_t whole = round_up(j1 - j0, Math::kStep);
         struct Range {
             int64_t from, to;
@@ -191,10 +190,12 @@ private:
             const int64_t at = kPairs ? 0 : n * kPanel;
             float* p = p_ + at;
             float* ds = ds_ + at;
-            uint8_t* visible = late_columns(head) ? visible_ + n * Bc : nullptr;
+            uint8_t* visible = head.hides() ? visible_ + n * Bc : nullptr;
             const int64_t begin = range[n].from;
-            if (from < to)
-                range[n].all_visible = tile_.compute(head, queries, j0 + begin, j0 + to, visible,
+            const functions::Visible shown = head.shown(queries.i0, last + 1, j0 + from, j0 + to);
+            if (shown == functions::Visible::none) range[n].from = range[n].to = 0;
+            if (range[n].from < range[n].to)
+                range[n].all_visible = tile_.compute(head, queries, j0 + begin, j0 + to, shown, visible,
                                                      {p + begin * kStride, ds + begin * kStride, kStride});
             clear(p, ds, 0, begin);
             clear(p, ds, range[n].to, whole);
@@ -202,8 +203,9 @@ private:
         }
 
         // dV += P^T dO, dK += dS^T Q
-        add_columns(p_operand(), dout_rows_, dv_wide_, dv_acc_ + (j0 - first_key) * dv_wide_, j1 - j0, rows);
-        add_columns(ds_operand(), query_rows_, d_wide_, dk_ + (j0 - first_key) * d_wide_, j1 - j0, rows);
+        if (!hidden)
+            add_columns(p_operand(), dout_rows_, dv_wide_, dv_acc_ + (j0 - first_key) * dv_wide_, j1 - j0, rows);
+        if (!hidden) add_columns(ds_operand(), query_rows_, d_wide_, dk_ + (j0 - first_key) * d_wide_, j1 - j0, rows);
 
         // dQ += dS K, in the order of key blocks
         std::uint32_t* turn = state_.turn + h * state_.query_blocks + head.first_unit(Br) + i0 / Br;
@@ -330,7 +332,7 @@ private:
         float* dq =
             state_.dq + (h * state_.panels + head.first_unit(kPanel) + i0 / kPanel + n) * state_.dq_rows * kPanel;
         Operand2d<Math> k;
-        if (late_columns(head)) {
+        if (head.hides()) {
             k = columns_operand<Math>(head.k, j0 + from, j0 + to, d_, all_visible ? nullptr : visible_ + n * Bc,
                                       k_columns_);
         } else {

@@ -70,7 +70,9 @@ private:
             const auto queries = tile_.load_queries(head, state_, h, i0, q_, dout_);
             if (head.band.first_key(i0) >= j1 || head.band.end_key(i0 + queries.count - 1, head.seqlen_k) <= j0)
                 continue;
-            tile_.compute(head, queries, j0, j1, nullptr, {p_, ds_, kPanel, false});
+            const functions::Visible shown = head.shown(i0, i0 + queries.count, j0, j1);
+            if (shown == functions::Visible::none) continue;
+            tile_.compute(head, queries, j0, j1, shown, nullptr, {p_, ds_, kPanel, DerivativeBy::bias});
             for (int64_t n = 0; n < (j1 - j0) * kPanel; n += kLanes) store(sum_ + n, load(sum_ + n) + load(ds_ + n));
         }
     }

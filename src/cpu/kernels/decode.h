@@ -184,7 +184,7 @@ private:
             for (int64_t n = 0; n < count_; ++n)
                 modify_row(rows_[n].head, rows_[n].i, block, rows_[n].first, rows_[n].end, s_ + n * kScores + at,
                            line_);
-            const bool asks = rows_[0].head.bias || rows_[0].head.hides();
+            const bool asks = rows_[0].head.hides();
             if (asks) find_visible(at, lanes);
             for (int64_t n = 0; n < count_; ++n) softmax(rows_[n], block, s_ + n * kScores + at);
             for (int64_t j = first_tile; j < j1; j += kTile)

@@ -41,12 +41,12 @@ public:
         : head_(head),
           d_(problem.head_dim),
           dv_(problem.head_dim_v),
-          late_v_(head.bias || head.hides()),
+          late_v_(head.hides()),
           pipelined_(kTiles && !head.modified() && !head.drops),
           together_(keys_together(problem)),
           arena_(scratch),
           blocks_(arena_, together_, Bc, !kTiles, d_, dv_, held) {
-        lay_out();
+        lay_out(problem.functions);
     }
 
     // Rows of a block of queries. The more there are, the fewer times K and V are copied; but Q and O of more than
@@ -148,14 +148,18 @@ private:
     void process_block(Panel& panel, int64_t j0, int64_t from, int64_t to) {
         from -= (from - j0) % Math::kStep;  // steps of keys start at the same places in every panel
         const int64_t keys = to - from;
-        const ScoreTile tile{s_, panel.i0, panel.count, from, to};
+        const functions::Visible shown = head_.shown(panel.i0, panel.i0 + panel.count, from, to);
+        if (shown == functions::Visible::none) return;
         const bool plain = !head_.modified() && head_.covers(panel.i0, panel.i0 + panel.count, from, to);
+        const ScoreTile tile{s_, panel.i0, panel.count, from, to, shown};
+        const bool some_hidden = head_.hides_anywhere() || shown == functions::Visible::some;
         Vec block_max[2];
         bool all_visible = true;
         scores(panel, from, to, block_max);  // line 8: S = Q K^T
         if (!plain) {
             if (head_.modified()) scale_tile(tile, head_.score_factor());
-            all_visible = modify_scores(head_, tile, nullptr, late_v_ ? visible_ : nullptr, tile_, rows_);
+            all_visible = modify_scores(head_, tile, nullptr, DerivativeBy::product, some_hidden ? visible_ : nullptr,
+                                        {tile_, rows_, functions_});
             take_maximum(keys, block_max);
         }
 
@@ -164,9 +168,9 @@ private:
 
         // line 10: O = diag(alpha) O + P V
         if (late_v_) {
-            // a key that the mask or bias hides from the whole panel must read as zero in V
-            const uint8_t* shown = all_visible ? nullptr : visible_;
-            accumulate(panel, keys, columns_operand<Math>(head_.v, from, to, dv_, shown, blocks_.spare_v()), alpha);
+            // a key that scores hide from the whole panel must read as zero in V
+            const uint8_t* seen = all_visible ? nullptr : visible_;
+            accumulate(panel, keys, columns_operand<Math>(head_.v, from, to, dv_, seen, blocks_.spare_v()), alpha);
         } else {
             accumulate(panel, keys, blocks_.v(from), alpha);
         }
@@ -390,7 +394,7 @@ private:
     // Rows of O^T: whole tiles, where tiles multiply.
     int64_t rows_of_o() const { return kTiles ? round_up(dv_, kLanes) : dv_; }
 
-    void lay_out() {
+    void lay_out(int functions) {
         const int64_t widest = greater(greater(d_, dv_), Bc);
         s_ = arena_.take<float>((Bc + kLanes) * kPanel);
         if constexpr (Math::kPack > 1) p_ = arena_.take<Scalar>(Bc / Math::kPack * kRow);
@@ -398,6 +402,7 @@ private:
         tile_ = arena_.take<float>((widest + kLanes) * kPanel);
         rows_ = arena_.take<float>(kLanes * round_up(widest, kLanes));
         visible_ = arena_.take<uint8_t>(Bc);
+        functions_ = arena_.take<int64_t>(FunctionTile::scratch(functions));
     }
 
     Panel take_panel(int64_t i0, int64_t count) {
@@ -426,6 +431,7 @@ private:
     float* tile_;       // a panel of bias or mask
     float* rows_;       // rows on their way into a panel
     uint8_t* visible_;
+    int64_t* functions_;  // values of the user's functions
 };
 
 }  // namespace FLASHTILE_TARGET

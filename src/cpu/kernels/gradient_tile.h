@@ -22,7 +22,7 @@ public:
         float* p;
         float* ds;
         int64_t stride;
-        bool before_softcap = true;  // dS of scale * q.k; false: of the score that bias is added to
+        DerivativeBy by = DerivativeBy::product;  // dS is that of scale * q.k, or of what bias is added to
     };
     // One panel of queries, packed for both products.
     struct Queries {
@@ -44,6 +44,7 @@ public:
         keep_ = arena.take<float>(Bc * kPanel);
         tile_ = arena.take<float>((round_up(widest > Bc ? widest : Bc, kLanes) + kLanes) * kPanel);
         rows_ = arena.take<float>(kLanes * round_up(widest > Bc ? widest : Bc, kLanes));
+        functions_ = arena.take<int64_t>(FunctionTile::scratch(problem.functions));
     }
 
     void load_keys(const Head& head, int64_t j0, int64_t j1) {
@@ -75,12 +76,12 @@ public:
         dout_lines_ = (dout.lines() + steps - 1) / steps;
     }
 
-    // P = e^(S - LSE), dP = dO V^T, dS = P * (dP - D), for keys [from, to) of the loaded block. `visible`, where not
-    // null, is as in modify_scores; returns true if all keys are seen. Dropped probabilities are 0 in P, and P, dP lack
-    // dropout's factor.
-    bool compute(const Head& head, const Queries& queries, int64_t from, int64_t to, uint8_t* visible,
-                 const Output& out) {
-        const ScoreTile tile{s_, queries.i0, queries.count, from, to};
+    // P = e^(S - LSE), dP = dO V^T, dS = P * (dP - D), for keys [from, to) of the loaded block, of which the mask
+    // function shows what `shown` says. `visible`, where not null, is as in modify_scores; returns true if all keys are
+    // seen. Dropped probabilities are 0 in P, and P, dP lack dropout's factor.
+    bool compute(const Head& head, const Queries& queries, int64_t from, int64_t to, functions::Visible shown,
+                 uint8_t* visible, const Output& out) {
+        const ScoreTile tile{s_, queries.i0, queries.count, from, to, shown};
         const bool plain =
             !head.modified() && !head.drops && head.band.covers(queries.i0, queries.i0 + queries.count, from, to);
         const Vec lse[2] = {load(queries.lse), load(queries.lse + kLanes)};
@@ -98,8 +99,9 @@ public:
         products(k, block_k_.row, queries.q, keys, d_, s_);
         if (head.modified()) scale_tile(tile, head.score_factor());
         products(v, block_v_.row, queries.dout, keys, dv_, dp_);
-        const bool softcap = head.softcap != 0.0f;
-        const bool all_visible = modify_scores(head, tile, softcap ? derivative_ : nullptr, visible, tile_, rows_);
+        const bool derived = head.functions.score || (head.softcap != 0.0f && out.by == DerivativeBy::product);
+        const bool all_visible =
+            modify_scores(head, tile, derived ? derivative_ : nullptr, out.by, visible, {tile_, rows_, functions_});
         if (head.drops) dropout_keep(head, tile, keep_);
         const float kept = head.drops ? head.dropout.scale() : 1.0f;
         const Vec infinity = broadcast(__builtin_inff());
@@ -114,7 +116,7 @@ public:
                 const Vec p = hidden ? Vec{} : probability(s, unit, lse[half]);
                 const Vec keep = head.drops ? load(keep_ + n) : broadcast(1.0f);
                 Vec ds = p * (load(dp_ + n) * keep * kept - D[half]);
-                if (softcap && out.before_softcap) ds *= load(derivative_ + n);
+                if (derived) ds *= load(derivative_ + n);
                 store(out.p + j * out.stride + half * kLanes, p * keep);
                 store(out.ds + j * out.stride + half * kLanes, hidden ? Vec{} : ds);
             }
@@ -192,6 +194,7 @@ private:
     int64_t q_lines_ = 0, dout_lines_ = 0;
     Scalar *k_, *v_;
     float *s_, *dp_, *derivative_, *keep_, *tile_, *rows_;
+    int64_t* functions_;
 };
 
 }  // namespace FLASHTILE_TARGET

@@ -1,7 +1,9 @@
 // scores.h: turns q.k into the score that softmax sees, on one panel of S^T. The order is that of docs/semantics.md:
-// softcap, ALiBi, bias, then the masks. forward.h and backward.h call it only for blocks that need one of these.
+// softcap, ALiBi, bias, the score function, then the masks. forward.h and backward.h call it only for blocks that need
+// one of these.
 #pragma once
 
+#include "cpu/kernels/function.h"
 #include "cpu/kernels/panel.h"
 
 namespace flashtile {
@@ -18,26 +20,65 @@ struct ScoreTile {
     float* s;  // [j - j0][kPanel]
     int64_t i0, count;
     int64_t j0, j1;
+    functions::Visible shown = functions::Visible::all;  // of the mask function
 };
+
+// What modify_scores works in.
+struct ScoreScratch {
+    float* tile;         // (j1 - j0 + kLanes) rows of kPanel
+    float* rows;         // kLanes rows of round_up(j1 - j0, kLanes)
+    int64_t* functions;  // as FunctionTile wants it
+};
+
+// Of the score, by scale * q.k or by what bias is added to.
+enum class DerivativeBy : uint8_t { product, bias };
 
 inline void scale_tile(const ScoreTile& tile, float factor) {
     for (int64_t n = 0; n < (tile.j1 - tile.j0) * kPanel; n += kLanes) store(tile.s + n, load(tile.s + n) * factor);
 }
 
-// Applies softcap, ALiBi, bias, masks and band, and returns true if every key is seen by some query of the panel.
-// `derivative` receives 1 - tanh^2, softcap's derivative, in the layout of s. `visible` receives for each key whether
-// some query of the panel sees it. Either may be null; without `visible` the result is true.
-// `tile_buffer` holds (j1 - j0 + kLanes) rows of kPanel floats and `row_buffer` kLanes rows of
-// round_up(j1 - j0, kLanes).
-inline bool modify_scores(const Head& head, const ScoreTile& tile, float* derivative, uint8_t* visible,
-                          float* tile_buffer, float* row_buffer) {
+// The score function, and its derivative times what `derivative` holds, where that is not null.
+inline void apply_score_function(const Head& head, const ScoreTile& tile, float* derivative, int64_t* memory) {
+    FunctionTile function(head, derivative != nullptr ? head.functions.gradient : head.functions.score, tile.i0,
+                          tile.j0, tile.j1 - tile.j0, memory);
+    for (int64_t j = 0; j < tile.j1 - tile.j0; j += FunctionTile::kRows) {
+        const int64_t first = j * kPanel, end = lesser(j + FunctionTile::kRows, tile.j1 - tile.j0) * kPanel;
+        function.evaluate(j, tile.s + first);
+        for (int64_t n = first; n < end; n += kLanes) {
+            const Vec s = load(tile.s + n);  // what a bias has hidden stays so
+            store(tile.s + n, s <= kLeastScore ? broadcast(-__builtin_inff()) : load(function.result() + n - first));
+        }
+        if (derivative == nullptr) continue;
+        for (int64_t n = first; n < end; n += kLanes)
+            store(derivative + n, load(derivative + n) * load(function.derivative() + n - first));
+    }
+}
+
+inline void apply_mask_function(const Head& head, const ScoreTile& tile, int64_t* memory) {
+    FunctionTile function(head, head.functions.mask, tile.i0, tile.j0, tile.j1 - tile.j0, memory);
+    for (int64_t j = 0; j < tile.j1 - tile.j0; j += FunctionTile::kRows) {
+        const int64_t first = j * kPanel, end = lesser(j + FunctionTile::kRows, tile.j1 - tile.j0) * kPanel;
+        function.evaluate(j, tile.s + first);
+        for (int64_t n = first; n < end; ++n)
+            if (function.mask()[n - first] == 0) tile.s[n] = -__builtin_inff();
+    }
+}
+
+// Applies softcap, ALiBi, bias, functions, masks and band, and returns true if every key is seen by some query of the
+// panel. `derivative` receives the score's derivative, in the layout of s. `visible` receives for each key whether some
+// query of the panel sees it. Either may be null; without `visible` the result is true.
+inline bool modify_scores(const Head& head, const ScoreTile& tile, float* derivative, DerivativeBy by, uint8_t* visible,
+                          const ScoreScratch& scratch) {
     const int64_t keys = tile.j1 - tile.j0;
+    if (derivative != nullptr && (head.softcap == 0.0f || by == DerivativeBy::bias)) {
+        for (int64_t n = 0; n < keys * kPanel; n += kLanes) store(derivative + n, broadcast(1.0f));
+    }
     if (head.softcap != 0.0f) {
         const float inverse = 1.0f / head.softcap;
         for (int64_t n = 0; n < keys * kPanel; n += kLanes) {
             const Vec t = tanh(load(tile.s + n) * inverse);
             store(tile.s + n, t * head.softcap);
-            if (derivative != nullptr) store(derivative + n, 1.0f - t * t);
+            if (derivative != nullptr && by == DerivativeBy::product) store(derivative + n, 1.0f - t * t);
         }
     }
     if (head.alibi && head.positions != nullptr) {
@@ -61,21 +102,24 @@ inline bool modify_scores(const Head& head, const ScoreTile& tile, float* deriva
         }
     }
     if (head.bias) {
-        load_panel(head.bias, tile.i0, tile.count, tile.j0, keys, 1.0f, row_buffer, tile_buffer);
-        for (int64_t n = 0; n < keys * kPanel; n += kLanes) store(tile.s + n, load(tile.s + n) + load(tile_buffer + n));
+        load_panel(head.bias, tile.i0, tile.count, tile.j0, keys, 1.0f, scratch.rows, scratch.tile);
+        for (int64_t n = 0; n < keys * kPanel; n += kLanes)
+            store(tile.s + n, load(tile.s + n) + load(scratch.tile + n));
     }
+    if (head.functions.score) apply_score_function(head, tile, derivative, scratch.functions);
+    if (tile.shown == functions::Visible::some) apply_mask_function(head, tile, scratch.functions);
     const Vec hidden = broadcast(-__builtin_inff());
     if (head.mask) {
-        load_panel(head.mask, tile.i0, tile.count, tile.j0, keys, 1.0f, row_buffer, tile_buffer);
+        load_panel(head.mask, tile.i0, tile.count, tile.j0, keys, 1.0f, scratch.rows, scratch.tile);
         for (int64_t n = 0; n < keys * kPanel; n += kLanes)
-            store(tile.s + n, load(tile_buffer + n) != 0.0f ? load(tile.s + n) : hidden);
+            store(tile.s + n, load(scratch.tile + n) != 0.0f ? load(tile.s + n) : hidden);
     }
     if (const int64_t old = head.old_keys(); head.tree && tile.j1 > old) {
         const int64_t first = tile.j0 > old ? tile.j0 : old;  // of the tree's keys
-        load_panel(head.tree, tile.i0, tile.count, first - old, tile.j1 - first, 1.0f, row_buffer, tile_buffer);
+        load_panel(head.tree, tile.i0, tile.count, first - old, tile.j1 - first, 1.0f, scratch.rows, scratch.tile);
         float* s = tile.s + (first - tile.j0) * kPanel;
         for (int64_t n = 0; n < (tile.j1 - first) * kPanel; n += kLanes)
-            store(s + n, load(tile_buffer + n) != 0.0f ? load(s + n) : hidden);
+            store(s + n, load(scratch.tile + n) != 0.0f ? load(s + n) : hidden);
     }
     if (head.positions != nullptr) {
         for (int64_t j = 0; j < keys; ++j)

@@ -84,7 +84,8 @@ void Forward<Math>::repeat(Panel& panel, int64_t from, int64_t to, int64_t after
 template <class Math>
 inline void Forward<Math>::finish_scores(Panel& panel, int64_t from, int64_t to) {
     if (!head_.covers(panel.i0, panel.i0 + panel.count, from, to))
-        modify_scores(head_, {s_, panel.i0, panel.count, from, to}, nullptr, nullptr, tile_, rows_);
+        modify_scores(head_, {s_, panel.i0, panel.count, from, to}, nullptr, DerivativeBy::product, nullptr,
+                      {tile_, rows_, functions_});
     for (int64_t n = (to - from) * kPanel; n < round_up(to - from, Math::kStep) * kPanel; n += kLanes)
         store(s_ + n, broadcast(-__builtin_inff()));
 }

@@ -1,0 +1,362 @@
+// interval.cpp: see interval.h. An operation on intervals gives an interval that holds every result; where that would
+// take more than a few lines it gives the whole type, unless its arguments are single values.
+#include "functions/interval.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "flashtile/flashtile.h"
+#include "functions/functions.h"
+
+namespace flashtile::functions {
+namespace {
+
+// Elements of a tensor that are looked through for their least and greatest.
+constexpr std::int64_t kMostElements = 4096;
+
+__extension__ using Wide = __int128;
+constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+constexpr std::int64_t kGreatest = std::numeric_limits<std::int64_t>::max();
+
+// Bools are 0 and 1 of low and high. A float that may be NaN is unknown.
+struct Interval {
+    Type type = Type::boolean;
+    bool known = false;  // of floats; ints and bools always have bounds
+    std::int64_t low = 0, high = 1;
+    float least = 0.0f, most = 0.0f;
+
+    bool single() const { return type == Type::real ? known && least == most : low == high; }
+};
+
+Interval ints(std::int64_t low, std::int64_t high) {
+    return {.type = Type::integer, .low = low, .high = high};
+}
+Interval bools(bool low, bool high) {
+    return {.type = Type::boolean, .low = low ? 1 : 0, .high = high ? 1 : 0};
+}
+Interval reals(float least, float most) {
+    if (!(least <= most)) return {.type = Type::real};  // NaN on either side
+    return {.type = Type::real, .known = true, .least = least, .most = most};
+}
+Interval anything(Type type) {
+    if (type == Type::integer) return ints(kLeast, kGreatest);
+    return {.type = type};
+}
+// Unless the exact bounds fit, a result may have wrapped.
+Interval fitting(Wide low, Wide high) {
+    if (low < kLeast || high > kGreatest) return anything(Type::integer);
+    return ints(static_cast<std::int64_t>(low), static_cast<std::int64_t>(high));
+}
+
+std::int64_t floor_divided(std::int64_t a, std::int64_t b) {
+    const std::int64_t quotient = a / b;
+    return quotient - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+}
+
+template <class T, class Combine>
+std::pair<T, T> of_corners(T a0, T a1, T b0, T b1, Combine combine) {
+    const T corners[] = {combine(a0, b0), combine(a0, b1), combine(a1, b0), combine(a1, b1)};
+    const auto [least, most] = std::ranges::minmax(corners);
+    return {least, most};
+}
+
+class Evaluation {
+public:
+    Evaluation(const Graph& graph, const FunctionTensor* tensors, const Region& region)
+        : graph_(graph), tensors_(tensors), region_(region) {}
+
+    Interval of(int root) {
+        values_.assign(static_cast<std::size_t>(root) + 1, {});
+        for (int n = 0; n <= root; ++n) values_[static_cast<std::size_t>(n)] = step(graph_[n]);
+        return values_.back();
+    }
+
+private:
+    const Interval& argument(const Node& node, int n) const {
+        return values_[static_cast<std::size_t>(node.argument[static_cast<std::size_t>(n)])];
+    }
+
+    Interval step(const Node& node) const {
+        switch (node.op) {
+            case Op::constant:
+                if (node.type == Type::real) return reals(node.real, node.real);
+                return {.type = node.type, .low = node.integer, .high = node.integer};
+            case Op::s:
+                return anything(Type::real);
+            case Op::b:
+                return ints(region_.b, region_.b);
+            case Op::h:
+                return ints(region_.h, region_.h);
+            case Op::i:
+                return ints(region_.i0, region_.i1 - 1);
+            case Op::j:
+                return ints(region_.j0, region_.j1 - 1);
+            case Op::seqlen_q:
+                return ints(region_.seqlen_q, region_.seqlen_q);
+            case Op::seqlen_k:
+                return ints(region_.seqlen_k, region_.seqlen_k);
+            case Op::load:
+                return loaded(node);
+            case Op::select:
+                return chosen(argument(node, 0), argument(node, 1), argument(node, 2));
+            case Op::convert:
+                return converted(node.type, argument(node, 0));
+            case Op::less:
+            case Op::less_equal:
+            case Op::equal:
+            case Op::not_equal:
+                return compared(node.op, argument(node, 0), argument(node, 1));
+            default:
+                break;
+        }
+        const Interval& a = argument(node, 0);
+        const Interval& b = node.arguments > 1 ? argument(node, 1) : a;
+        switch (node.type) {
+            case Type::boolean:
+                return of_bools(node.op, a, b);
+            case Type::integer:
+                return of_ints(node.op, a, b);
+            case Type::real:
+                return of_reals(node.op, a, b);
+        }
+        return anything(node.type);
+    }
+
+    static Interval of_bools(Op op, const Interval& a, const Interval& b) {
+        switch (op) {
+            case Op::bit_and:
+                return bools((a.low & b.low) != 0, (a.high & b.high) != 0);
+            case Op::bit_or:
+                return bools((a.low | b.low) != 0, (a.high | b.high) != 0);
+            case Op::bit_xor:
+                if (a.single() && b.single()) return bools(a.low != b.low, a.low != b.low);
+                return bools(false, true);
+            case Op::bit_not:
+                return bools(a.high == 0, a.low == 0);
+            default:
+                return bools(false, true);
+        }
+    }
+
+    static Interval of_ints(Op op, const Interval& a, const Interval& b) {
+        const auto both = [&](auto combine) {
+            const auto [low, high] = of_corners<Wide>(a.low, a.high, b.low, b.high, combine);
+            return fitting(low, high);
+        };
+        switch (op) {
+            case Op::add:
+                return fitting(Wide{a.low} + b.low, Wide{a.high} + b.high);
+            case Op::subtract:
+                return fitting(Wide{a.low} - b.high, Wide{a.high} - b.low);
+            case Op::multiply:
+                return both([](Wide x, Wide y) { return x * y; });
+            case Op::negate:
+                return fitting(-Wide{a.high}, -Wide{a.low});
+            case Op::minimum:
+                return ints(std::min(a.low, b.low), std::min(a.high, b.high));
+            case Op::maximum:
+                return ints(std::max(a.low, b.low), std::max(a.high, b.high));
+            case Op::absolute:
+                if (a.low >= 0) return a;
+                if (a.high <= 0) return fitting(-Wide{a.high}, -Wide{a.low});
+                return fitting(0, std::max(-Wide{a.low}, Wide{a.high}));
+            case Op::floor_divide:
+                if (b.low <= 0) return anything(Type::integer);
+                {
+                    const auto [low, high] = of_corners(a.low, a.high, b.low, b.high, floor_divided);
+                    return ints(low, high);
+                }
+            case Op::remainder:
+                if (!b.single() || b.low <= 0) return anything(Type::integer);
+                if (const std::int64_t quotient = floor_divided(a.low, b.low); quotient == floor_divided(a.high, b.low))
+                    return ints(a.low - quotient * b.low, a.high - quotient * b.low);
+                return ints(0, b.low - 1);
+            case Op::shift_left:
+                if (!b.single() || b.low < 0 || b.low > 62) return anything(Type::integer);
+                return fitting(Wide{a.low} * (Wide{1} << b.low), Wide{a.high} * (Wide{1} << b.low));
+            case Op::shift_right:
+                if (!b.single()) return anything(Type::integer);
+                return ints(a.low >> (b.low & 63), a.high >> (b.low & 63));
+            case Op::bit_not:
+                return ints(~a.high, ~a.low);
+            case Op::bit_and:
+                if (a.single() && b.single()) return ints(a.low & b.low, a.low & b.low);
+                if (a.low >= 0 || b.low >= 0)
+                    return ints(0, a.low < 0 ? b.high : b.low < 0 ? a.high : std::min(a.high, b.high));
+                return anything(Type::integer);
+            case Op::bit_or:
+                if (a.single() && b.single()) return ints(a.low | b.low, a.low | b.low);
+                return anything(Type::integer);
+            case Op::bit_xor:
+                if (a.single() && b.single()) return ints(a.low ^ b.low, a.low ^ b.low);
+                return anything(Type::integer);
+            default:
+                return anything(Type::integer);
+        }
+    }
+
+    // fp32 operations round monotonically, so that bounds are results of bounds.
+    static Interval of_reals(Op op, const Interval& a, const Interval& b) {
+        if (!a.known || !b.known) return anything(Type::real);
+        switch (op) {
+            case Op::add:
+                return reals(a.least + b.least, a.most + b.most);
+            case Op::subtract:
+                return reals(a.least - b.most, a.most - b.least);
+            case Op::multiply: {
+                if (!std::isfinite(a.least) || !std::isfinite(a.most) || !std::isfinite(b.least) ||
+                    !std::isfinite(b.most))
+                    return anything(Type::real);
+                const auto [least, most] =
+                    of_corners(a.least, a.most, b.least, b.most, [](float x, float y) { return x * y; });
+                return reals(least, most);
+            }
+            case Op::negate:
+                return reals(-a.most, -a.least);
+            case Op::minimum:
+                return reals(std::min(a.least, b.least), std::min(a.most, b.most));
+            case Op::maximum:
+                return reals(std::max(a.least, b.least), std::max(a.most, b.most));
+            case Op::absolute:
+                if (a.least >= 0) return a;
+                if (a.most <= 0) return reals(-a.most, -a.least);
+                return reals(0.0f, std::max(-a.least, a.most));
+            default:
+                return anything(Type::real);
+        }
+    }
+
+    static Interval compared(Op op, const Interval& a, const Interval& b) {
+        const bool real = a.type == Type::real;
+        if (real && (!a.known || !b.known)) return bools(false, true);
+        const auto below = [&](const Interval& x, const Interval& y) {  // all of x < all of y
+            return real ? x.most < y.least : x.high < y.low;
+        };
+        const auto not_above = [&](const Interval& x, const Interval& y) {
+            return real ? x.most <= y.least : x.high <= y.low;
+        };
+        switch (op) {
+            case Op::less:
+                return bools(below(a, b), !not_above(b, a));
+            case Op::less_equal:
+                return bools(not_above(a, b), !below(b, a));
+            default:
+                break;
+        }
+        const bool apart = below(a, b) || below(b, a);
+        const bool same = not_above(a, b) && not_above(b, a);
+        return op == Op::equal ? bools(same, !apart) : bools(apart, !same);
+    }
+
+    static Interval chosen(const Interval& condition, const Interval& yes, const Interval& no) {
+        if (condition.low == 1) return yes;
+        if (condition.high == 0) return no;
+        Interval either = yes;
+        either.low = std::min(yes.low, no.low);
+        either.high = std::max(yes.high, no.high);
+        either.known = yes.known && no.known;
+        either.least = std::min(yes.least, no.least);
+        either.most = std::max(yes.most, no.most);
+        return either;
+    }
+
+    static Interval converted(Type to, const Interval& a) {
+        if (a.type == Type::real) {
+            if (to == Type::boolean) {
+                if (!a.known) return bools(false, true);
+                return bools(a.least > 0 || a.most < 0, a.least != 0 || a.most != 0);
+            }
+            if (!a.known || !(std::fabs(a.least) < 0x1p63f) || !(std::fabs(a.most) < 0x1p63f))
+                return anything(Type::integer);
+            return ints(static_cast<std::int64_t>(a.least), static_cast<std::int64_t>(a.most));
+        }
+        if (to == Type::real) return reals(static_cast<float>(a.low), static_cast<float>(a.high));
+        if (to == Type::boolean) return bools(a.low > 0 || a.high < 0, a.low != 0 || a.high != 0);
+        return ints(a.low, a.high);
+    }
+
+    // The least and the greatest of the elements at the arguments' intervals, and 0 if some of these lie outside.
+    Interval loaded(const Node& node) const {
+        const FunctionTensor& tensor = tensors_[node.tensor];
+        std::int64_t first[kMostDimensions] = {}, end[kMostDimensions] = {1, 1, 1, 1}, count = 1;
+        bool outside = false;
+        for (int n = 0; n < node.arguments; ++n) {
+            const Interval& index = argument(node, n);
+            outside |= index.low < 0 || index.high >= tensor.shape[n];
+            first[n] = std::max<std::int64_t>(index.low, 0);
+            end[n] = index.high < tensor.shape[n] ? index.high + 1 : tensor.shape[n];
+            if (first[n] >= end[n]) return zero(node.type);
+            if (__builtin_mul_overflow(count, end[n] - first[n], &count) || count > kMostElements)
+                return anything(node.type);
+        }
+        std::optional<Interval> all;
+        if (outside) all = zero(node.type);
+        std::int64_t at[kMostDimensions];
+        for (at[0] = first[0]; at[0] < end[0]; ++at[0])
+            for (at[1] = first[1]; at[1] < end[1]; ++at[1])
+                for (at[2] = first[2]; at[2] < end[2]; ++at[2])
+                    for (at[3] = first[3]; at[3] < end[3]; ++at[3]) {
+                        std::int64_t offset = 0;
+                        for (int n = 0; n < node.arguments; ++n) offset += at[n] * tensor.stride[n];
+                        const Interval one = element(tensor, offset);
+                        if (one.type == Type::real && !one.known) return one;  // NaN
+                        all = all ? chosen(bools(false, true), *all, one) : one;
+                    }
+        return *all;
+    }
+
+    static Interval zero(Type type) {
+        return type == Type::real ? reals(0.0f, 0.0f) : Interval{.type = type, .low = 0, .high = 0};
+    }
+
+    static Interval element(const FunctionTensor& tensor, std::int64_t offset) {
+        const auto read = [&]<class T>(T) {
+            T value;
+            std::memcpy(&value, static_cast<const char*>(tensor.data) + offset * static_cast<std::int64_t>(sizeof(T)),
+                        sizeof(T));
+            return value;
+        };
+        const auto real = [](float value) { return reals(value, value); };
+        switch (tensor.dtype) {
+            case FLASHTILE_FP32:
+                return real(read(float{}));
+            case FLASHTILE_FP16:
+            case FLASHTILE_BF16:
+                return anything(Type::real);
+            case FLASHTILE_INT64: {
+                const std::int64_t value = read(std::int64_t{});
+                return ints(value, value);
+            }
+            case FLASHTILE_INT32: {
+                const std::int64_t value = read(std::int32_t{});
+                return ints(value, value);
+            }
+            default: {
+                const bool value = read(std::uint8_t{}) != 0;
+                return bools(value, value);
+            }
+        }
+    }
+
+    const Graph& graph_;
+    const FunctionTensor* tensors_;
+    Region region_;
+    std::vector<Interval> values_;
+};
+
+}  // namespace
+
+Visible visible(const Graph& graph, int mask, const FunctionTensor* tensors, const Region& region) {
+    const Interval shown = Evaluation(graph, tensors, region).of(mask);
+    return shown.high == 0 ? Visible::none : shown.low == 1 ? Visible::all : Visible::some;
+}
+
+Visible visible(const FunctionsView& view, const Region& region) {
+    return visible(view.functions->mask_graph(), view.functions->mask(), view.tensors, region);
+}
+
+}  // namespace flashtile::functions

@@ -1,0 +1,12 @@
+// interval.h: what a mask function may give for a block of queries and keys, found by evaluating it on intervals: the
+// least and the greatest value that each node may have there. It may say "some" where it does not know.
+#pragma once
+
+#include "functions/graph.h"
+#include "functions/program.h"
+
+namespace flashtile::functions {
+
+Visible visible(const Graph& graph, int mask, const FunctionTensor* tensors, const Region& region);
+
+}  // namespace flashtile::functions
