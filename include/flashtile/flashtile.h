@@ -135,7 +135,7 @@ typedef struct flashtile_options {
                          FLASHTILE_MAX_DIAGONAL; 0 beside positions */
     int64_t origin_b; /* where sequence 0, head 0, query 0 and key 0 lie in the whole problem, from 0: dropout draws
                          by the whole's coordinates. To FLASHTILE_MAX_ORIGIN each; with attention_chunk origin_j is a
-                         multiple of it */
+                         multiple of it. diagonals, origins_i and origins_j (flashtile_inputs) are one a sequence */
     int64_t origin_h;
     int64_t origin_i;
     int64_t origin_j;
@@ -198,12 +198,16 @@ typedef struct flashtile_inputs {
     const struct flashtile_append_tensors*
         append; /* new keys and values that are appended to the cache first, and rotated with q: k and v are the cache,
                    and seqused_k counts the keys before the call; see there. May be NULL. Forward only */
+    const flashtile_tensor* diagonals; /* (batch): stands for the options' diagonal, one a sequence; INT64; may be NULL.
+                                          The option is 0 beside it */
+    const flashtile_tensor* origins_i; /* likewise, for origin_i */
+    const flashtile_tensor* origins_j; /* likewise, for origin_j */
 } flashtile_inputs;
 
 #define FLASHTILE_INPUTS_INIT                                                                                     \
     {                                                                                                             \
         sizeof(flashtile_inputs), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, -1, -1, NULL, NULL, NULL, \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL                                                              \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                                            \
     }
 
 /* What forward writes. No output may lie in memory that another tensor of the call uses. */
@@ -257,6 +261,12 @@ FLASHTILE_API flashtile_status flashtile_backward_workspace(const flashtile_opti
 /* Writes the dropout mask of (options->dropout, seed, offset) to keep, BOOL (batch, heads, seqlen_q, seqlen_k): true
  * where a probability is kept. */
 FLASHTILE_API flashtile_status flashtile_dropout_mask(const flashtile_options* options, const flashtile_tensor* keep);
+
+/* The same where sequences have origins of their own, as flashtile_inputs has them; either may be NULL. */
+FLASHTILE_API flashtile_status flashtile_dropout_mask_of_shards(const flashtile_options* options,
+                                                                const flashtile_tensor* origins_i,
+                                                                const flashtile_tensor* origins_j,
+                                                                const flashtile_tensor* keep);
 
 /* What flashtile_merge reads and writes: n partial results, of which each attended to some of the keys, and the result
  * of attending to all of them. A packed batch has `total` in place of batch and seqlen. */

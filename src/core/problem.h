@@ -52,6 +52,10 @@ struct Problem {
     std::int64_t origin_h = 0;
     std::int64_t origin_i = 0;
     std::int64_t origin_j = 0;
+    // Sequences have diagonals, and origins of i and of j, of their own, in memory. The one above is then 0.
+    bool diagonals = false;
+    bool origins_i = false;
+    bool origins_j = false;
 
     std::int64_t attention_chunk = 0;  // 0: off
 
@@ -95,6 +99,9 @@ struct Operands {
     const std::int32_t* positions = nullptr;  // of queries
     std::int64_t positions_stride = 0;        // of sequences, unless packed
     AppendOperands append{};                  // q_out has no memory where Problem::rotates_q_aside
+    const std::int64_t* diagonals = nullptr;  // one a sequence
+    const std::int64_t* origins_i = nullptr;
+    const std::int64_t* origins_j = nullptr;
     std::uint64_t seed = 0;
     std::uint64_t offset = 0;
     const std::uint64_t* seed_ptr = nullptr;

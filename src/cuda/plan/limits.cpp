@@ -50,6 +50,8 @@ void check_limits(const Problem& p, const DeviceFacts& device) {
         if (count > kMostRows)
             unsupported(std::string(name) + " is " + std::to_string(count) + ", supported on CUDA is at most " +
                         std::to_string(kMostRows));
+    if (p.diagonals || p.origins_i || p.origins_j)
+        unsupported("diagonals, origins_i or origins_j is given, which the CPU alone takes so far");
     // Kernels count positions in 32 bits.
     if (const std::int64_t most = kMostRows - std::min(p.seqlen_q + p.seqlen_k, kMostRows);
         std::abs(p.diagonal) > most && p.diagonal != 0)
