@@ -422,7 +422,8 @@ typedef enum flashtile_bundle_option {
     FLASHTILE_WITH_FIRST_K = 1 << 17,
     FLASHTILE_WITH_ATTENTION_CHUNK = 1 << 18,
     FLASHTILE_WITH_TREE_MASK = 1 << 19,
-    FLASHTILE_WITH_SINKS = 1 << 20
+    FLASHTILE_WITH_SINKS = 1 << 20,
+    FLASHTILE_WITH_DIAGONALS = 1 << 21 /* beside a mask by position, or ALiBi */
 } flashtile_bundle_option;
 
 typedef struct flashtile_bundle_item {
