@@ -54,7 +54,8 @@ constexpr auto bundle_options = std::to_array<Named>({{"none", 0},
                                                       {"first-k", FLASHTILE_WITH_FIRST_K},
                                                       {"attention-chunk", FLASHTILE_WITH_ATTENTION_CHUNK},
                                                       {"tree-mask", FLASHTILE_WITH_TREE_MASK},
-                                                      {"sinks", FLASHTILE_WITH_SINKS}});
+                                                      {"sinks", FLASHTILE_WITH_SINKS},
+                                                      {"diagonals", FLASHTILE_WITH_DIAGONALS}});
 
 template <std::size_t n>
 std::string names_of(const std::array<Named, n>& list) {

@@ -23,6 +23,9 @@ ListFlags::ListFlags()
           {"--seqused-k", &options::seqused_k, "Keys that each sequence uses", kList, false, ",--seqused"},
           {"--seqused-q", &options::seqused_q, "Queries that each sequence uses", kList},
           {"--first-k", &options::first_k, "Keys before it are hidden, of each sequence", kList},
+          {"--diagonals", &options::diagonals, "--diagonal of each sequence", kList, false, "", dtype::int64},
+          {"--origins-i", &options::origins_i, "--origin's I of each sequence", kList, false, "", dtype::int64},
+          {"--origins-j", &options::origins_j, "--origin's J of each sequence", kList, false, "", dtype::int64},
           {"--positions", &options::positions, "Position of each query, beside --tree-mask", kFile},
           {"--prefix-groups", &options::prefix_groups, "Bounds of groups of sequences that share pages", kList, true},
           {"--prefix-lengths", &options::prefix_lengths, "Keys that a group's sequences share", kList, true}} {}
@@ -37,7 +40,7 @@ void ListFlags::add_to(CLI::App& command, CLI::Option* cache) {
 std::vector<List> ListFlags::open() const {
     std::vector<List> lists;
     for (const Flag& flag : flags_)
-        if (!flag.given.empty()) lists.push_back({flag.meaning, {flag.name, flag.given}});
+        if (!flag.given.empty()) lists.push_back({flag.meaning, {flag.name, flag.given, flag.numbers}});
     return lists;
 }
 

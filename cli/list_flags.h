@@ -39,6 +39,7 @@ private:
         const char* type;
         bool of_a_cache = false;
         std::string alias = "";
+        dtype numbers = dtype::int32;
         std::string given = "";
     };
     std::vector<Flag> flags_;

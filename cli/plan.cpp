@@ -55,6 +55,8 @@ Call call_of(const PlanArguments& a) {
                                 : somewhere(type, {s.batch * pages, a.page_size, s.kv_heads, columns});
     };
     if (a.seqused) o.seqused_k = somewhere(dtype::int32, {s.batch});
+    if (a.diagonals) o.diagonals = somewhere(dtype::int64, {s.batch});
+    if (a.origins) o.origins_i = o.origins_j = somewhere(dtype::int64, {s.batch});
     if (a.alibi) o.alibi_slopes = somewhere(fp32, {s.heads});
     if (a.bias) o.bias = somewhere(type, {s.seqlen_q, s.seqlen_k});
     if (a.mask) o.mask = somewhere(boolean, {s.seqlen_q, s.seqlen_k});
@@ -99,6 +101,8 @@ void add_plan_flags(CLI::App& command, PlanArguments& a) {
     flags.add_flag("--packed", a.packed, "Packed batches: cumulative lengths");
     flags.add_option("--page-size", a.page_size, "Keys in pages of so many rows")->check(at_least_1)->type_name("N");
     flags.add_flag("--seqused,--seqused-k", a.seqused, "Keys shortened per sequence");
+    flags.add_flag("--diagonals", a.diagonals, "A diagonal for each sequence");
+    flags.add_flag("--origins", a.origins, "Likewise an origin, of queries and of keys");
     flags.add_flag("--alibi", a.alibi);
     flags.add_flag("--bias", a.bias, "A bias with a gradient");
     flags.add_flag("--mask", a.mask, "A boolean mask");

@@ -18,6 +18,8 @@ struct PlanArguments {
     bool packed = false;
     std::int64_t page_size = 0;  // 0: k and v are no pages
     bool seqused = false;
+    bool diagonals = false;
+    bool origins = false;
     bool alibi = false;
     bool bias = false;
     bool mask = false;

@@ -83,8 +83,9 @@ Case problem_of(const VerifyArguments& a) {
     if (c.lengths_k.size() != c.lengths_q.size())
         throw CLI::ValidationError(
             "--lengths-k", "has " + std::to_string(c.lengths_k.size()) + " entries, allowed is as many as --lengths-q");
-    for (const auto& [flag, list] :
-         {std::pair("--seqused-k", &c.used_k), std::pair("--seqused-q", &c.used_q), std::pair("--first-k", &c.first_k)})
+    for (const auto& [flag, list] : {std::pair("--seqused-k", &c.used_k), std::pair("--seqused-q", &c.used_q),
+                                     std::pair("--first-k", &c.first_k), std::pair("--diagonals", &c.diagonals),
+                                     std::pair("--origins-i", &c.origins_i), std::pair("--origins-j", &c.origins_j)})
         if (!list->empty() && static_cast<std::int64_t>(list->size()) != c.sequences())
             throw CLI::ValidationError(
                 flag, "has " + std::to_string(list->size()) + " entries, allowed is one for each sequence");
@@ -234,6 +235,9 @@ void add_problem_flags(CLI::App& command, VerifyArguments& a) {
     list("--seqused-k,--seqused", c.used_k, "Keys that each sequence uses");
     list("--seqused-q", c.used_q, "Queries that each sequence uses");
     list("--first-k", c.first_k, "Keys before it are hidden, of each sequence");
+    list("--origins-i", c.origins_i, "Query of a whole problem that each sequence starts at");
+    list("--origins-j", c.origins_j, "Key of a whole problem that each sequence starts at");
+    command.add_option("--diagonals", c.diagonals, "Each sequence's --diagonal, as 3,-5")->delimiter(',')->group(group);
     command
         .add_option_function<std::int64_t>(
             "--page-size", [&c](std::int64_t size) { c.cache = {.present = true, .page_size = size}; },

@@ -136,7 +136,7 @@ typedef struct flashtile_options {
                          FLASHTILE_MAX_DIAGONAL; 0 beside positions */
     int64_t origin_b; /* where sequence 0, head 0, query 0 and key 0 lie in the whole problem, from 0: dropout draws
                          by the whole's coordinates. To FLASHTILE_MAX_ORIGIN each; with attention_chunk origin_j is a
-                         multiple of it */
+                         multiple of it. diagonals, origins_i and origins_j (flashtile_inputs) are one a sequence */
     int64_t origin_h;
     int64_t origin_i;
     int64_t origin_j;
@@ -205,6 +205,10 @@ typedef struct flashtile_inputs {
     const struct flashtile_append_tensors*
         append; /* new keys and values that are appended to the cache first, and rotated with q: k and v are the cache,
                    and seqused_k counts the keys before the call; see there. May be NULL. Forward only */
+    const flashtile_tensor* diagonals; /* (batch): stands for the options' diagonal, one a sequence; INT64; may be NULL.
+                                          The option is 0 beside it */
+    const flashtile_tensor* origins_i; /* likewise, for origin_i */
+    const flashtile_tensor* origins_j; /* likewise, for origin_j */
     const char* score_function; /* an expression of s, b, h, i, j, seqlen_q, seqlen_k and named tensors that takes the
                                    place of a score s before the masks (docs/functions.md); may be NULL. CPU only */
     const char* mask_function;  /* likewise, without s: whether query i of head h sees key j; may be NULL. CPU only */
@@ -215,7 +219,7 @@ typedef struct flashtile_inputs {
 #define FLASHTILE_INPUTS_INIT                                                                                     \
     {                                                                                                             \
         sizeof(flashtile_inputs), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, -1, -1, NULL, NULL, NULL, \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0                                         \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0                       \
     }
 
 /* What forward writes. No output may lie in memory that another tensor of the call uses. */
@@ -269,6 +273,12 @@ FLASHTILE_API flashtile_status flashtile_backward_workspace(const flashtile_opti
 /* Writes the dropout mask of (options->dropout, seed, offset) to keep, BOOL (batch, heads, seqlen_q, seqlen_k): true
  * where a probability is kept. */
 FLASHTILE_API flashtile_status flashtile_dropout_mask(const flashtile_options* options, const flashtile_tensor* keep);
+
+/* The same where sequences have origins of their own, as flashtile_inputs has them; either may be NULL. */
+FLASHTILE_API flashtile_status flashtile_dropout_mask_of_shards(const flashtile_options* options,
+                                                                const flashtile_tensor* origins_i,
+                                                                const flashtile_tensor* origins_j,
+                                                                const flashtile_tensor* keep);
 
 /* What flashtile_merge reads and writes: n partial results, of which each attended to some of the keys, and the result
  * of attending to all of them. A packed batch has `total` in place of batch and seqlen. */
@@ -424,7 +434,8 @@ typedef enum flashtile_bundle_option {
     FLASHTILE_WITH_FIRST_K = 1 << 17,
     FLASHTILE_WITH_ATTENTION_CHUNK = 1 << 18,
     FLASHTILE_WITH_TREE_MASK = 1 << 19,
-    FLASHTILE_WITH_SINKS = 1 << 20
+    FLASHTILE_WITH_SINKS = 1 << 20,
+    FLASHTILE_WITH_DIAGONALS = 1 << 21 /* beside a mask by position, or ALiBi */
 } flashtile_bundle_option;
 
 typedef struct flashtile_bundle_item {

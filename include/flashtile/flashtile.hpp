@@ -246,6 +246,9 @@ struct options {
     // What makes a problem a shard of another one.
     std::int64_t diagonal = 0;
     shard_origin origin = {};
+    tensor diagonals = {};  // int64 (batch), in place of the diagonal; likewise of the origin's i and j
+    tensor origins_i = {};
+    tensor origins_j = {};
     // The user's own: docs/functions.md. named() makes a tensor that they may name.
     const char* score_function = nullptr;
     const char* mask_function = nullptr;
@@ -352,6 +355,9 @@ inline flashtile_inputs c_inputs(const options& o, const tensor& q, const tensor
     c.positions = o.positions.get();
     c.prefix_groups = o.prefix_groups.get();
     c.prefix_lengths = o.prefix_lengths.get();
+    c.diagonals = o.diagonals.get();
+    c.origins_i = o.origins_i.get();
+    c.origins_j = o.origins_j.get();
     c.score_function = o.score_function;
     c.mask_function = o.mask_function;
     c.function_tensors = o.function_tensors.data();
@@ -461,7 +467,7 @@ inline std::size_t backward_workspace(const options& o, const tensor& q, const t
 // The dropout mask of (o.dropout, o.seed, o.offset): boolean (batch, heads, seqlen_q, seqlen_k), true where kept.
 inline void dropout_mask(const options& o, const tensor& keep) {
     const auto c_opts = detail::c_options(o);
-    detail::check(flashtile_dropout_mask(&c_opts, keep.get()));
+    detail::check(flashtile_dropout_mask_of_shards(&c_opts, o.origins_i.get(), o.origins_j.get(), keep.get()));
 }
 
 // Merges partial results, which attended to different keys, into the result of attending to all of them: flashtile.h.

@@ -12,7 +12,7 @@ from struct import error as StructError
 from typing import Any
 
 from ._library import InvalidArgument
-from ._options import ALIGNMENTS, CallOptions
+from ._options import ALIGNMENTS, WHOLE, CallOptions
 
 _NUMBERS = {"scale": "None or a finite number", "softcap": "0 (off) or a positive number",
             "dropout_p": "a probability in [0, 1)"}
@@ -20,10 +20,10 @@ _LENGTHS = {"max_seqlen_q": "None or a whole number", "max_seqlen_k": "None or a
 _WHOLE = {"attention_chunk": ("q", "0 (off) or the length of a chunk"),
           "num_splits": ("i", "0 (the library's rule) or a number of splits"),
           "sm_limit": ("i", "0 (all) or a number of multiprocessors"),
-          "diagonal": ("q", "a number of keys, by which the diagonal is shifted")}
+          "diagonal": ("q", "a number of keys, by which the diagonal is shifted, or int64 (batch)")}
 FLAGS = ("causal", "deterministic", "batch_invariant", "exact_max")
 _WINDOW = "(left, right), whole numbers from -1 (open)"
-_ORIGIN = "(b, h, i, j), whole numbers from 0"
+_ORIGIN = "(b, h, i, j), whole numbers from 0, of which i and j may be int64 (batch)"
 
 
 def flag(name: str, value: Any) -> bool:
@@ -36,7 +36,7 @@ def flag(name: str, value: Any) -> bool:
 
 def blame_an_option(**options: Any) -> None:
     """Raises for the first option that has a wrong type or value. Covers the options of `attention` that are not
-    tensors."""
+    tensors: diagonal and origin as split_shard leaves them."""
     align, window = options.get("align"), options.get("window")
     if not isinstance(align, str) or align not in ALIGNMENTS:
         raise InvalidArgument(f"align is {align!r}, allowed are {', '.join(map(repr, ALIGNMENTS))}") from None
@@ -56,12 +56,12 @@ def blame_an_option(**options: Any) -> None:
     for name, allowed in _LENGTHS.items():
         if not (options[name] is None or _packs("q", options[name])):
             raise TypeError(f"{name} is {options[name]!r}, allowed is {allowed}") from None
+    origin = options.get("origin", WHOLE)
+    if not isinstance(origin, (tuple, list)) or len(origin) != 4 or not all(_packs("q", at) for at in origin):
+        raise TypeError(f"origin is {origin!r}, allowed is {_ORIGIN}") from None
     for name, (code, allowed) in _WHOLE.items():
         if not _packs(code, options[name]):
             raise TypeError(f"{name} is {options[name]!r}, allowed is {allowed}") from None
-    origin = options.get("origin", (0, 0, 0, 0))
-    if not isinstance(origin, (tuple, list)) or len(origin) != 4 or not all(_packs("q", at) for at in origin):
-        raise TypeError(f"origin is {origin!r}, allowed is {_ORIGIN}") from None
     for name in FLAGS:
         flag(name, options.get(name, False))
 

@@ -10,8 +10,9 @@ from torch import Tensor
 from ._arguments import blame_an_option, flag
 from ._call import INPUT_NAMES, explain
 from ._ops import attend, deterministic as always_deterministic
-from ._options import Recipe, of_attention
+from ._options import WHOLE, Recipe, of_attention, split_shard
 from ._run import complete
+from ._structs import ONE_FOR_ALL
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -62,8 +63,8 @@ class Options(TypedDict, total=False):
     attention_chunk: int
     num_splits: int
     sm_limit: int
-    diagonal: int
-    origin: tuple[int, int, int, int]
+    diagonal: Union[int, Tensor]
+    origin: tuple[int, int, Union[int, Tensor], Union[int, Tensor]]
 
 
 _serving: Any = None  # the module, imported when it is first needed; an import statement that finds it takes 0.7 us
@@ -120,8 +121,8 @@ def attention(
     attention_chunk: int = 0,
     num_splits: int = 0,
     sm_limit: int = 0,
-    diagonal: int = 0,
-    origin: tuple[int, int, int, int] = (0, 0, 0, 0),
+    diagonal: Union[int, Tensor] = 0,
+    origin: tuple[int, int, Union[int, Tensor], Union[int, Tensor]] = WHOLE,
     return_lse: bool = False,
 ) -> Union[Tensor, tuple[Tensor, Tensor]]:
     """Exact attention, softmax(mask(scale * q k^T + ...)) v, in memory linear in the sequence length.
@@ -161,6 +162,7 @@ def attention(
         diagonal, origin: q, k and v are a shard of a problem. The diagonal of causal, window and ALiBi is shifted by
             `diagonal` keys; origin, (b, h, i, j), is where the shard's first sequence, head, query and key lie in the
             whole problem, by whose coordinates dropout draws. flashtile.merge makes one result of those of all keys.
+            diagonal, i and j may be int64 (batch) on q's device: each sequence then has its own.
         sinks: (heads), fp32 or q's dtype: a score more in each softmax's denominator, which lse counts. Its gradient
             has its dtype.
         attention_chunk: c, from 1: a query sees keys of its own chunk of c positions only (Llama 4); 0 is off.
@@ -199,13 +201,16 @@ def attention(
         deterministic = flag("deterministic", deterministic)
         batch_invariant, exact_max = flag("batch_invariant", batch_invariant), flag("exact_max", exact_max)
     given: tuple[Optional[Tensor], ...] = (q, k, v)
-    if not (alibi_slopes is bias is mask is cu_seqlens_q is cu_seqlens_k is seqused_k is sinks is None):
-        given = (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k, sinks)
+    number, corner, each = diagonal, origin, ONE_FOR_ALL
     try:
+        if origin is not WHOLE or type(diagonal) is not int:
+            number, corner, each = split_shard(diagonal, origin, Tensor)
+        if not (alibi_slopes is bias is mask is cu_seqlens_q is cu_seqlens_k is seqused_k is sinks is None
+                and each == ONE_FOR_ALL):
+            given = (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k, sinks, *each)
         recipe = (of_attention, causal, window if type(window) is tuple else tuple(window), align, scale, softcap,
                   dropout_p, deterministic or always_deterministic(), batch_invariant, exact_max, max_seqlen_q,
-                  max_seqlen_k, attention_chunk, num_splits, sm_limit, diagonal,
-                  origin if type(origin) is tuple else tuple(origin))
+                  max_seqlen_k, attention_chunk, num_splits, sm_limit, number, corner)
         if (cu_seqlens_q is not None and cu_seqlens_k is None) or not (
                 block_table is cache_batch_idx is first_k is seqused_q is tree_mask is positions is prefix_groups
                 is prefix_lengths is append is None):
@@ -224,6 +229,6 @@ def attention(
         blame_an_option(align=align, window=window, scale=scale, softcap=softcap, dropout_p=dropout_p, causal=causal,
                         max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, deterministic=deterministic,
                         batch_invariant=batch_invariant, exact_max=exact_max, attention_chunk=attention_chunk,
-                        num_splits=num_splits, sm_limit=sm_limit, diagonal=diagonal, origin=origin)
+                        num_splits=num_splits, sm_limit=sm_limit, diagonal=number, origin=corner)
         raise
     return (out, lse) if return_lse else out

@@ -27,6 +27,7 @@ from ._structs import (
     OPTIONS,
     RESULT_NAMES,
     RESULTS,
+    SHARD_NAMES,
     TENSOR_SIZE,
     TENSORS,
     Part,
@@ -58,7 +59,7 @@ _LENGTHS = "torch.int32 or torch.int64"
 _ALLOWED = {"alibi_slopes": "torch.float32", "mask": "torch.bool", "cu_seqlens_q": _LENGTHS, "cu_seqlens_k": _LENGTHS,
             **dict.fromkeys(("seqused_k", "seqused_q", "first_k", "block_table", "prefix_groups", "prefix_lengths"),
                             "torch.int32"),
-            "tree_mask": "torch.bool", "slots": "torch.int64",
+            "tree_mask": "torch.bool", **dict.fromkeys(("slots", *SHARD_NAMES), "torch.int64"),
             **dict.fromkeys(("cache_seqlens", "cache_batch_idx", "rotary_offsets", "positions", "positions_q",
                              "cu_seqlens_k_new"), _LENGTHS)}
 

@@ -21,6 +21,7 @@ from ._attention import BOTTOM_RIGHT, TOP_LEFT, attention, draw
 from ._ops import deterministic
 from ._options import CallOptions, Recipe
 from ._run import calls_of
+from ._structs import ONE_FOR_ALL
 
 
 def register_flash_attention_impl() -> None:
@@ -77,7 +78,7 @@ def _forward(given: tuple, recipe: Recipe, rng: Optional[Tensor], heads_first: b
 
 
 def _backward(given: tuple, recipe: Recipe, rng: Optional[Tensor], heads_first: bool) -> tuple[Tensor, ...]:
-    """dq, dk and dv. given: the ten inputs, then out, lse, dout and no dlse."""
+    """dq, dk and dv. given: the inputs, then out, lse, dout and no dlse."""
     dq, dk, dv, *_ = calls_of("backward", given, recipe, (False, False), heads_first).run(given, rng)
     return dq, dk, dv
 
@@ -86,8 +87,8 @@ def _rest(bias: Optional[Tensor], causal: int, scale: Optional[float], dropout_p
           packed: tuple = (None, None, None, -1, -1), slopes: Optional[Tensor] = None,
           window: tuple[int, int] = (-1, -1)) -> tuple[tuple, Recipe]:
     """A call's tensors after q, k and v, and its options."""
-    return (slopes, bias, None, *packed[:3], None), (_options, causal, scale, dropout_p, deterministic(), packed[3:],
-                                                     window)
+    return (slopes, bias, None, *packed[:3], None, *ONE_FOR_ALL), (
+        _options, causal, scale, dropout_p, deterministic(), packed[3:], window)
 
 
 def _options(causal: int, scale: Optional[float], dropout_p: float, deterministic: bool, lengths: tuple[int, int],

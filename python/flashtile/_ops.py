@@ -20,8 +20,9 @@ from ._forward_mode import forward_mode, refuse_forward_mode
 from ._options import CallOptions, Recipe, options_of, schema
 from ._run import Calls, calls_of, complete, gradients, results, turned, usable
 from ._sdpa_layout import as_pytorch_traced
+from ._structs import ONE_FOR_ALL
 
-# The operators' arguments are ten tensors, the fields of CallOptions, and rng: int64 (2) on q's device, dropout's seed
+# The operators' arguments are the inputs' tensors, the fields of CallOptions, and rng: int64 (2) on q's device, dropout's seed
 # and offset. rng is a tensor so that no call has to synchronise and a CUDA graph draws a new mask at each replay.
 _TENSORS, _OPTIONS = len(INPUT_NAMES), len(CallOptions._fields)
 _BIAS, _SINKS = INPUT_NAMES.index("bias"), INPUT_NAMES.index("sinks")
@@ -75,7 +76,7 @@ def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[
 def _by_operator(given: Sequence[Tensor | None], options: tuple, rng: Tensor | None, dout: Tensor | None,
                  dlse: Tensor | None, need: tuple[bool, bool],
                  heads_first: bool = False) -> tuple[Tensor | None, ...]:
-    """The gradients of the ten tensors, by the operator: it raises where gradients of gradients are asked for."""
+    """The gradients of the inputs, by the operator: it raises where gradients of gradients are asked for."""
     if dout is None and dlse is None:
         return (None,) * _TENSORS
     *inputs, out, _ = given
@@ -89,8 +90,7 @@ def _by_operator(given: Sequence[Tensor | None], options: tuple, rng: Tensor | N
 
 
 def _of_inputs(dq: Any, dk: Any, dv: Any, dbias: Any, dsinks: Any) -> tuple[Tensor | None, ...]:
-    """The gradients of the ten tensors."""
-    return dq, dk, dv, None, dbias, None, None, None, None, dsinks
+    return dq, dk, dv, None, dbias, None, None, None, None, dsinks, *ONE_FOR_ALL
 
 
 forward_op = operator("forward", f"({_ARGUMENTS}) -> (Tensor, Tensor)", _forward, _fake_forward, _differentiate,
@@ -215,7 +215,7 @@ def attend(given: Tensors, recipe: Recipe, rng: Optional[Tensor], want_lse: bool
            plain: Optional[bool] = None) -> tuple[Tensor, Any]:
     """(out, lse), differentiable in q, k, v, bias and sinks; lse may be None where it is not wanted.
 
-    `given` are q, k and v, or these and the seven tensors that follow in forward_op's arguments. heads_first: q, k, v
+    `given` are q, k and v, or these and the tensors that follow in forward_op's arguments. heads_first: q, k, v
     and out are (batch, heads, seqlen, head_dim), and nothing is packed. plain: what `eager` has said of `given`. Autocast
     is applied.
     """

@@ -9,7 +9,7 @@ the CallOptions is made only for the first of them.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple, Optional, get_type_hints
+from typing import Annotated, Any, NamedTuple, Optional, Union, get_type_hints
 
 Size = Annotated[int, "SymInt"]  # a whole number that torch.compile may keep as a symbol
 Recipe = tuple  # (function, *arguments)
@@ -38,6 +38,22 @@ class CallOptions(NamedTuple):
     origin_h: Size = 0
     origin_i: Size = 0
     origin_j: Size = 0
+
+
+# Where a shard lies: a number for all sequences, or a tensor or array of int64, one a sequence.
+OneOrEach = Union[int, Any]
+WHOLE = (0, 0, 0, 0)  # the origin of what is no shard
+
+
+def split_shard(diagonal: OneOrEach, origin: tuple[int, int, OneOrEach, OneOrEach],
+                kind: type) -> tuple[int, tuple[int, int, int, int], tuple[Any, Any, Any]]:
+    """attention's diagonal and origin as numbers, and the call's diagonals, origins_i and origins_j: what is a tensor or
+    array (`kind`) of more than a number is one of those, and 0 for all sequences."""
+    b, h, *places = origin
+    i, j = places
+    each = tuple(at if isinstance(at, kind) and at.ndim else None for at in (diagonal, i, j))
+    diagonal, i, j = (at if own is None else 0 for at, own in zip((diagonal, i, j), each))
+    return diagonal, (b, h, i, j), each  # type: ignore[return-value]
 
 
 ALIGNMENTS = {"bottom-right": 0, "top-left": 1}  # flashtile_alignment; a causal mode's number is one more

@@ -17,6 +17,7 @@ from torch.autograd import profiler as _profiler
 from ._call import INPUT_NAMES, RESULT_NAMES, Call, Tensors, explain, hollow
 from ._options import CallOptions, Recipe, options_of
 from ._sdpa_layout import sdpa_gradients, sdpa_results
+from ._structs import SHARD_NAMES
 
 _NAMES = (*INPUT_NAMES, *RESULT_NAMES["backward"][:4])  # what forward reads, and what backward reads
 ABSENT = (None,) * (len(INPUT_NAMES) - 3)  # the inputs after q, k and v
@@ -42,7 +43,7 @@ def _broadcastable(tensor: Tensor) -> Tensor:
 
 
 COPIES = {"q": innermost, "k": innermost, "v": innermost, "bias": _broadcastable, "mask": _broadcastable,
-           "dout": innermost, "dlse": innermost}
+           "dout": innermost, "dlse": innermost, **dict.fromkeys(SHARD_NAMES, innermost)}
 
 
 def usable(given: Tensors) -> Tensors:

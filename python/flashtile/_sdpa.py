@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from ._attention import BOTTOM_RIGHT, TOP_LEFT, draw
-from ._call import Tensors, explain
+from ._call import INPUT_NAMES, Tensors, explain
 from ._causal_bias import diagonal, is_causal_bias
 from ._ops import attend, deterministic
 from ._options import CallOptions
 
 
-_REST = (None,) * 4  # the inputs after a mask: of packed batches, and sinks
+_REST = (None,) * (len(INPUT_NAMES) - 6)  # the inputs after a mask
 
 
 def scaled_dot_product_attention(

@@ -40,11 +40,14 @@ OPTIONS = Layout(size="N", causal="i", alignment="i", has_scale="i", scale="f", 
                  batch_invariant="i", check_values="i", threads="i", isa="i", executor="P", stream="P", workspace="P",
                  workspace_size="N", exact_max="i", num_splits="i", attention_chunk="q", sm_limit="i",
                  diagonal="q", origin_b="q", origin_h="q", origin_i="q", origin_j="q")
-INPUT_NAMES = ("q", "k", "v", "alibi_slopes", "bias", "mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "sinks")
+SHARD_NAMES = ("diagonals", "origins_i", "origins_j")
+ONE_FOR_ALL = (None,) * len(SHARD_NAMES)  # these where one diagonal and one origin are those of all sequences
+INPUT_NAMES = ("q", "k", "v", "alibi_slopes", "bias", "mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "sinks",
+               *SHARD_NAMES)
 SERVING_NAMES = ("block_table", "cache_batch_idx", "first_k", "seqused_q", "tree_mask", "positions", "prefix_groups",
                  "prefix_lengths")  # what only forward takes
-INPUTS = Layout(size="N", **dict.fromkeys(INPUT_NAMES[:-1], "P"), max_seqlen_q="q", max_seqlen_k="q",
-                **dict.fromkeys((*SERVING_NAMES[:5], "sinks", *SERVING_NAMES[5:], "append"), "P"))
+INPUTS = Layout(size="N", **dict.fromkeys(INPUT_NAMES[:9], "P"), max_seqlen_q="q", max_seqlen_k="q",
+                **dict.fromkeys((*SERVING_NAMES[:5], "sinks", *SERVING_NAMES[5:], "append", *SHARD_NAMES), "P"))
 RESULT_NAMES = {"forward": ("out", "lse"),
                 "backward": ("out", "lse", "dout", "dlse", "dq", "dk", "dv", "dbias", "dsinks")}
 RESULTS = {name: Layout(size="N", **dict.fromkeys(names, "P")) for name, names in RESULT_NAMES.items()}

@@ -23,7 +23,7 @@ import numpy as np
 from ._append import TENSORS as APPENDED, Append, split
 from ._arguments import FLAGS, blame_an_option, flag
 from ._library import InvalidArgument, fail, library
-from ._options import CallOptions, of_attention
+from ._options import WHOLE, CallOptions, of_attention, split_shard
 from ._structs import (
     APPEND,
     APPEND_NAMES,
@@ -33,9 +33,11 @@ from ._structs import (
     MAX_RANK,
     MERGE,
     MERGE_NAMES,
+    ONE_FOR_ALL,
     RESULT_NAMES,
     RESULTS,
     SERVING_NAMES,
+    SHARD_NAMES,
     Part,
     Structs,
     inputs_part,
@@ -78,8 +80,8 @@ class Options(TypedDict, total=False):
     attention_chunk: int
     num_splits: int
     sm_limit: int
-    diagonal: int
-    origin: tuple[int, int, int, int]
+    diagonal: Union[int, Array]
+    origin: tuple[int, int, Union[int, Array], Union[int, Array]]
 
 
 class ForwardOptions(Options, total=False):
@@ -99,7 +101,7 @@ class ForwardOptions(Options, total=False):
 _DEFAULTS: dict[str, Any] = dict.fromkeys(Options.__annotations__) | {
     "causal": False, "window": (-1, -1), "align": "bottom-right", "softcap": 0.0, "dropout_p": 0.0,
     "deterministic": False, "batch_invariant": False, "exact_max": False, "attention_chunk": 0, "num_splits": 0,
-    "sm_limit": 0, "diagonal": 0, "origin": (0, 0, 0, 0)}
+    "sm_limit": 0, "diagonal": 0, "origin": WHOLE}
 _FORWARD_DEFAULTS = {**_DEFAULTS, **dict.fromkeys((*SERVING_NAMES, "append"))}
 _ARRAYS = INPUT_NAMES[3:]  # the options that are arrays
 _NO_NUMBERS = {*_ARRAYS, *SERVING_NAMES, "append", "seed"}
@@ -231,11 +233,15 @@ def merge(outs: Union[Array, Sequence[Array]], lses: Union[Array, Sequence[Array
 
 
 def _chosen(function: str, options: Any, defaults: dict[str, Any]) -> dict[str, Any]:
-    """Every option's value."""
+    """Every option's value, and the arrays of SHARD_NAMES, which have 0 for a number."""
     for name in options:
         if name not in defaults:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
-    return {**defaults, **options}
+    chosen = {**defaults, **options}
+    diagonal, origin, each = chosen["diagonal"], chosen["origin"], ONE_FOR_ALL
+    if isinstance(origin, (tuple, list)) and len(origin) == 4:  # else _attend says so
+        diagonal, origin, each = split_shard(diagonal, origin, Array)
+    return {**chosen, "diagonal": diagonal, "origin": origin, **dict(zip(SHARD_NAMES, each))}
 
 
 def _readable(given: dict[str, Any], written: Sequence[str] = (),
@@ -271,7 +277,7 @@ _ALLOWED = {
     ("alibi_slopes", "lse", "dlse", "lses"): "float32",
     ("mask", "tree_mask"): "bool",
     ("seqused_k", "seqused_q", "block_table", "first_k", "prefix_groups", "prefix_lengths"): "int32",
-    ("slots",): "int64",
+    ("slots", *SHARD_NAMES): "int64",
     ("cu_seqlens_q", "cu_seqlens_k", "cu_seqlens_k_new", "cache_batch_idx", "cache_seqlens", "rotary_offsets",
      "positions", "positions_q"): "int32 or int64",
 }

@@ -123,8 +123,8 @@ def test_options_that_are_not_given_are_the_librarys():
 def test_schemas_of_the_operators():
     """Programs that torch.export saved contain calls of these operators."""
     arguments = ("Tensor q, Tensor k, Tensor v, Tensor? alibi_slopes, Tensor? bias, Tensor? mask, "
-                 "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, Tensor? sinks, SymInt max_seqlen_q, "
-                 "SymInt max_seqlen_k, int causal, int alignment, float? scale, float softcap, SymInt window_left, "
+                 "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, Tensor? sinks, Tensor? diagonals, "
+                 "Tensor? origins_i, Tensor? origins_j, SymInt max_seqlen_q, SymInt max_seqlen_k, int causal, int alignment, float? scale, float softcap, SymInt window_left, "
                  "SymInt window_right, float dropout, bool deterministic, bool batch_invariant, bool exact_max, "
                  "SymInt attention_chunk, int num_splits, int sm_limit, SymInt diagonal, SymInt origin_b, SymInt origin_h, "
                  "SymInt origin_i, SymInt origin_j, Tensor? rng")

@@ -179,6 +179,76 @@ def test_shards_are_parts_of_the_whole(options):
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
 
 
+def masked_by(diagonals, rows, columns, left, right):
+    """The mask (batch, 1, rows, columns) of windows whose diagonals start at columns - rows + those."""
+    i, j = torch.arange(rows)[:, None], torch.arange(columns)
+    center = i + columns - rows + diagonals[:, None, None]
+    return ((j >= center - left) & (j <= center + right))[:, None]
+
+
+def test_a_diagonal_for_each_sequence():
+    diagonals = torch.tensor([-21, 8])
+    mask = masked_by(diagonals, 37, 53, 9, 4)
+    check(problem(), lambda q, k, v: flashtile.attention(q, k, v, window=(9, 4), diagonal=diagonals, return_lse=True),
+          lambda q, k, v: dense(q, k, v, mask=mask))
+    every_second = torch.tensor([-21, 0, 8, 0])[::2]  # which the library does not read where it lies
+    q, k, v = problem()
+    assert torch.equal(*(flashtile.attention(q, k, v, window=(9, 4), diagonal=each)
+                         for each in (diagonals, every_second)))
+
+
+def test_a_diagonal_for_each_packed_sequence():
+    q, k, v = (torch.randn(50, heads, 16) for heads in (4, 2, 2))
+    cu, diagonals = torch.tensor([0, 17, 50], dtype=torch.int32), torch.tensor([3, -5])
+    out = flashtile.attention(q, k, v, causal=True, cu_seqlens_q=cu, cu_seqlens_k=cu, max_seqlen_q=33, max_seqlen_k=33,
+                              diagonal=diagonals)
+    for b, (start, end) in enumerate(((0, 17), (17, 50))):
+        own = [t[None, start:end].double() for t in (q, k, v)]
+        expected, _ = dense(*own, mask=masked_by(diagonals[b:b + 1], end - start, end - start, 1000, 0))
+        torch.testing.assert_close(out[start:end].double(), expected[0], atol=2e-6, rtol=2e-5)
+
+
+def test_a_diagonal_for_each_sequence_of_a_cache():
+    q, cache_k, cache_v = torch.randn(2, 3, 4, 16), torch.randn(2, 90, 2, 16), torch.randn(2, 90, 2, 16)
+    diagonals = torch.tensor([-40, 1])
+    out = flashtile.attention(q, cache_k, cache_v, causal=True, cache_batch_idx=torch.tensor([0, 1]),
+                              diagonal=diagonals)
+    expected, _ = dense(q.double(), cache_k.double(), cache_v.double(), mask=masked_by(diagonals, 3, 90, 1000, 0))
+    torch.testing.assert_close(out.double(), expected, atol=2e-6, rtol=2e-5)
+
+
+@pytest.mark.parametrize("each", ("ij", "i", "j"))
+def test_origins_of_each_sequence(each):
+    """Sequences are parts of a whole's sequences, whose dropout is theirs."""
+    whole_q, whole_k, _ = (t.detach() for t in problem(seqlen_q=60, seqlen_k=80))
+    torch.manual_seed(5)
+    keep = kept(whole_q, whole_k, 0.3)
+    i, j = (torch.tensor(at) if axis in each else at[0] for axis, at in (("i", [3, 20]), ("j", [25, 0])))
+    keep = torch.stack([keep[b, :, at_i:at_i + 37, at_j:at_j + 53]
+                        for b, (at_i, at_j) in enumerate(zip((3, 20 if "i" in each else 3),
+                                                             (25, 0 if "j" in each else 25)))])
+
+    def ours(q, k, v):
+        torch.manual_seed(5)
+        return flashtile.attention(q, k, v, dropout_p=0.3, origin=(0, 0, i, j), return_lse=True)
+
+    check(problem(), ours, lambda q, k, v: dense(q, k, v, keep=keep, dropout_p=0.3))
+
+
+@pytest.mark.parametrize("options, kind, message", [
+    ({"diagonal": torch.tensor([1, 2, 3])}, ValueError, r"diagonals.shape is \(3\), allowed is \(batch\) = \(2\)"),
+    ({"diagonal": torch.tensor([1, 2], dtype=torch.int32)}, ValueError, "diagonals.dtype is int32, allowed is int64"),
+    ({"diagonal": np.array([1, 2])}, TypeError, r"diagonal is array\(\[1, 2\]\), allowed is .* int64 \(batch\)"),
+    ({"origin": (torch.tensor([1, 2]), 0, 0, 0)}, TypeError, "origin is .* of which i and j may be int64"),
+    ({"origin": (0, 0, 1), "diagonal": torch.tensor([1, 2])}, TypeError, r"origin is \(0, 0, 1\), allowed is"),
+    ({"origin": (0, 0, torch.tensor([0, -2]), 0)}, ValueError, r"origins_i\[1\] is -2, allowed is 0 to"),
+], ids=lambda value: None)
+def test_a_shards_place_that_is_none(options, kind, message):
+    q, k, v = (t.detach() for t in problem())
+    with pytest.raises(kind, match="^" + message):
+        flashtile.attention(q, k, v, **options)
+
+
 def test_autocast(device):
     q, k, v = problem()
     with torch.autocast(device.type, torch.bfloat16):

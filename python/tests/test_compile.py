@@ -8,6 +8,7 @@ from torch.utils.checkpoint import checkpoint
 import flashtile
 from flashtile._ops import backward_op, forward_op
 from flashtile._options import CallOptions
+from flashtile._structs import ONE_FOR_ALL
 
 
 def tensors(seqlen=24, heads=2, d=8, **how):
@@ -59,6 +60,19 @@ def test_compile_packed_and_lse():
         torch.testing.assert_close(got, expected)
 
 
+def test_compile_a_shard_for_each_sequence():
+    def shards(q, k, v, diagonal):
+        return flashtile.attention(q, k, v, causal=True, diagonal=diagonal, origin=(0, 0, diagonal + 9, 4))
+
+    def function(q, k, v):
+        return shards(q, k, v, torch.tensor([3, -5]))
+
+    inputs = tensors()
+    compiled = torch.compile(function, fullgraph=True)
+    for got, expected in zip(gradients(compiled, inputs), gradients(function, inputs)):
+        torch.testing.assert_close(got, expected)
+
+
 def test_compile_autocast(device):
     def mixed(q, k, v):
         with torch.autocast(device.type, torch.bfloat16):
@@ -96,13 +110,13 @@ def test_export():
     torch.testing.assert_close(program.module()(*other), block(*other))
 
 
-def operands(bias=None, rng=None, cu=None, longest=-1, dropout=0.0, sinks=None):
+def operands(bias=None, rng=None, cu=None, longest=-1, dropout=0.0, sinks=None, each=ONE_FOR_ALL):
     """The arguments of the operators after q, k and v."""
     options = CallOptions(max_seqlen_q=longest, max_seqlen_k=longest, dropout=dropout)
-    return (None, bias, None, cu, cu, None, sinks, *options, rng)
+    return (None, bias, None, cu, cu, None, sinks, *each, *options, rng)
 
 
-@pytest.mark.parametrize("case", ["plain", "bias", "dropout", "packed", "sinks"])
+@pytest.mark.parametrize("case", ["plain", "bias", "dropout", "packed", "sinks", "shards"])
 def test_opcheck(case):
     q, k, v = tensors()
     rest = operands()
@@ -115,6 +129,8 @@ def test_opcheck(case):
         rest = operands(cu=torch.tensor([0, 20, 48]), longest=28)
     elif case == "sinks":
         rest = operands(sinks=torch.randn(2, requires_grad=True))
+    elif case == "shards":
+        rest = operands(rng=torch.tensor([5, 7]), dropout=0.25, each=(torch.tensor([3, -4]), torch.tensor([0, 9]), None))
     torch.library.opcheck(forward_op, (q, k, v, *rest))
     plain = [t.detach() if isinstance(t, torch.Tensor) else t for t in (q, k, v, *rest)]
     out, lse = forward_op(*plain)

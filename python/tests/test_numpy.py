@@ -123,6 +123,21 @@ def test_float16_and_bfloat16():
     assert ours.attention(*(t.astype(bfloat16) for t in (q, k, v))).dtype == bfloat16
 
 
+def test_a_shard_for_each_sequence():
+    q, k, v = problem()
+    diagonals, options = np.array([-21, 8]), {"dropout_p": 0.4, "seed": (1, 2)}
+    i, j = np.arange(37)[:, None], np.arange(53)
+    mask = (j <= i + 16 + diagonals[:, None, None])[:, None]
+    out = ours.attention(q, k, v, causal=True, diagonal=diagonals)
+    expected, _ = dense(*(torch.from_numpy(x).double() for x in (q, k, v)), mask=torch.from_numpy(mask))
+    np.testing.assert_allclose(out, expected.numpy(), atol=2e-6, rtol=2e-5)
+    # sequence 1 is drawn as that of a call with its origin alone
+    out = ours.attention(q, k, v, origin=(0, 0, np.array([5, 17]), np.array([0, 9])), **options)
+    alone = ours.attention(q, k, v, origin=(0, 0, 17, 9), **options)
+    np.testing.assert_array_equal(out[1], alone[1])
+    assert not np.array_equal(out[0], alone[0])
+
+
 def test_dropout_is_drawn_from_the_seed():
     """A call of flashtile.attention with the same seed and offset drops the same."""
     q, k, v = problem()

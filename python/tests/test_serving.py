@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import flashtile
-from flashtile._serving import append_op, serve_op
+from flashtile._serving import _NAMES, append_op, serve_op
 from flashtile._options import CallOptions
 from flashtile.flash_attn import _functional, flash_attn_varlen_func, flash_attn_with_kvcache
 
@@ -334,7 +334,7 @@ def test_appending_compiles_and_passes_opcheck():
     assert torch.equal(caches[0], caches[2]) and torch.equal(caches[1], caches[3])
     assert not torch.equal(caches[0], cache)
     none, out, lse = None, torch.empty_like(q), torch.empty(2, 4, 1)
-    given = (q, *caches[:2], *[none] * 5, lengths, *[none] * 9)
+    given = (q, *caches[:2], *[none] * 5, lengths, *[none] * (len(_NAMES) - 9))
     torch.library.opcheck(serve_op, (*given, *CallOptions(), out, lse))
     torch.library.opcheck(append_op, (*given, k, k, *[none] * 7, none, 0, False, *CallOptions(), out, lse))
 

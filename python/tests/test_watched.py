@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import flashtile
 from flashtile._options import CallOptions
+from flashtile._run import ABSENT
 from oracle import dense
 
 
@@ -95,7 +96,7 @@ def test_a_dual_gradient_is_refused():
             torch.autograd.grad(out, leaves, dout)
 
 
-OPTIONS = (*(None,) * 7, *CallOptions(), None)  # the operators' arguments after q, k and v
+OPTIONS = (*ABSENT, *CallOptions(), None)  # the operators' arguments after q, k and v
 
 
 @pytest.mark.parametrize("recorded", [False, True])

@@ -114,8 +114,13 @@ flashtile_status flashtile_backward_workspace(const flashtile_options* options, 
 }
 
 flashtile_status flashtile_dropout_mask(const flashtile_options* options, const flashtile_tensor* keep) {
+    return flashtile_dropout_mask_of_shards(options, nullptr, nullptr, keep);
+}
+
+flashtile_status flashtile_dropout_mask_of_shards(const flashtile_options* options, const flashtile_tensor* origins_i,
+                                                  const flashtile_tensor* origins_j, const flashtile_tensor* keep) {
     return guarded([&] {
-        const api::Call call = api::validate_dropout_mask(options, keep);
+        const api::Call call = api::validate_dropout_mask(options, origins_i, origins_j, keep);
         backend_for(call.execution.device_type).dropout_mask(call.problem, call.operands, call.execution);
     });
 }

@@ -47,8 +47,11 @@ Call validate_inputs(const flashtile_options* options, const flashtile_inputs* i
     return c.call;
 }
 
-Call validate_dropout_mask(const flashtile_options* options, const flashtile_tensor* keep) {
+Call validate_dropout_mask(const flashtile_options* options, const flashtile_tensor* origins_i,
+                           const flashtile_tensor* origins_j, const flashtile_tensor* keep) {
     CallUnderCheck c = with_options(options);
+    c.inputs.origins_i = origins_i;
+    c.inputs.origins_j = origins_j;
     check_keep(keep, c);
     return c.call;
 }

@@ -22,6 +22,8 @@ Call validate_backward(const flashtile_options* options, const flashtile_inputs*
 Call validate_inputs(const flashtile_options* options, const flashtile_inputs* inputs, bool backward);
 
 // For flashtile_dropout_mask: the problem's sizes come from the mask itself, which is left in operands.mask.
-Call validate_dropout_mask(const flashtile_options* options, const flashtile_tensor* keep);
+// Origins may be NULL.
+Call validate_dropout_mask(const flashtile_options* options, const flashtile_tensor* origins_i,
+                           const flashtile_tensor* origins_j, const flashtile_tensor* keep);
 
 }  // namespace flashtile::api

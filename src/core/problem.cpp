@@ -67,6 +67,9 @@ std::string to_string(const Problem& p) {
     if (p.diagonal != 0) text << " diagonal=" << p.diagonal;
     if (p.origin_b != 0 || p.origin_h != 0 || p.origin_i != 0 || p.origin_j != 0)
         text << " origin=" << p.origin_b << "," << p.origin_h << "," << p.origin_i << "," << p.origin_j;
+    if (p.diagonals) text << " diagonals";
+    if (p.origins_i) text << " origins_i";
+    if (p.origins_j) text << " origins_j";
     if (p.attention_chunk != 0) text << " chunk=" << p.attention_chunk;
     if (p.softcap != 0) text << " softcap=" << p.softcap;
     if (p.alibi) text << " alibi";

@@ -8,8 +8,8 @@
 
 #include "core/append_problem.h"
 #include "core/operand.h"
-#include "functions/program.h"
 #include "flashtile/flashtile.h"
+#include "functions/program.h"
 
 namespace flashtile {
 
@@ -53,6 +53,10 @@ struct Problem {
     std::int64_t origin_h = 0;
     std::int64_t origin_i = 0;
     std::int64_t origin_j = 0;
+    // Sequences have diagonals, and origins of i and of j, of their own, in memory. The one above is then 0.
+    bool diagonals = false;
+    bool origins_i = false;
+    bool origins_j = false;
 
     std::int64_t attention_chunk = 0;  // 0: off
 
@@ -61,7 +65,7 @@ struct Problem {
     bool mask = false;
     bool tree_mask = false;
     bool positions = false;
-    std::int32_t functions = 0;  // a number of functions/functions.h; 0: none
+    std::int32_t functions = 0;           // a number of functions/functions.h; 0: none
     DType sinks = DType::unset;           // unset: none
     std::int32_t num_splits = 0;          // 0: the backend's rule
     std::uint32_t dropout_threshold = 0;  // round(65536 p); 0: off
@@ -97,6 +101,9 @@ struct Operands {
     const std::int32_t* positions = nullptr;  // of queries
     std::int64_t positions_stride = 0;        // of sequences, unless packed
     AppendOperands append{};                  // q_out has no memory where Problem::rotates_q_aside
+    const std::int64_t* diagonals = nullptr;  // one a sequence
+    const std::int64_t* origins_i = nullptr;
+    const std::int64_t* origins_j = nullptr;
     functions::FunctionTensor function_tensors[functions::kMostTensors] = {};
     std::uint64_t seed = 0;
     std::uint64_t offset = 0;

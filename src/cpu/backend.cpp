@@ -226,7 +226,9 @@ public:
         if (p.seqlen_q == 0 || p.seqlen_k == 0) return;  // the other sizes need not be what memory could hold
         const std::uint64_t seed = x.seed_ptr != nullptr ? *x.seed_ptr : x.seed;
         const std::uint64_t offset = x.offset_ptr != nullptr ? *x.offset_ptr : x.offset;
-        for (std::int64_t b = 0; b < p.batch; ++b)
+        for (std::int64_t b = 0; b < p.batch; ++b) {
+            const std::int64_t origin_i = p.origins_i ? x.origins_i[b] : p.origin_i,
+                               origin_j = p.origins_j ? x.origins_j[b] : p.origin_j;
             for (std::int64_t h = 0; h < p.heads; ++h) {
                 const auto dropout = Dropout::make(seed, offset, static_cast<unsigned>(p.origin_b + b),
                                                    static_cast<unsigned>(p.origin_h + h), p.dropout_threshold);
@@ -235,9 +237,10 @@ public:
                                 h * x.mask.stride_head + i * x.mask.stride_row;
                     for (std::int64_t j = 0; j < p.seqlen_k; ++j)
                         row[j] =
-                            dropout.keeps(static_cast<unsigned>(p.origin_i + i), static_cast<unsigned>(p.origin_j + j));
+                            dropout.keeps(static_cast<unsigned>(origin_i + i), static_cast<unsigned>(origin_j + j));
                 }
             }
+        }
     }
 
     void read(void* to, const void* from, std::size_t bytes, const Execution&) const override {

@@ -72,8 +72,8 @@ private:
 
     // A key that is hidden from one sequence must not reach it by another that sees it: its V may be NaN.
     static bool every_query_sees_its_past(const Problem& p, const Operands& x) {
-        return p.window_left < 0 && p.attention_chunk == 0 && !p.top_left && p.diagonal == 0 && !p.positions &&
-               !p.first_k && !p.mask && !x.bias;
+        return p.window_left < 0 && p.attention_chunk == 0 && !p.top_left && p.diagonal == 0 && !p.diagonals &&
+               !p.positions && !p.first_k && !p.mask && !x.bias;
     }
 
     // The first splits of a group's sequences, as far as they lie in the prefix, become one run.

@@ -96,6 +96,7 @@ constexpr BundleOption kOptions[] = {
     {FLASHTILE_WITH_SEQUSED_Q, "seqused_q", [](Problem& p, Access&) { p.used_q = true; }},
     {FLASHTILE_WITH_FIRST_K, "first_k", [](Problem& p, Access&) { p.first_k = true; }},
     {FLASHTILE_WITH_ATTENTION_CHUNK, "chunk", [](Problem& p, Access&) { p.attention_chunk = kLength; }},
+    {FLASHTILE_WITH_DIAGONALS, "diagonals", [](Problem& p, Access&) { p.diagonals = true; }},
     {FLASHTILE_WITH_TREE_MASK, "tree_mask", [](Problem& p, Access&) { p.tree_mask = true; }},
     {FLASHTILE_WITH_SINKS, "sinks", [](Problem& p, Access& access) { p.sinks = DType::fp32, access.dsinks = true; }},
 };

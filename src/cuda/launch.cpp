@@ -62,6 +62,9 @@ KernelParams params_of(const Plan& plan, const Problem& p, const Operands& x) {
     k.origin_h = p.origin_h;
     k.origin_i = p.origin_i;
     k.origin_j = p.origin_j;
+    k.diagonals = reinterpret_cast<const Index*>(x.diagonals);
+    k.origins_i = reinterpret_cast<const Index*>(x.origins_i);
+    k.origins_j = reinterpret_cast<const Index*>(x.origins_j);
     k.dropout_threshold = p.dropout_threshold;
     k.seed = x.seed;
     k.offset = x.offset;

@@ -72,6 +72,7 @@ struct KernelConfig {
     bool paged = false;      // and there in pages
     bool first_k = false;    // each sequence has keys at its start that are hidden
     bool chunk = false;      // the band's positions are cut in chunks
+    bool diagonals = false;  // each sequence has a diagonal of its own
     bool tree_mask = false;
     bool sinks = false;
     bool scale_first = false;  // scale is applied before the maximum is taken: for ALiBi, bias, or a scale <= 0
@@ -81,7 +82,8 @@ struct KernelConfig {
     bool bias_mapped = false;  // Hopper's kernels: TMA loads blocks of bias
     bool mask = false;
     bool dropout = false;
-    // A shard's first row or column is no multiple of 16, and so a lane's draws come from more than one Philox call.
+    // A shard's first row or column is no multiple of 16, or lies in memory and may be none, and so a lane's draws come
+    // from more than one Philox call.
     bool shifted_dropout = false;
     bool deterministic = false;  // thread blocks add to dQ in a fixed order
     bool lazy_rescale = false;   // forward: m may lag behind the maximum; off with batch_invariant and exact_max

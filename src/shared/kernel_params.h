@@ -127,6 +127,11 @@ struct KernelParams {
     int fold_groups;    // how many groups of lanes fold a row's parts: a power of two
     int page_box;       // Hopper's forward: how many rows of a page TMA loads at a time
     int section_heads;  // Hopper's backward: key heads whose blocks of keys take turns in the order of the launch
+
+    // Of each sequence, in place of the values above; null: those values. The host never reads them.
+    const Index* diagonals;
+    const Index* origins_i;
+    const Index* origins_j;
 };
 
 }  // namespace FLASHTILE_TARGET

@@ -171,6 +171,23 @@ TEST_F(AttendCache, CausalWindowsChunksAndPaddingOnPages) {
     expect_right_result();
 }
 
+TEST_F(AttendCache, SequencesThatAreShards) {
+    use({53, 18});
+    pages();
+    write("i.npy", {"int32", {2}, {7.0, 4000000.0}});
+    add({"--causal", "--diagonals=-30,4", "--dropout=0.3", "--seed=5", "--origins-i", folder_.file("i.npy"),
+         "--origins-j=4000000000,0"});
+    problem_.causal = true;
+    problem_.dropout = 0.3;
+    problem_.seed = 5;
+    problem_.sequences[0].diagonal = -30;
+    problem_.sequences[1].diagonal = 4;
+    problem_.sequences[0].origin_i = 7;
+    problem_.sequences[1].origin_i = 4000000;
+    problem_.sequences[0].origin_j = 4000000000;
+    expect_right_result();
+}
+
 TEST_F(AttendCache, PackedQueriesOnPages) {
     use({53, 18});
     pages();
@@ -305,6 +322,7 @@ TEST_F(AttendCache, BadInputIsRefusedByNameAndNothingIsWritten) {
     expect_refused({table, name, "--seqused-k=53,"}, "--seqused-k is 53,, allowed are numbers that fit 32 bits");
     expect_refused({table, name, "--seqused-k=-1,2"}, "seqused_k[0] is -1, allowed is 0 to");
     expect_refused({table, name, "--seqused-k=1,4294967297"}, "allowed are numbers that fit 32 bits");
+    expect_refused({table, name, "--diagonals=1,9223372036854775808"}, "allowed are numbers that fit 64 bits");
     expect_refused({table, name, "--seqused-k=wide.npy"}, "wide.npy) holds 4294967297, allowed are numbers that fit");
     expect_refused({table, name, "--seqused-k=fp32.npy"}, "fp32.npy) holds fp32, allowed is int32 or int64");
     expect_refused({table, name, "--seqused-k=none.npy"}, "none.npy: cannot be opened");

@@ -68,6 +68,9 @@ std::string to_string(const Case& p) {
     if (p.diagonal != 0) text << " diagonal=" << p.diagonal;
     if (const shard_origin& o = p.origin; o.b != 0 || o.h != 0 || o.i != 0 || o.j != 0)
         text << " origin=" << o.b << ',' << o.h << ',' << o.i << ',' << o.j;
+    if (!p.diagonals.empty()) text << " diagonals=" << joined(p.diagonals);
+    if (!p.origins_i.empty()) text << " origins_i=" << joined(p.origins_i);
+    if (!p.origins_j.empty()) text << " origins_j=" << joined(p.origins_j);
     if (p.scale) text << " scale=" << *p.scale;
     if (p.softcap != 0.0f) text << " softcap=" << p.softcap;
     if (p.slopes == Slopes::per_head) text << " alibi=h";

@@ -66,6 +66,9 @@ struct Case {
     std::int64_t chunk = 0;
     std::int64_t diagonal = 0;
     shard_origin origin;
+    std::vector<std::int64_t> diagonals;  // in place of the diagonal, one a sequence; likewise of origin's i and j
+    std::vector<std::int64_t> origins_i;
+    std::vector<std::int64_t> origins_j;
     std::optional<float> scale;
     float softcap = 0.0f;
     Slopes slopes = Slopes::none;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <string_view>
+#include <utility>
 
 namespace flashtile::conformance {
 namespace {
@@ -40,6 +42,7 @@ public:
         prefixes();
         prefixes_of_many();
         shards();
+        shards_of_sequences();
         functions();
         return std::move(cases_);
     }
@@ -717,9 +720,9 @@ private:
             }
     }
 
-    // What serving asks of forward, each with each and with the options that change scores.
-    void serving_options() {
-        const std::vector<Option> options = {
+    // What serving asks of forward, and the options that change scores.
+    static std::vector<Option> all_serving_options() {
+        return {
             {"pages", [](Case& c) { c.cache = {.present = true, .page_size = 16}; }},
             {"rows", [](Case& c) { c.cache = {.present = true}; }},
             {"first_k",
@@ -761,6 +764,11 @@ private:
             {"batch_invariant", [](Case& c) { c.batch_invariant = true, c.num_splits = 0; }},
             {"large", [](Case& c) { c.magnitude_qk = 6.0; }},
         };
+    }
+
+    // Each with each.
+    void serving_options() {
+        const std::vector<Option> options = all_serving_options();
         for (std::size_t a = 0; a < options.size(); ++a)
             for (std::size_t b = 0; b <= a; ++b) {
                 const std::int64_t seqlen_q = std::array{1, 5, 64}[(2 * a + b) % 3];
@@ -777,15 +785,9 @@ private:
             }
     }
 
-    // Parts of a larger problem: diagonals that cross the part anywhere, or pass it by on either side so that all
-    // queries see all keys, or none; and dropout that draws by the whole's coordinates, also where neither its rows nor
-    // its columns start at a multiple of 16.
-    void shards() {
-        struct Band {
-            const char* name;
-            void (*apply)(Case&);
-        };
-        const std::vector<Band> bands = {
+    // What counts from the diagonal.
+    static std::vector<Option> shifted_bands() {
+        return {
             {"causal", [](Case& c) { c.causal = top_left; }},
             {"causal_bottom_right", [](Case& c) { c.causal = true; }},
             {"window",
@@ -796,8 +798,15 @@ private:
             {"chunk", [](Case& c) { c.chunk = 64, c.causal = top_left, c.origin.j = 128; }},
             {"alibi", [](Case& c) { c.slopes = Slopes::per_head; }},
         };
+    }
+
+    // Parts of a larger problem: diagonals that cross the part anywhere, or pass it by on either side so that all
+    // queries see all keys, or none; and dropout that draws by the whole's coordinates, also where neither its rows nor
+    // its columns start at a multiple of 16.
+    void shards() {
+        const std::vector<Option> bands = shifted_bands();
         std::size_t n = 0;
-        for (const Band& band : bands)
+        for (const Option& band : bands)
             for (const std::int64_t diagonal : {-1000000, -150, -37, 1, 90, 262, 1000000})
                 for (const std::int64_t seqlen_q : {5, 133}) {
                     Case& c = add("shard/" + std::string(band.name) + "_" + std::to_string(diagonal) + "_" +
@@ -844,6 +853,116 @@ private:
         size(last, 35, 40, 2, 16);
         last.dropout = 0.4;
         last.origin = {(1 << 20) - 1, 4094, (std::int64_t{1} << 32) - 35, (std::int64_t{1} << 32) - 40};
+    }
+
+    // Sequences that are shards each by itself: by diagonals that cross them or pass them by on either side, with every
+    // band and option; and by origins, with dropout.
+    void shards_of_sequences() {
+        const std::vector<std::int64_t> diagonals = {-37, 90, 1000000, -1000000, 0};
+        const auto first = [&](const std::vector<std::int64_t>& of, const Case& c) {
+            return std::vector<std::int64_t>(of.begin(), of.begin() + c.sequences());
+        };
+        const auto draw_by_whole = [&](Case& c, bool i, bool j) {
+            const std::int64_t unit = c.chunk != 0 ? c.chunk : 1;
+            if (i) c.origins_i = first({13, 0, 4091, 32, 1 << 20}, c);
+            if (j) c.origins_j = first({7 * unit, 48 * unit, 0, 1030 * unit, 1}, c);
+        };
+        std::size_t n = 0;
+        for (const Option& band : shifted_bands())
+            for (const std::int64_t seqlen_q : {5, 133})
+                for (const char* const form : {"dense", "packed", "used", "pages"}) {
+                    Case& c = add("shards/" + std::string(band.name) + "_" + std::to_string(seqlen_q) + "_" + form);
+                    size(c, seqlen_q, 200, 2, n % 3 == 0 ? 24 : 64);
+                    c.type = type_of(n);
+                    c.kv_heads = 1;
+                    c.batch = 4;
+                    if (form == std::string_view("packed")) {
+                        c.lengths_q = {seqlen_q, 0, 3, seqlen_q, 70};
+                        c.lengths_k = {200, 5, 93, 64, 150};
+                    }
+                    if (form != std::string_view("dense") && !c.packed()) c.used_k = {170, 33, 200, 91};
+                    if (form == std::string_view("pages")) c.cache = {.present = true, .page_size = 16};
+                    c.diagonals = first(diagonals, c);
+                    band.apply(c);
+                    if (c.slopes != Slopes::none)  // scores that fp32 holds
+                        for (std::int64_t& diagonal : c.diagonals) diagonal %= 999;
+                    if (c.origin.j != 0) c.origins_j.assign(c.diagonals.size(), std::exchange(c.origin.j, 0));
+                    c.with_dlse = n % 2 == 0;
+                    c.deterministic = n % 4 == 0;
+                    c.threads = 1 + static_cast<int>(n++ % 2);
+                }
+        for (const Option& option : all_options()) {
+            Case& c = add("shards/options_" + std::string(option.name));
+            size(c, 70, 93, 2, 32);
+            c.batch = 2;
+            c.type = type_of(n++);
+            c.window = {40, 9};
+            option.apply(c);
+            fit_used_keys(c);
+            c.diagonal = 0;
+            c.diagonals = first({-31, 44, 0, -5}, c);
+            if (c.dropout != 0.0) draw_by_whole(c, true, true);
+        }
+        for (const Option& option : all_serving_options())
+            for (const std::int64_t seqlen_q : {1, 5, 64}) {
+                Case& c = add("shards/serving_" + std::to_string(seqlen_q) + "_" + option.name);
+                size(c, seqlen_q, 201, 4, 32);
+                c.kv_heads = 2;
+                c.batch = 2;
+                c.type = type_of(n++);
+                c.cache = {.present = true, .page_size = 16};
+                c.causal = true;
+                option.apply(c);
+                if (!c.positions) c.diagonals = {-70, 20};
+                if (c.dropout != 0.0) draw_by_whole(c, true, true);
+            }
+        // Sequences whose first keys are shared, of which each sees another part.
+        Case& prefix = add("shards/prefix");
+        size(prefix, 3, 700, 2, 64);
+        prefix.batch = 4;
+        prefix.causal = true;
+        prefix.cache = {.present = true, .page_size = 16, .groups = {0, 4}, .prefixes = {640}};
+        prefix.diagonals = {0, -300, 20, -690};
+        for (const auto& [i, j] : {std::pair{true, true}, {true, false}, {false, true}})
+            for (const char* const form : {"dense", "packed", "pages"}) {
+                Case& c = add("shards/dropout_" + std::string(i ? "i" : "") + (j ? "j" : "") + "_" + form);
+                size(c, 75, 140, 2, 64);
+                c.type = type_of(n++);
+                c.batch = 4;
+                if (form == std::string_view("packed")) {
+                    c.lengths_q = {19, 0, 70, 1};
+                    c.lengths_k = {33, 5, 93, 64};
+                }
+                if (form == std::string_view("pages")) c.cache = {.present = true, .page_size = 16};
+                c.dropout = 0.4;
+                c.seed = 99;
+                c.origin = {3, 5, i ? 0 : 8, j ? 0 : 17};
+                c.deterministic = n % 2 == 0;
+                draw_by_whole(c, i, j);
+            }
+        // Whose all origins are multiples of 16, and few queries, whose keys are split.
+        Case& even = add("shards/dropout_even");
+        size(even, 75, 140, 2, 64);
+        even.batch = 2;
+        even.type = bf16;
+        even.dropout = 0.4;
+        even.origins_i = {16, 320};
+        even.origins_j = {0, 48};
+        Case& decoded = add("shards/dropout_decoded");
+        size(decoded, 3, 700, 4, 64);
+        decoded.kv_heads = 2;
+        decoded.batch = 2;
+        decoded.cache = {.present = true, .page_size = 16};
+        decoded.dropout = 0.4;
+        decoded.num_splits = 2;
+        draw_by_whole(decoded, true, true);
+        // The last row and column that the generator counts to.
+        Case& last = add("shards/dropout_last");
+        size(last, 35, 40, 2, 16);
+        last.batch = 2;
+        last.dropout = 0.4;
+        last.origins_i = {0, (std::int64_t{1} << 32) - 35};
+        last.origins_j = {(std::int64_t{1} << 32) - 40, 3};
     }
 
     // The user's own scores and masks: patterns that people use, each part of the language, and all beside the other

@@ -83,7 +83,10 @@ std::vector<std::pair<const char*, GuardedTensor*>> ProblemData::inputs() {
                                                                {"sinks", &sinks},
                                                                {"positions", &positions},
                                                                {"prefix_groups", &prefix_groups},
-                                                               {"prefix_lengths", &prefix_lengths}};
+                                                               {"prefix_lengths", &prefix_lengths},
+                                                               {"diagonals", &diagonals},
+                                                               {"origins_i", &origins_i},
+                                                               {"origins_j", &origins_j}};
     for (std::size_t n = 0; n < function_tensors.size(); ++n)
         all.emplace_back(named_tensors_[n].name, &function_tensors[n]);
     return all;
@@ -123,8 +126,9 @@ void ProblemData::lay_out_sequences() {
         const std::int64_t length_k = problem.packed() ? problem.lengths_k[at(b)] : problem.seqlen_k;
         const std::int64_t used = problem.used_k.empty() ? length_k : std::min(length_k, problem.used_k[at(b)]);
         const std::int64_t queries = problem.used_q.empty() ? length_q : std::min(length_q, problem.used_q[at(b)]);
-        reference.sequences.push_back(
-            {row_q, queries, row_k, used, problem.first_k.empty() ? 0 : problem.first_k[at(b)]});
+        const auto of = [&](const std::vector<std::int64_t>& list) { return list.empty() ? 0 : list[at(b)]; };
+        reference.sequences.push_back({row_q, queries, row_k, used, of(problem.first_k), of(problem.diagonals),
+                                       of(problem.origins_i), of(problem.origins_j)});
         used_rows.push_back(row_q + queries);
         row_q += length_q;
         row_k += length_k;
@@ -295,6 +299,9 @@ void ProblemData::make_tensors() {
         prefix_groups = make(dtype::int32, {static_cast<std::int64_t>(p.cache.groups.size())});
         prefix_lengths = make(dtype::int32, {static_cast<std::int64_t>(p.cache.prefixes.size())});
     }
+    if (!p.diagonals.empty()) diagonals = make(dtype::int64, {p.sequences()});
+    if (!p.origins_i.empty()) origins_i = make(dtype::int64, {p.sequences()});
+    if (!p.origins_j.empty()) origins_j = make(dtype::int64, {p.sequences()});
     if (p.positions) positions = make(dtype::int32, p.packed() ? Shape{reference.rows_q} : Shape{p.batch, p.seqlen_q});
     if (p.tree) tree = make(boolean, {p.sequences(), p.data_seed % 2 == 0 ? p.heads : 1, p.longest_q(), p.longest_q()});
     for (const FunctionTensor& named : conformance::function_tensors(p)) {
@@ -338,6 +345,9 @@ void ProblemData::fill_tensors() {
     for (std::size_t n = 0; n < used_k.size(); ++n) used_k.set(n, static_cast<double>(reference.sequences[n].k_length));
     for (std::size_t n = 0; n < used_q.size(); ++n) used_q.set(n, static_cast<double>(reference.sequences[n].q_length));
     for (std::size_t n = 0; n < first_k.size(); ++n) first_k.set(n, static_cast<double>(p.first_k[n]));
+    for (std::size_t n = 0; n < diagonals.size(); ++n) diagonals.set(n, static_cast<double>(p.diagonals[n]));
+    for (std::size_t n = 0; n < origins_i.size(); ++n) origins_i.set(n, static_cast<double>(p.origins_i[n]));
+    for (std::size_t n = 0; n < origins_j.size(); ++n) origins_j.set(n, static_cast<double>(p.origins_j[n]));
     for (std::size_t b = 0; b < cache_batch_idx.size(); ++b)
         cache_batch_idx.set(b, static_cast<double>(named_pages[b][0]));
     // Entries behind a sequence's pages are never read.
@@ -497,6 +507,9 @@ flashtile::options ProblemData::options(isa which) const {
     o.attention_chunk = p.chunk;
     o.diagonal = p.diagonal;
     o.origin = p.origin;
+    o.diagonals = diagonals.view();
+    o.origins_i = origins_i.view();
+    o.origins_j = origins_j.view();
     if (!p.score_function.empty()) o.score_function = p.score_function.c_str();
     if (!p.mask_function.empty()) o.mask_function = p.mask_function.c_str();
     o.function_tensors = named_tensors_;

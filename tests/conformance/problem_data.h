@@ -44,7 +44,7 @@ struct ProblemData {
     oracle::Problem reference;
     GuardedTensor q, k, v, slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, used_k, dout, dlse;  // inputs
     GuardedTensor block_table, cache_batch_idx, first_k, used_q, tree, sinks;                   // likewise
-    GuardedTensor positions, prefix_groups, prefix_lengths;                                     // likewise
+    GuardedTensor positions, prefix_groups, prefix_lengths, diagonals, origins_i, origins_j;    // likewise
     std::vector<GuardedTensor> function_tensors;                                                // likewise
     GuardedTensor out, lse, dq, dk, dv, dbias, dsinks;                                          // outputs
 

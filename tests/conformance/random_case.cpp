@@ -112,22 +112,23 @@ void groups(Case& c, RandomSource& random) {
     }
 }
 
+std::vector<std::int64_t> each_sequence(const Case& c, RandomSource& random, std::int64_t low, std::int64_t high) {
+    std::vector<std::int64_t> values;
+    for (std::int64_t b = 0; b < c.sequences(); ++b) values.push_back(random.integer(low, high));
+    return values;
+}
+
 // Drawn last: problems without any of it are the same from version to version.
 void serving(Case& c, RandomSource& random) {
     if (random.chance(0.15)) c.sinks = random.chance(0.5) ? Sinks::in_fp32 : Sinks::in_the_inputs_type;
     if (random.chance(0.1)) c.chunk = random.integer(1, 150);
-    const auto each = [&](std::int64_t low, std::int64_t high) {
-        std::vector<std::int64_t> values;
-        for (std::int64_t b = 0; b < c.sequences(); ++b) values.push_back(random.integer(low, high));
-        return values;
-    };
     if (random.chance(0.15)) {
         c.cache = {.present = true, .page_size = random.pick<std::int64_t>({0, 1, 3, 16, 16, 64, 100})};
         c.cache.shared = random.chance(0.3);
         c.inputs.broadcast_first = c.inputs.broadcast_heads = false;
     }
-    if (random.chance(0.1)) c.first_k = each(0, c.longest_k() + 1);
-    if (random.chance(0.1)) c.used_q = each(0, c.longest_q());
+    if (random.chance(0.1)) c.first_k = each_sequence(c, random, 0, c.longest_k() + 1);
+    if (random.chance(0.1)) c.used_q = each_sequence(c, random, 0, c.longest_q());
     c.tree = c.longest_q() <= 64 && random.chance(0.2);
     if (!c.batch_invariant && random.chance(0.1)) c.num_splits = static_cast<int>(random.integer(1, 9));
     if (c.head_dim_v <= 128 && random.chance(0.03)) c.head_dim = random.integer(513, 576);
@@ -143,10 +144,27 @@ void shard(Case& c, RandomSource& random) {
     if (c.chunk != 0) c.origin.j = random.integer(0, 3) * c.chunk;
 }
 
-void functions(Case& c, RandomSource& random) {
-    if (random.chance(0.1)) c.score_function = random_score_function(random);
-    if (random.chance(0.1)) c.mask_function = random_mask_function(random);
-}
+// Drawn after all the rest.
+void shard_of_each_sequence(Case& c, RandomSource& random) {
+    if (!c.positions && random.chance(0.15)) {
+        c.diagonal = 0;
+        c.diagonals = each_sequence(c, random, -300, 300);
+    }
+    if (c.dropout == 0.0 || !random.chance(0.3)) return;
+    if (random.chance(0.7)) {
+        c.origin.i = 0;
+        c.origins_i = each_sequence(c, random, 0, std::int64_t{1} << 31);
+    }
+    if (random.chance(0.7)) {
+        c.origin.j = 0;
+        c.origins_j = each_sequence(c, random, 0, 100);
+        if (c.chunk != 0)
+            for (std::int64_t& j : c.origins_j) j *= c.chunk;
+    }
+    void functions(Case & c, RandomSource & random) {
+        if (random.chance(0.1)) c.score_function = random_score_function(random);
+        if (random.chance(0.1)) c.mask_function = random_mask_function(random);
+    }
 
 }  // namespace
 
@@ -165,6 +183,7 @@ Case random_case(std::uint64_t seed) {
     c.data_seed = seed;
     serving(c, random);
     shard(c, random);
+    shard_of_each_sequence(c, random);
     functions(c, random);
     return c;
 }

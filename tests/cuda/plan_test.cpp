@@ -436,6 +436,27 @@ TEST(Plan, ForwardFallsBackFromHopper) {
                      false);
 }
 
+TEST(Plan, SequencesThatAreShardsAreTheGeneralKernels) {
+    const std::vector<Fallback> list = {
+        {{"diagonals", [](Problem& p, Access&) { p.diagonals = true, p.window_right = 0; }}, "diagonals"},
+        {{"diagonals of alibi", [](Problem& p, Access&) { p.diagonals = p.alibi = true; }}, "diagonals"},
+        {{"origins_i", [](Problem& p, Access&) { p.dropout_threshold = 9, p.origins_i = true; }}, "lies in memory"},
+        {{"origins_j", [](Problem& p, Access&) { p.dropout_threshold = 9, p.origins_j = true; }}, "lies in memory"},
+    };
+    expect_fallbacks(list, false);
+    expect_fallbacks(list, true);
+    // of which nothing asks, they are nothing to any kernel
+    Problem p = problem(DType::bf16, 128, 128);
+    p.diagonals = p.origins_i = p.origins_j = true;
+    EXPECT_EQ(plan_forward(p, contiguous_access(p), known_device("H200")).main().config.kernel, Kernel::forward_sm90);
+    Problem latent = problem(DType::bf16, 576, 512);
+    latent.diagonals = true, latent.window_right = 0;
+    Access access = contiguous_access(latent);
+    access.values_in_keys = true;
+    const Plan plan = plan_forward(latent, access, known_device("H200"));
+    EXPECT_NE(passed_over(plan, "latent_forward_sm90").reason.find("diagonals"), std::string_view::npos);
+}
+
 TEST(Plan, OnlyDropoutAsksWhereAShardStarts) {
     for (const bool dropout : {false, true})
         for (const std::int64_t origin : {0, 16, 4112, 8}) {
@@ -747,6 +768,11 @@ TEST(Plan, RefusalsNameWhatIsWrong) {
                   p.seqlen_k = std::int64_t{1} << 30, p.seqlen_q = std::int64_t{1} << 20;
                   p.diagonal = -(std::int64_t{1} << 30);
               }).find("diagonal is -1073741824, supported on CUDA at these lengths is at most 1072692223"),
+              std::string::npos);
+    EXPECT_NE(refusal([](Problem& p, DeviceFacts&) {
+                  p.seqlen_k = std::int64_t{1} << 30;
+                  p.diagonals = true;
+              }).find("diagonals is given with seqlen_q + seqlen_k"),
               std::string::npos);
     EXPECT_NE(refusal([](Problem& p, DeviceFacts&) { p.batch = std::int64_t{1} << 30; }).find("thread blocks"),
               std::string::npos);

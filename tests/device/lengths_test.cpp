@@ -86,6 +86,36 @@ TEST_F(LyingLengths, OfUsedKeysToo) {
         }
 }
 
+// Of diagonals and origins that are past their range nothing but scores depends.
+TEST_F(LyingLengths, OfDiagonalsAndOriginsToo) {
+    for (const double lie : {0x1p62, -0x1p62, 0x1p31, -1.0 - 0x1p31})
+        for (const bool window : {false, true}) {
+            SCOPED_TRACE(lie);
+            Case c = packed(bf16, false);
+            if (window) c.window.left = 20;
+            c.dropout = 0.3;
+            c.diagonals = {3, 0, -5, 40};
+            c.origins_i = {7, 0, 16, 1};
+            c.origins_j = {0, 1, 2, 3};
+            ProblemData data(c, kGpu);
+            data.diagonals.set(1, lie);
+            data.origins_i.set(2, lie);
+            data.origins_j.set(3, lie);
+            for (auto& [name, input] : data.inputs()) input->remember();
+            flashtile::options o = data.options(isa::automatic);
+            static_cast<void>(unit::run(data, o));
+            for (auto* t : data.outputs()) EXPECT_TRUE(t->poison_intact());
+            for (auto& [name, input] : data.inputs()) EXPECT_TRUE(input->unchanged()) << name;
+            o.check_values = true;
+            try {
+                data.forward(o);
+                ADD_FAILURE() << "was not found";
+            } catch (const error& e) {
+                EXPECT_NE(std::strstr(e.what(), "diagonals[1] is "), nullptr) << e.what();
+            }
+        }
+}
+
 // The longest lengths are the caller's word too.
 TEST_F(LyingLengths, OfTheLongest) {
     for (const std::int64_t longest : {1, 20, 100}) {

@@ -160,6 +160,9 @@ void DrawnCall::draw_attention(FuzzedDataProvider& draw) {
         add_list(&inputs_.seqused_k, FLASHTILE_INT32, {s.batch}, draw, [&](std::int64_t) {
             return size(0, std::max<std::int64_t>(s.seqlen_k + (has_new ? -1 : 1), 0), draw);
         });
+    for (const flashtile_tensor** list : {&inputs_.diagonals, &inputs_.origins_i, &inputs_.origins_j})
+        if (one_in(6, draw))
+            add_list(list, FLASHTILE_INT64, {s.batch}, draw, [&](std::int64_t) { return size(-1, 20, draw); });
 
     if (forward) {
         add(&outputs_.out, dtype, out, draw, true);

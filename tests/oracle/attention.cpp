@@ -89,7 +89,7 @@ void add_to(std::vector<Real>& values, const Matrix<Real>& a, std::int64_t begin
 }
 
 std::int64_t diagonal(const Problem& problem, const Sequence& sequence) {
-    return problem.diagonal + (problem.top_left ? 0 : sequence.k_length - sequence.q_length);
+    return problem.diagonal + sequence.diagonal + (problem.top_left ? 0 : sequence.k_length - sequence.q_length);
 }
 
 std::int64_t query_position(const Problem& problem, const Sequence& sequence, std::int64_t i) {
@@ -108,8 +108,8 @@ Expression::Place place_of(const Problem& problem, std::int64_t b, std::int64_t 
     const auto& [b0, h0, i0, j0] = problem.origin;
     return {.b = b0 + b,
             .h = h0 + h,
-            .i = i0 + i,
-            .j = j0 + j,
+            .i = i0 + sequence.origin_i + i,
+            .j = j0 + sequence.origin_j + j,
             .seqlen_q = sequence.q_length,
             .seqlen_k = sequence.k_length};
 }
@@ -118,7 +118,9 @@ bool kept_by_dropout(const Problem& problem, std::uint32_t threshold, std::int64
                      std::int64_t j) {
     if (problem.explicit_keep.present())
         return problem.explicit_keep.values[problem.explicit_keep.index(b, h, i, j)] != 0.0;
-    const auto& [b0, h0, i0, j0] = problem.origin;
+    const auto& [b0, h0, i_of_all, j_of_all] = problem.origin;
+    const std::int64_t i0 = i_of_all + problem.sequences[at(b)].origin_i,
+                       j0 = j_of_all + problem.sequences[at(b)].origin_j;
     return threshold == 0 || dropout_draw(problem.seed, problem.offset, b0 + b, h0 + h, i0 + i, j0 + j) >= threshold;
 }
 
@@ -411,9 +413,9 @@ bool sees(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i
     const std::int64_t center = query_position(problem, sequence, i), place = key_position(problem, sequence, j);
     if (j < sequence.first_k) return false;
     if (problem.chunk != 0) {
-        const std::int64_t in_whole = center + problem.origin[3];
+        const std::int64_t j0 = problem.origin[3] + sequence.origin_j, in_whole = center + j0;
         const std::int64_t chunk_of_query = in_whole >= 0 ? in_whole / problem.chunk : -1;  // no key is below 0
-        if ((place + problem.origin[3]) / problem.chunk != chunk_of_query) return false;
+        if ((place + j0) / problem.chunk != chunk_of_query) return false;
     }
     const std::int64_t old_keys = sequence.k_length - sequence.q_length;
     if (problem.tree.present() && j >= old_keys &&

@@ -34,6 +34,10 @@ struct Sequence {
     std::int64_t k_begin = 0;
     std::int64_t k_length = 0;
     std::int64_t first_k = 0;  // keys before it are hidden
+    // What the sequence adds to the problem's diagonal, and to its origins of queries and of keys.
+    std::int64_t diagonal = 0;
+    std::int64_t origin_i = 0;
+    std::int64_t origin_j = 0;
 };
 
 struct Problem {

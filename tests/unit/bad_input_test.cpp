@@ -68,6 +68,16 @@ Case with_sinks() {
     return c;
 }
 
+Case shards() {
+    Case c = dense();
+    c.chunk = 16;
+    c.dropout = 0.5;
+    c.diagonals = {3, -5};
+    c.origins_i = {0, 7};
+    c.origins_j = {32, 0};
+    return c;
+}
+
 enum class Pass { both, forward, backward };
 
 struct Wrong {
@@ -220,6 +230,71 @@ const std::vector<Wrong>& wrong_calls() {
         {"origin_past_what_draws",
          [](Call& c) { c.options.dropout = 0.5, c.options.origin_j = (std::int64_t{1} << 32) - 1; },
          {"origin_j is 4294967295, allowed is at most 2^32 - seqlen_k"}},
+        {"diagonals_and_diagonal",
+         [](Call& c) { c.options.diagonal = 4; },
+         {"diagonal is 4, allowed is 0 beside diagonals"},
+         Pass::both,
+         shards},
+        {"origins_i_and_origin_i",
+         [](Call& c) { c.options.origin_i = 4; },
+         {"origin_i is 4, allowed is 0 beside origins_i"},
+         Pass::both,
+         shards},
+        {"origins_j_and_origin_j",
+         [](Call& c) { c.options.origin_j = 16; },
+         {"origin_j is 16, allowed is 0 beside origins_j"},
+         Pass::both,
+         shards},
+        {"diagonals_entry",
+         [](Call& c) { element<std::int64_t>(c.diagonals, 1) = -FLASHTILE_MAX_DIAGONAL - 1; },
+         {"diagonals[1] is -1073741825, allowed is -1073741824 to 1073741824"},
+         Pass::both,
+         shards},
+        {"origins_i_entry",
+         [](Call& c) { element<std::int64_t>(c.origins_i, 0) = -1; },
+         {"origins_i[0] is -1, allowed is 0 to 4294967296"},
+         Pass::both,
+         shards},
+        {"origins_i_past_what_draws",
+         [](Call& c) { element<std::int64_t>(c.origins_i, 1) = (std::int64_t{1} << 32) - 4; },
+         {"origins_i[1] is 4294967292, allowed is at most 2^32 - seqlen_q (5) with dropout"},
+         Pass::both,
+         shards},
+        {"origins_j_past_all",
+         [](Call& c) { element<std::int64_t>(c.origins_j, 1) = std::numeric_limits<std::int64_t>::max(); },
+         {"origins_j[1] is 9223372036854775807, allowed is 0 to 4294967296"},
+         Pass::both,
+         shards},
+        {"origins_j_in_a_chunk",
+         [](Call& c) { element<std::int64_t>(c.origins_j, 0) = 40; },
+         {"origins_j[0] is 40, allowed is a multiple of attention_chunk, which is 16"},
+         Pass::both,
+         shards},
+        {"diagonals_shape",
+         [](Call& c) { c.diagonals.shape[0] = 1; },
+         {"diagonals.shape is (1)", "(batch) = (2)"},
+         Pass::both,
+         shards},
+        {"origins_j_dtype",
+         [](Call& c) { c.origins_j.dtype = FLASHTILE_INT32; },
+         {"origins_j.dtype is int32", "int64"},
+         Pass::both,
+         shards},
+        {"origins_i_stride",
+         [](Call& c) { c.origins_i.stride[0] = 2; },
+         {"origins_i.stride", "2"},
+         Pass::both,
+         shards},
+        {"diagonals_elsewhere",
+         [](Call& c) { c.diagonals.device_type = FLASHTILE_CUDA; },
+         {"diagonals", "device"},
+         Pass::both,
+         shards},
+        {"out_in_diagonals",
+         [](Call& c) { c.out.data = c.diagonals.data; },
+         {"out is overlapping diagonals"},
+         Pass::forward,
+         shards},
         {"alignment", [](Call& c) { c.options.alignment = -1; }, {"alignment", "-1"}},
         {"threads", [](Call& c) { c.options.threads = -4; }, {"threads", "-4"}},
         {"isa", [](Call& c) { c.options.isa = 40; }, {"isa", "40"}},
@@ -339,6 +414,15 @@ const std::vector<Wrong>& wrong_calls() {
         {"positions_with_a_diagonal",
          [](Call& c) { c.options.diagonal = -1; },
          {"diagonal is -1, allowed is 0 with positions"},
+         Pass::forward,
+         paged},
+        {"positions_with_diagonals",
+         [](Call& c) {
+             static std::int64_t zeros[2] = {0, 0};
+             c.diagonals = view(zeros, dtype::int64, {2}).raw();
+             c.inputs.diagonals = &c.diagonals;
+         },
+         {"diagonals is given with positions"},
          Pass::forward,
          paged},
         {"positions_shape",
@@ -533,7 +617,7 @@ INSTANTIATE_TEST_SUITE_P(Arguments, BadInput, testing::ValuesIn(wrong_calls()),
 
 // Before the table spoils them, the calls are right.
 TEST(BadInput, TheUnspoiltCallsAreAccepted) {
-    for (Case (*base)() : {dense, packed, with_sinks}) {
+    for (Case (*base)() : {dense, packed, with_sinks, shards}) {
         Call call(base());
         ASSERT_EQ(call.forward(), FLASHTILE_OK) << flashtile_last_error();
         ASSERT_EQ(call.backward(), FLASHTILE_OK) << flashtile_last_error();

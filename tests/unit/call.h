@@ -40,6 +40,9 @@ struct Call {
         bind(data.positions, positions, inputs.positions);
         bind(data.prefix_groups, prefix_groups, inputs.prefix_groups);
         bind(data.prefix_lengths, prefix_lengths, inputs.prefix_lengths);
+        bind(data.diagonals, diagonals, inputs.diagonals);
+        bind(data.origins_i, origins_i, inputs.origins_i);
+        bind(data.origins_j, origins_j, inputs.origins_j);
         inputs.max_seqlen_q = cpp_options.max_seqlen_q;
         inputs.max_seqlen_k = cpp_options.max_seqlen_k;
         bind(data.out, out, outputs.out);
@@ -75,7 +78,7 @@ struct Call {
     flashtile_gradients gradients = FLASHTILE_GRADIENTS_INIT;
     flashtile_tensor q{}, k{}, v{}, slopes{}, bias{}, mask{}, cu_seqlens_q{}, cu_seqlens_k{}, used_k{};
     flashtile_tensor block_table{}, cache_batch_idx{}, first_k{}, used_q{}, tree{}, sinks{};
-    flashtile_tensor positions{}, prefix_groups{}, prefix_lengths{};
+    flashtile_tensor positions{}, prefix_groups{}, prefix_lengths{}, diagonals{}, origins_i{}, origins_j{};
     flashtile_tensor out{}, lse{}, dout{}, dlse{}, dq{}, dk{}, dv{}, dbias{}, dsinks{};
 
 private:

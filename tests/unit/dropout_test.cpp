@@ -14,11 +14,23 @@ namespace {
 using conformance::GuardedTensor;
 
 std::vector<double> mask_of(double p, std::uint64_t seed, std::uint64_t offset, std::vector<std::int64_t> shape,
-                            device where = cpu, shard_origin origin = {}) {
+                            device where = cpu, shard_origin origin = {}, const std::vector<double>& origins_i = {},
+                            const std::vector<double>& origins_j = {}) {
     GuardedTensor keep(boolean, std::move(shape), {.heads_before_rows = true, .row_gap = 3},
                        conformance::Guard::nan_bands, where);
     keep.upload();
-    dropout_mask({.dropout = p, .seed = seed, .offset = offset, .origin = origin}, keep.view());
+    const auto list = [&](const std::vector<double>& values) {
+        if (values.empty()) return GuardedTensor();
+        GuardedTensor tensor(dtype::int64, {static_cast<std::int64_t>(values.size())}, {},
+                             conformance::Guard::nan_bands, where);
+        tensor.fill(values);
+        tensor.upload();
+        return tensor;
+    };
+    const GuardedTensor i = list(origins_i), j = list(origins_j);
+    dropout_mask(
+        {.dropout = p, .seed = seed, .offset = offset, .origin = origin, .origins_i = i.view(), .origins_j = j.view()},
+        keep.view());
     keep.download();
     EXPECT_TRUE(keep.poison_intact());
     return keep.values();
@@ -76,6 +88,37 @@ TEST_P(DropoutMask, OfAShardIsPartOfTheWholes) {
                 for (std::int64_t own_j = 0; own_j < 50; ++own_j)
                     ASSERT_EQ(mask[n++] != 0.0, oracle::dropout_draw(5, 6, b + own_b, h + own_h, i + own_i,
                                                                      j + own_j) >= oracle::dropout_threshold(0.4));
+}
+
+TEST_P(DropoutMask, OfSequencesThatAreShardsEachByItself) {
+    const std::vector<double> origins_i = {77, 0, 4294967248}, origins_j = {0, 21, 1048575};
+    for (const bool with_i : {true, false})
+        for (const bool with_j : {true, false}) {
+            const auto mask =
+                mask_of(0.4, 5, 6, {3, 2, 40, 50}, where(), {3, 2, with_i ? 0 : 5, with_j ? 0 : 6},
+                        with_i ? origins_i : std::vector<double>(), with_j ? origins_j : std::vector<double>());
+            std::size_t n = 0;
+            for (std::int64_t b = 0; b < 3; ++b)
+                for (std::int64_t h = 0; h < 2; ++h)
+                    for (std::int64_t i = 0; i < 40; ++i)
+                        for (std::int64_t j = 0; j < 50; ++j) {
+                            const auto at = static_cast<std::size_t>(b);
+                            const auto i0 = with_i ? static_cast<std::int64_t>(origins_i[at]) : 5;
+                            const auto j0 = with_j ? static_cast<std::int64_t>(origins_j[at]) : 6;
+                            ASSERT_EQ(mask[n++] != 0.0, oracle::dropout_draw(5, 6, 3 + b, 2 + h, i0 + i, j0 + j) >=
+                                                            oracle::dropout_threshold(0.4))
+                                << b << ' ' << h << ' ' << i << ' ' << j;
+                        }
+        }
+}
+
+TEST(Dropout, OriginsOfOtherThanTheMasksSequencesAreRefused) {
+    try {
+        mask_of(0.4, 5, 6, {3, 2, 40, 50}, cpu, {}, {1, 2});
+        FAIL() << "two origins were accepted for three sequences";
+    } catch (const error& e) {
+        EXPECT_NE(std::string(e.what()).find("origins_i.shape is (2)"), std::string::npos) << e.what();
+    }
 }
 
 // A kept share within 5 standard deviations of 1 - p, over the whole and over every row and column.

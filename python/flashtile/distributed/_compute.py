@@ -15,6 +15,7 @@ from .._merge import _FUNCTION as MERGE
 from .._one_call import call
 from .._options import CallOptions, Recipe
 from .._run import calls_of, complete, results, usable
+from .._structs import ONE_FOR_ALL
 from ._pieces import Piece
 
 
@@ -64,7 +65,7 @@ def _rows_of_lse(x: Optional[Tensor], piece: Piece) -> Optional[Tensor]:
 def _inputs(piece: Piece, q: Tensor, k: Tensor, v: Tensor, scores: Scores) -> tuple:
     cu_q, cu_k = (_cumulative(cu, q.device) for cu in piece.lengths) if piece.lengths else (None, None)
     return (_rows(q, piece.q_rows, piece), _rows(k, piece.k_rows, piece), _rows(v, piece.k_rows, piece), scores.slopes,
-            None, None, cu_q, cu_k, None, scores.sinks if piece.home else None)
+            None, None, cu_q, cu_k, None, scores.sinks if piece.home else None, *ONE_FOR_ALL)
 
 
 def check(piece: Piece, q: Tensor, k: Tensor, v: Tensor, scores: Scores) -> None:

@@ -19,7 +19,7 @@ from .._attention import BOTTOM_RIGHT, attention, draw
 from .._ops import backward_op, deterministic as always_deterministic, forward_op
 from .._options import CallOptions
 from .._run import complete, innermost, usable
-from .._structs import INPUT_NAMES
+from .._structs import INPUT_NAMES, ONE_FOR_ALL
 from ._paged import rows_of_pages
 from ._probabilities import places, signed_probabilities
 
@@ -145,7 +145,8 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, packed: dict, dropout_p: float, sc
 def _rest(packed: dict, dropout_p: float, scale: Optional[float], causal: bool, window: tuple[int, int], softcap: float,
           slopes: Optional[Tensor], deterministic: bool) -> tuple[tuple, CallOptions]:
     """The operators' tensors after q, k and v, and their options."""
-    tensors = (slopes, None, *map(packed.get, ("mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")), None)
+    tensors = (slopes, None, *map(packed.get, ("mask", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")), None,
+               *ONE_FOR_ALL)
     lengths = {name: packed[name] for name in ("max_seqlen_q", "max_seqlen_k") if packed}
     left, right = window
     return tensors, CallOptions(**lengths, causal=BOTTOM_RIGHT if causal else 0, scale=scale, softcap=softcap,

@@ -12,6 +12,7 @@
 #include "api/checks/refuse.h"
 #include "api/checks/score_tensors.h"
 #include "api/checks/sequence_lengths.h"
+#include "api/checks/sequence_shards.h"
 
 namespace flashtile::api {
 namespace {
@@ -103,10 +104,12 @@ void check_inputs(const flashtile_inputs* given, CallUnderCheck& c) {
     Problem& p = c.call.problem;
     check_queries_keys_values(c);
     check_used_lengths(c);
+    check_sequence_shards({c.inputs.q, "q"}, c);
     if (c.inputs.append != nullptr) check_append(c);
     check_length_values(c);
     settle_scale_and_window(c.options, p);
     if (p.dropout_threshold != 0) check_dropout_sizes(p);
+    check_sequence_shard_values(c);
     check_score_tensors(c);
     check_functions(c);
 }

@@ -14,7 +14,6 @@ namespace flashtile::api {
 namespace {
 
 constexpr std::uintptr_t kWorkspaceAlignment = 64;
-constexpr std::int64_t kMaxDropoutLength = std::int64_t{1} << 32;
 constexpr std::int64_t kMaxDropoutBatch = std::int64_t{1} << 20;
 constexpr std::int64_t kMaxDropoutHeads = std::int64_t{1} << 12;
 
@@ -106,7 +105,8 @@ void settle_scale_and_window(const flashtile_options& o, Problem& p) {
     p.scale = o.has_scale != 0 ? o.scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.head_dim)));
     // No key lies further from the diagonal, nor positions, of 31 bits, from each other. Kernels add to what is left.
     constexpr std::int64_t kLongest = std::int64_t{1} << 60;
-    const std::int64_t whole = std::min(p.seqlen_q, kLongest) + std::min(p.seqlen_k, kLongest) + std::abs(p.diagonal) +
+    const std::int64_t diagonal = p.diagonals ? FLASHTILE_MAX_DIAGONAL : std::abs(p.diagonal);
+    const std::int64_t whole = std::min(p.seqlen_q, kLongest) + std::min(p.seqlen_k, kLongest) + diagonal +
                                (p.positions ? std::int64_t{1} << 31 : 0);
     if (p.window_left >= whole) p.window_left = -1;
     if (p.window_right >= whole) p.window_right = -1;

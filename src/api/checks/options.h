@@ -20,7 +20,8 @@ Execution check_execution(const flashtile_options& options);
 void check_threads(std::int32_t threads, const char* zero);
 void check_executor(const flashtile_executor& executor);
 
-// A problem with dropout has limits that Philox's packing sets (shared/philox.h).
+// A problem with dropout has limits that Philox's packing sets (shared/philox.h), of which this is that of i and j.
+inline constexpr std::int64_t kMaxDropoutLength = std::int64_t{1} << 32;
 void check_dropout_sizes(const Problem& problem);
 
 }  // namespace flashtile::api

@@ -8,6 +8,7 @@
 #include "api/checks/options.h"
 #include "api/checks/read_struct.h"
 #include "api/checks/refuse.h"
+#include "api/checks/sequence_shards.h"
 
 namespace flashtile::api {
 namespace {
@@ -139,6 +140,8 @@ void check_keep(const flashtile_tensor* given, CallUnderCheck& c) {
     check_dropout_sizes(p);
     c.call.execution.device_type = keep->device_type;
     c.call.execution.device_id = keep->device_id;
+    check_sequence_shards(keep, c);
+    check_sequence_shard_values(c);
     c.call.operands.mask = broadcast_operand(keep);
     c.memory.writes(keep);
     c.memory.check(c.call.execution);

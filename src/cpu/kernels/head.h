@@ -248,6 +248,7 @@ inline Head make_head(const Problem& p, const Operands& x, int64_t b, int64_t h)
     head.rows_before = p.packed ? q0 : b * p.seqlen_q;
     head.sequences_before = b;
     head.band = ChunkedBand::of(p, head.seqlen_q, head.seqlen_k);
+    if (p.diagonals) head.band.offset += x.diagonals[b];
     if (p.positions) {
         head.positions = x.positions + b * x.positions_stride + q0;
         head.first_of_any = head.seqlen_k;
@@ -283,8 +284,8 @@ inline Head make_head(const Problem& p, const Operands& x, int64_t b, int64_t h)
     head.dropout = Dropout::make(
         x.seed_ptr != nullptr ? *x.seed_ptr : x.seed, x.offset_ptr != nullptr ? *x.offset_ptr : x.offset,
         static_cast<unsigned>(p.origin_b + b), static_cast<unsigned>(p.origin_h + h), p.dropout_threshold);
-    head.origin_i = p.origin_i;
-    head.origin_j = p.origin_j;
+    head.origin_i = p.origins_i ? x.origins_i[b] : p.origin_i;
+    head.origin_j = p.origins_j ? x.origins_j[b] : p.origin_j;
     head.place_b = p.origin_b + b;
     head.place_h = p.origin_h + h;
     head.functions = functions::view_of(p.functions, x.function_tensors);

@@ -45,6 +45,7 @@ constexpr void visit_members(Visit&& visit) {
     visit("paged", &C::paged, option);
     visit("first_k", &C::first_k, option);
     visit("chunk", &C::chunk, option);
+    visit("diagonals", &C::diagonals, option);
     visit("tree_mask", &C::tree_mask, option);
     visit("sinks", &C::sinks, option);
     visit("scale_first", &C::scale_first, manner);

@@ -217,8 +217,7 @@ struct SplitForwardSm80 {
         softmax.rescale(o);
         softmax.exponentiate(s, factor);
         if constexpr (config.dropout)
-            each_dropped<config, MT, NT>(dropout_of(params, seq), params, place,
-                                         [&](int m, int n, int e) { s.c[m][n][e] = 0.0f; });
+            each_dropped<config, MT, NT>(params, seq, place, [&](int m, int n, int e) { s.c[m][n][e] = 0.0f; });
         const auto add_values = [&](const auto& keep) {
             M::template product_from_registers<kPitchV>(o, M::left_of(s), tiles.v_stage(stage), keep);
         };

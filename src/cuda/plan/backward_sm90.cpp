@@ -38,6 +38,7 @@ constexpr Condition kConditions[] = {
     {"softcap with head dimensions to 64, which takes more registers",
      [](const Question& q) { return !q.config.softcap || widest(q.config) > kChunk; }},
     kDropsInSquares,
+    kOneDiagonal,
     {"head_dim_v wider than head_dim",
      [](const Question& q) {
          const int d = chunk_columns(q.config.head_dim), dv = chunk_columns(q.config.head_dim_v);

@@ -38,7 +38,8 @@ Question question_of(const Problem& p, const Access& access, const DeviceFacts& 
                                                                : BiasElement::same;
     c.mask = p.mask;
     c.dropout = p.dropout_threshold != 0;
-    c.shifted_dropout = c.dropout && (p.origin_i % 16 != 0 || p.origin_j % 16 != 0);
+    c.diagonals = p.diagonals && (c.band || c.alibi);  // nothing else counts from it
+    c.shifted_dropout = c.dropout && (p.origins_i || p.origins_j || p.origin_i % 16 != 0 || p.origin_j % 16 != 0);
     // softcap / scale is a factor in fp32
     const float cap = p.softcap / p.scale;
     c.scale_first = c.alibi || c.bias != BiasElement::none || !(p.scale > 0.0f) ||

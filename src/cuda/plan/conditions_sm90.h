@@ -22,8 +22,11 @@ inline constexpr Condition kAtMost256{"a head dimension over 256", [](const Ques
                                           return std::max(q.config.head_dim, q.config.head_dim_v) <= 256;
                                       }};
 
-inline constexpr Condition kDropsInSquares{"dropout of a shard whose first row or column is no multiple of 16",
-                                           [](const Question& q) { return !q.config.shifted_dropout; }};
+inline constexpr Condition kDropsInSquares{
+    "dropout of a shard whose first row or column is no multiple of 16, or lies in memory",
+    [](const Question& q) { return !q.config.shifted_dropout; }};
+inline constexpr Condition kOneDiagonal{"diagonals, which the general kernel has so far",
+                                        [](const Question& q) { return !q.config.diagonals; }};
 
 // What Hopper's forward kernels leave to the general one.
 inline constexpr Condition kNoTree{"tree_mask, which the general kernel has so far",

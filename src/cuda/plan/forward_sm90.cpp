@@ -65,6 +65,7 @@ constexpr Condition kConditions[] = {
          return !(c.first_k || c.chunk) || (!c.softcap && widest(c) <= 128);
      }},
     kDropsInSquares,
+    kOneDiagonal,
     kPagesFillBoxes,
     kNoForcedSplits,
     {"sequences in a cache have few queries each, and some have many",

@@ -31,6 +31,7 @@ constexpr Condition kConditions[] = {
     {"a bias, a boolean mask, ALiBi or dropout",
      [](const Question& q) { return !q.config.has_bias_or_mask() && !q.config.alibi && !q.config.dropout; }},
     kNoTree,
+    kOneDiagonal,
     {"a prefix that sequences share, which the general kernel has so far",
      [](const Question& q) { return q.problem.prefix_groups == 0; }},
     kPagesFillBoxes,

@@ -52,10 +52,13 @@ void check_limits(const Problem& p, const DeviceFacts& device) {
                         std::to_string(kMostRows));
     if (p.functions != 0) unsupported("score_function or mask_function is given, which only the CPU takes so far");
     // Kernels count positions in 32 bits.
-    if (const std::int64_t most = kMostRows - std::min(p.seqlen_q + p.seqlen_k, kMostRows);
-        std::abs(p.diagonal) > most && p.diagonal != 0)
+    const std::int64_t most = kMostRows - std::min(p.seqlen_q + p.seqlen_k, kMostRows);
+    if (std::abs(p.diagonal) > most && p.diagonal != 0)
         unsupported("diagonal is " + std::to_string(p.diagonal) + ", supported on CUDA at these lengths is at most " +
                     std::to_string(most) + " either way");
+    if (p.diagonals && most < FLASHTILE_MAX_DIAGONAL)  // the host does not read them
+        unsupported("diagonals is given with seqlen_q + seqlen_k " + std::to_string(p.seqlen_q + p.seqlen_k) +
+                    ", supported on CUDA beside it is at most " + std::to_string(kMostRows - FLASHTILE_MAX_DIAGONAL));
 }
 
 bool backward_takes(const Problem& p) {

@@ -204,7 +204,7 @@ std::vector<Variant> plain() {
     return result;
 }
 
-// Dropout of a shard whose rows and columns start anywhere.
+// Dropout of a shard whose rows and columns start anywhere, and of sequences that are shards each by itself.
 std::vector<Variant> shifted_dropout() {
     std::vector<Variant> result;
     for (const gpu::DeviceFacts* const device : {&gpu::known_device("A100-80"), &gpu::known_device("H200")})
@@ -220,8 +220,11 @@ std::vector<Variant> shifted_dropout() {
             p.window_right = 0;
             p.dropout_threshold = 6554;
             p.origin_i = 1;
-            for (const KernelConfig& config : gpu::configs_for(p, gpu::contiguous_access(p), *device))
-                if (config.shifted_dropout) result.push_back({device->architecture, config});
+            for (const bool diagonals : {false, true}) {
+                p.diagonals = diagonals;
+                for (const KernelConfig& config : gpu::configs_for(p, gpu::contiguous_access(p), *device))
+                    if (config.shifted_dropout) result.push_back({device->architecture, config});
+            }
         }
     return result;
 }

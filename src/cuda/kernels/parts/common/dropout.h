@@ -24,6 +24,15 @@ __device__ __forceinline__ Dropout dropout_of(const KernelParams& p, const Seque
                          static_cast<unsigned>(p.origin_h + s.h), p.dropout_threshold);
 }
 
+// Where row 0 and column 0 of sequence b lie in the whole problem. Those that lie in memory may be anything: they are
+// used for nothing but draws.
+__device__ __forceinline__ Index origin_i_of(const KernelParams& p, Index b) {
+    return p.origins_i != nullptr ? p.origins_i[b] : p.origin_i;
+}
+__device__ __forceinline__ Index origin_j_of(const KernelParams& p, Index b) {
+    return p.origins_j != nullptr ? p.origins_j[b] : p.origin_j;
+}
+
 // What kept probabilities are multiplied by; 1 without dropout.
 template <KernelConfig config>
 __device__ __forceinline__ float kept_factor(const KernelParams& p) {
@@ -53,10 +62,12 @@ __device__ __forceinline__ void each_draw(const Dropout& dropout, const KernelPa
 
 // Calls drop(m, n, e) for every accumulator that is dropped.
 template <KernelConfig config, int MT, int NT, class Drop>
-__device__ __forceinline__ void each_dropped(const Dropout& dropout, const KernelParams& p, const Place& place,
+__device__ __forceinline__ void each_dropped(const KernelParams& p, const Sequence& seq, const Place& place,
                                              Drop drop) {
+    const Dropout dropout = dropout_of(p, seq);
     if constexpr (config.shifted_dropout) {
-        const auto i0 = static_cast<unsigned>(p.origin_i + place.i0), j0 = static_cast<unsigned>(p.origin_j + place.j0);
+        const auto i0 = static_cast<unsigned>(origin_i_of(p, seq.b) + place.i0),
+                   j0 = static_cast<unsigned>(origin_j_of(p, seq.b) + place.j0);
         each_score<MT, NT>([&](int m, int n, int e) {
             const unsigned i = i0 + static_cast<unsigned>(Place::row(m, e)),
                            j = j0 + static_cast<unsigned>(Place::column(n, e));

@@ -137,7 +137,8 @@ struct Sequence {
     template <KernelConfig config>
     __device__ static __forceinline__ Sequence of_lengths(const KernelParams& p, Index b, Index h, Index first_q,
                                                           Index first_k, int seqlen_q, int seqlen_k, int rows_k) {
-        const Band band = Band::of(p, seqlen_q, seqlen_k);
+        Band band = Band::of(p, seqlen_q, seqlen_k);
+        if constexpr (config.diagonals) band.offset += own_diagonal(p, b);
         const Index row = config.packed ? 0 : b;
         return {b, h, row, first_q, first_k, seqlen_q, seqlen_k, rows_k, band, row};
     }
@@ -212,6 +213,11 @@ struct Sequence {
     }
 
 private:
+    // Within the range that positions of 32 bits leave it, which is that of the interface.
+    __device__ static __forceinline__ Index own_diagonal(const KernelParams& p, Index b) {
+        constexpr Index kMost = 1 << 30;
+        return greater(-kMost, smaller(p.diagonals[b], kMost));
+    }
     // Keys that the call has appended to sequence b.
     __device__ static __forceinline__ Index appended(const KernelParams& p, Index b) {
         if (p.cu_seqlens_k_new.data == nullptr) return p.seqlen_k_new;

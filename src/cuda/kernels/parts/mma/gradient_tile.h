@@ -143,7 +143,7 @@ struct GradientTile {
         if constexpr (config.dropout) {
             const float kept = kept_factor<config>(params);
             each_score<MT, NT>([&](int m, int n, int e) { dp.c[m][n][e] *= kept; });
-            each_dropped<config, MT, NT>(dropout_of(params, seq), params, place, [&](int m, int n, int e) {
+            each_dropped<config, MT, NT>(params, seq, place, [&](int m, int n, int e) {
                 kept_p.c[m][n][e] = 0.0f;
                 dp.c[m][n][e] = 0.0f;
             });
