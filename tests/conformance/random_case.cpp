@@ -161,10 +161,12 @@ void shard_of_each_sequence(Case& c, RandomSource& random) {
         if (c.chunk != 0)
             for (std::int64_t& j : c.origins_j) j *= c.chunk;
     }
-    void functions(Case & c, RandomSource & random) {
-        if (random.chance(0.1)) c.score_function = random_score_function(random);
-        if (random.chance(0.1)) c.mask_function = random_mask_function(random);
-    }
+}
+
+void functions(Case& c, RandomSource& random) {
+    if (random.chance(0.1)) c.score_function = random_score_function(random);
+    if (random.chance(0.1)) c.mask_function = random_mask_function(random);
+}
 
 }  // namespace
 
