@@ -42,6 +42,9 @@ TEST(DecodeTasks, ReadAPrefixOnce) {
     EXPECT_EQ(tasks_of(), 2 * 2);  // two splits of three sequences; a group of one shares nothing
     p.window_left = 100;
     EXPECT_EQ(tasks_of(), 0) << "a sequence may hide what another sees";
+    p.window_left = -1;
+    p.diagonals = true;
+    EXPECT_EQ(tasks_of(), 0) << "likewise where each has a diagonal of its own";
 }
 
 // Tasks of all key heads have each split once, too.
