@@ -2,6 +2,7 @@
 
     out = flashtile.attention(q, k, v, causal=True)     # PyTorch tensors in (batch, seqlen, heads, head_dim)
     with flashtile.sdpa(): ...                          # F.scaled_dot_product_attention runs on flashtile
+    flashtile.flex_attention(q, k, v, score_mod)        # torch.nn.attention.flex_attention's, and its BlockMask
     flashtile.install_as_flash_attn()                   # `import flash_attn` finds flashtile
     flashtile.transformers.register()                   # attn_implementation="flashtile"
     flashtile.distributed.context_parallel_attention(q, k, v)      # over several devices
@@ -29,18 +30,20 @@ if TYPE_CHECKING:
     from ._append_kv import append_kv
     from ._attention import attention
     from .flash_attn import install_as_flash_attn
+    from ._flex_attention import flex_attention
     from ._flash_implementation import register_flash_attention_impl
     from ._merge import merge
     from ._sdpa import scaled_dot_product_attention
     from ._sdpa_context import sdpa
 
 __version__ = _text("version")
-__all__ = ["Append", "append_kv", "attention", "describe", "distributed", "flash_attn", "flash_attn_3", "info",
+__all__ = ["Append", "append_kv", "attention", "describe", "distributed", "flash_attn", "flash_attn_3", "flex_attention", "info",
            "install_as_flash_attn", "last_run", "merge", "numpy", "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa",
            "transformers"]
 
 _MODULES = ("distributed", "flash_attn", "flash_attn_3", "numpy", "transformers")
 _HOMES = {"Append": "_append", "append_kv": "_append_kv", "attention": "_attention",
+          "flex_attention": "_flex_attention",
           "install_as_flash_attn": "flash_attn", "merge": "_merge", "sdpa": "_sdpa_context",
           "scaled_dot_product_attention": "_sdpa",
           "register_flash_attention_impl": "_flash_implementation"}

@@ -9,10 +9,12 @@ from torch import Tensor
 
 from ._arguments import blame_an_option, flag
 from ._call import INPUT_NAMES, explain
+from ._functions import Functions
 from ._ops import attend, deterministic as always_deterministic
 from ._options import WHOLE, Recipe, of_attention, split_shard
 from ._run import complete
 from ._structs import ONE_FOR_ALL
+from ._with_functions import Text, attend_with_functions, functions_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -40,7 +42,9 @@ class Options(TypedDict, total=False):
     softcap: float
     alibi_slopes: Optional[Tensor]
     bias: Optional[Tensor]
-    mask: Optional[Tensor]
+    mask: Union[None, Tensor, Text]
+    score: Optional[Text]
+    tensors: Optional[dict[str, Tensor]]
     dropout_p: float
     deterministic: bool
     batch_invariant: bool
@@ -70,12 +74,14 @@ class Options(TypedDict, total=False):
 _serving: Any = None  # the module, imported when it is first needed; an import statement that finds it takes 0.7 us
 
 
-def _serve(given: tuple, serving: tuple, append: Optional[Append], recipe: Recipe,
-           return_lse: bool) -> tuple[Tensor, Optional[Tensor]]:
+def _serve(given: tuple, serving: tuple, append: Optional[Append], recipe: Recipe, return_lse: bool,
+           functions: Optional[Functions], named: tuple[Tensor, ...]) -> tuple[Tensor, Optional[Tensor]]:
     global _serving
     if _serving is None:
         from . import _serving
-    return _serving.serve(given, serving, append, recipe, return_lse)
+    if functions is None:
+        return _serving.serve(given, serving, append, recipe, return_lse)
+    return _serving.serve_with_functions(given, serving, append, recipe, return_lse, functions, named)
 
 
 @overload
@@ -98,7 +104,9 @@ def attention(
     softcap: float = 0.0,
     alibi_slopes: Optional[Tensor] = None,
     bias: Optional[Tensor] = None,
-    mask: Optional[Tensor] = None,
+    mask: Union[None, Tensor, Text] = None,
+    score: Optional[Text] = None,
+    tensors: Optional[dict[str, Tensor]] = None,
     dropout_p: float = 0.0,
     deterministic: bool = False,
     batch_invariant: bool = False,
@@ -145,7 +153,14 @@ def attention(
         alibi_slopes: fp32 (heads) or (batch, heads): -slope * |distance to the diagonal| is added to a score.
         bias: added to the scores; broadcasts to (batch, heads, seqlen_q, seqlen_k); q's dtype or fp32. Its gradient
             has its own shape.
-        mask: bool, broadcasts likewise; True keeps.
+        mask: bool, broadcasts likewise; True keeps. Or a mask function: a text in the language of flashtile's
+            docs/functions.md, as "i >= j || document[b, j] == 0", or a function of Python's, mask(b, h, i, j). What it
+            hides in whole blocks costs nothing.
+        score: a score function, "s - slopes[h] * abs(i - j)" or score(s, b, h, i, j), which takes the place of a score
+            before the masks. A function of Python's is called with tensors of one element, and may read others by them,
+            as slopes[h]; these get no gradient. It is written as a text at each call, in some 50 us an operation. CPU
+            only, as mask functions are.
+        tensors: by their names the tensors that texts name; to 4 dimensions, without a gradient.
         dropout_p: the probability with which a normalised probability is dropped. The mask is drawn from PyTorch's
             generator of q's device, and drawn again in backward, never stored.
         deterministic: gradients that are the same bit for bit at each call. Also on where
@@ -200,7 +215,10 @@ def attention(
         causal, return_lse = flag("causal", causal), flag("return_lse", return_lse)
         deterministic = flag("deterministic", deterministic)
         batch_invariant, exact_max = flag("batch_invariant", batch_invariant), flag("exact_max", exact_max)
-    given: tuple[Optional[Tensor], ...] = (q, k, v)
+    functions, named = None, ()
+    if not (score is tensors is None and (mask is None or isinstance(mask, Tensor))):
+        functions, named, mask = functions_of(score, mask, tensors, q)
+    given: tuple[Any, ...] = (q, k, v)
     number, corner, each = diagonal, origin, ONE_FOR_ALL
     try:
         if origin is not WHOLE or type(diagonal) is not int:
@@ -219,7 +237,9 @@ def attention(
                     "dropout_p is given with a cache or another argument of serving: allowed is 0")
             serving = (block_table, cache_batch_idx, first_k, seqused_q, tree_mask, positions, prefix_groups,
                        prefix_lengths)
-            out, lse = _serve(complete(given), serving, append, recipe, return_lse)
+            out, lse = _serve(complete(given), serving, append, recipe, return_lse, functions, named)
+        elif functions is not None:
+            out, lse = attend_with_functions(given, functions, named, recipe, draw(q) if dropout_p != 0.0 else None)
         else:
             out, lse = attend(given, recipe, draw(q) if dropout_p != 0.0 else None, return_lse)
     except (TypeError, ValueError, LookupError, AttributeError, OverflowError):

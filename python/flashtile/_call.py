@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ._arguments import blame_a_call_option
+from ._functions import Functions
 from ._library import fail, library
 from ._options import CallOptions
 from ._structs import (
@@ -111,11 +112,12 @@ def stream_of(kind: int, index: int) -> int:
 
 
 class FilledCall:
-    """A call of flashtile_<function> with its structs filled. tensors: those of all parts in their order, with names
-    for errors; the first is there, and a call runs on its device. Only one thread at a time may use it."""
+    """A call of flashtile_<function> with its structs filled. tensors: those of all parts in their order, and those of
+    score and mask functions, with names for errors; the first is there, and a call runs on its device. Only one thread
+    at a time may use it."""
 
     def __init__(self, function: str, parts: Sequence[Part], tensors: Tensors, names: Sequence[str],
-                 options: CallOptions, **more_options: Any):
+                 options: CallOptions, functions: Optional[Functions] = None, **more_options: Any):
         self.function = getattr(library, "flashtile_" + function)
         self.workspace_function = getattr(library, f"flashtile_{function}_workspace", None)
         self.device = tensors[0].device
@@ -138,7 +140,7 @@ class FilledCall:
             except (AttributeError, KeyError):
                 explain(tensor, name)
         try:
-            structs = Structs(parts, filled, options, **more_options)
+            structs = Structs(parts, filled, options, functions, **more_options)
         except StructError:
             blame_a_call_option(options)
             raise

@@ -1,5 +1,6 @@
 """Makes one call of a C function that writes to tensors which its caller has made, or whose results are made alike at
-each call: flashtile_merge, flashtile_append_kv, and flashtile_forward on a cache.
+each call: flashtile_merge, flashtile_append_kv, flashtile_forward on a cache, and attention with score and mask
+functions.
 
 As in _run.py, filled structs are used again for calls whose tensors are laid out alike and whose options are equal.
 """
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.autograd import profiler as _profiler
 
 from ._call import FilledCall, Tensors, hollow
+from ._functions import Functions
 from ._options import CallOptions, Recipe, options_of
 from ._run import NUMBERS, kept
 from ._structs import Part
@@ -28,6 +30,7 @@ class Function(NamedTuple):
     # Where results are made: how more are made of one, and those of a call on the other tensors. They stand at made_at.
     make: Optional[Callable[[Tensors], tuple[Callable[[Tensor], Tensor], Tensors]]] = None
     made_at: int = 0
+    functions: Optional[Functions] = None  # whose tensors follow all others
 
 
 class _Calls:
@@ -47,7 +50,7 @@ class _Calls:
         at = self.function.made_at
         return (*tensors[:at], *made, *tensors[at:]) if made else tensors
 
-    def run(self, tensors: Tensors) -> Tensors:
+    def run(self, tensors: Tensors, rng: Optional[Tensor]) -> Tensors:
         new = self.new
         made = [None if example is None else new(example) for example in self.examples] if new else ()
         tensors = self.complete(tensors, made)
@@ -56,14 +59,16 @@ class _Calls:
         try:
             filled = self.idle.pop()  # atomic, as append is, so that threads do not share a call
         except IndexError:
-            name, parts, names, *_ = self.function
-            filled = FilledCall(name, parts(self.options, *self.numbers), tensors, names, self.options, **self.more)
+            name, parts, names, *_, functions = self.function
+            named = (*names, *functions.names) if functions else names
+            filled = FilledCall(name, parts(self.options, *self.numbers), tensors, named, self.options, functions,
+                                **self.more)
         else:
             words, data = filled.words, filled.data
             for at in self.present:
                 words[data[at]] = tensors[at].data_ptr()
         try:
-            filled.submit()
+            filled.submit(rng)
         finally:
             self.idle.append(filled)
         return made
@@ -73,11 +78,11 @@ _calls: dict[tuple, _Calls] = {}
 
 
 def call(function: Function, tensors: Tensors, recipe: Recipe = (CallOptions,), numbers: tuple = (),
-         **more_options: int) -> Tensors:
+         rng: Optional[Tensor] = None, **more_options: int) -> Tensors:
     """Calls the function on its parts' tensors, in their order, without results that it makes, and returns those; the
-    first is there. numbers: what its parts take beside the options. more_options: those that CallOptions does not
-    have."""
-    key = (function.name, function.make, recipe, numbers, *more_options.values(),
+    first is there. numbers: what its parts take beside the options. rng: dropout's seed and offset. more_options: those
+    that CallOptions does not have."""
+    key = (function.name, function.make, function.functions, recipe, numbers, *more_options.values(),
            *[None if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in tensors])
     calls = _calls.get(key)
     if calls is None:
@@ -90,5 +95,5 @@ def call(function: Function, tensors: Tensors, recipe: Recipe = (CallOptions,), 
             kept(_calls, key, calls)
     if _profiler._is_profiler_enabled:
         with _profiler.record_function("flashtile_" + function.name):
-            return calls.run(tensors)
-    return calls.run(tensors)
+            return calls.run(tensors, rng)
+    return calls.run(tensors, rng)

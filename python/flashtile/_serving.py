@@ -14,12 +14,13 @@ from ._append import TENSORS as APPENDED, Append, split
 from ._call import Tensors, explain
 from ._define import writing_operator
 from ._forward_mode import forward_mode, refuse_forward_mode
+from ._functions import Functions
 from ._one_call import Function, call
 from ._ops import _is_grad_enabled, eager
 from ._options import CallOptions, Recipe, options_of, schema
 from ._run import COPIES, innermost, new_version
 from ._structs import APPEND, INPUT_NAMES, RESULT_NAMES, RESULTS, SERVING_NAMES, Part, inputs_part
-
+from ._while_tracing import run_between_graphs
 
 _NAMES = (*INPUT_NAMES, *SERVING_NAMES)
 _RESULTS = RESULT_NAMES["forward"]
@@ -67,12 +68,13 @@ _FORWARD_MADE, _APPENDING_MADE = (
 
 
 def _append_and_attend(function: Function, tensors: tuple, appended: tuple, numbers: tuple[int, bool],
-                       recipe: Recipe) -> Tensors:
-    """tensors: those before what is appended, which are the inputs, or these and the results."""
+                       recipe: Recipe, named: tuple = ()) -> Tensors:
+    """tensors: those before what is appended, which are the inputs, or these and the results; named: those of score and
+    mask functions."""
     if not (appended[_SLOTS] is appended[_POSITIONS] is appended[_POSITIONS_Q] is None):
         appended = tuple(t.contiguous() if t is not None and at in _SIDE_BY_SIDE else t
                          for at, t in enumerate(appended))
-    made = call(function, (*tensors, *appended), recipe, numbers)
+    made = call(function, (*tensors, *appended, *named), recipe, numbers)
     new_version(tensors[_K], tensors[_V], appended[_Q_OUT])
     return made
 
@@ -104,8 +106,9 @@ append_op = writing_operator(
 
 
 def serve(given: tuple[Optional[Tensor], ...], serving: tuple[Optional[Tensor], ...], append: Optional[Append],
-          recipe: Recipe, return_lse: bool) -> tuple[Tensor, Optional[Tensor]]:
-    """`given` are the tensors of INPUT_NAMES, `serving` those of SERVING_NAMES."""
+          recipe: Recipe, return_lse: bool, functions: Optional[Functions] = None,
+          named: tuple[Tensor, ...] = ()) -> tuple[Tensor, Optional[Tensor]]:
+    """`given` are the tensors of INPUT_NAMES, `serving` those of SERVING_NAMES, `named` those of the functions."""
     tensors = (*given, *serving)
     appended: tuple = ()
     numbers: tuple[int, bool] = (0, False)
@@ -126,10 +129,17 @@ def serve(given: tuple[Optional[Tensor], ...], serving: tuple[Optional[Tensor], 
     q, k_cache, v_cache = tensors[:3]
     if q is None or k_cache is None or v_cache is None or (appended and appended[0] is None):
         explain(None, next(name for tensor, name in zip(everything, _GIVEN) if tensor is None and name in _PRESENT))
-    if plain and append is None:
-        out, lse = call(_FORWARD_MADE[return_lse], tensors, recipe)
-    elif plain:
-        out, lse = _append_and_attend(_APPENDING_MADE[return_lse], tensors, appended, numbers, recipe)
+    if plain:
+        function = (_FORWARD_MADE if append is None else _APPENDING_MADE)[return_lse]
+        if functions is not None:
+            function = function._replace(functions=functions)
+        if append is None:
+            out, lse = call(function, (*tensors, *named), recipe)
+        else:
+            out, lse = _append_and_attend(function, tensors, appended, numbers, recipe, named)
+    elif functions is not None:
+        raise NotImplementedError("score and mask functions beside a cache, of a tensor subclass or for a tracer: "
+                                  "allowed are plain tensors, outside of a trace")
     else:
         _, (out, lse) = _results(return_lse, tensors)
         if append is None:
@@ -137,3 +147,6 @@ def serve(given: tuple[Optional[Tensor], ...], serving: tuple[Optional[Tensor], 
         else:
             append_op(*tensors, *appended, *numbers, *options_of(recipe), out, lse)
     return out, lse
+
+
+serve_with_functions = run_between_graphs(serve)  # no operator does this

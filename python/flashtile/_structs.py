@@ -10,6 +10,7 @@ from itertools import accumulate
 from struct import Struct, calcsize
 from typing import Any, NamedTuple, Optional
 
+from ._functions import Functions
 from ._library import InvalidArgument
 from ._options import CallOptions
 
@@ -47,7 +48,9 @@ INPUT_NAMES = ("q", "k", "v", "alibi_slopes", "bias", "mask", "cu_seqlens_q", "c
 SERVING_NAMES = ("block_table", "cache_batch_idx", "first_k", "seqused_q", "tree_mask", "positions", "prefix_groups",
                  "prefix_lengths")  # what only forward takes
 INPUTS = Layout(size="N", **dict.fromkeys(INPUT_NAMES[:9], "P"), max_seqlen_q="q", max_seqlen_k="q",
-                **dict.fromkeys((*SERVING_NAMES[:5], "sinks", *SERVING_NAMES[5:], "append", *SHARD_NAMES), "P"))
+                **dict.fromkeys((*SERVING_NAMES[:5], "sinks", *SERVING_NAMES[5:], "append", *SHARD_NAMES,
+                                 "score_function", "mask_function", "function_tensors"), "P"),
+                function_tensor_count="q")
 RESULT_NAMES = {"forward": ("out", "lse"),
                 "backward": ("out", "lse", "dout", "dlse", "dq", "dk", "dv", "dbias", "dsinks")}
 RESULTS = {name: Layout(size="N", **dict.fromkeys(names, "P")) for name, names in RESULT_NAMES.items()}
@@ -63,7 +66,8 @@ TENSOR = Layout(data="P", dtype="i", device_type="i", device_id="i", rank="i", s
 _UNUSED = [f"{8 * (MAX_RANK - rank)}x" for rank in range(MAX_RANK + 1)]
 TENSORS = [Struct(f"P4i{rank}q{unused}{rank}q{unused}") for rank, unused in enumerate(_UNUSED)]
 TENSOR_SIZE = TENSOR.size
-_FLOAT = Struct("f")
+NAMED = Layout(name="P", tensor=f"{TENSOR_SIZE}s")  # flashtile_named_tensor
+_POINTER, _FLOAT = Struct("P"), Struct("f")
 
 
 def pack_options(memory: Any, at: int, options: CallOptions, **more: Any) -> None:
@@ -89,21 +93,39 @@ def inputs_part(names: Sequence[str], options: CallOptions, **fields: Any) -> Pa
 
 
 class Structs:
-    """The filled structs of a call in one piece of memory: options, the parts, and a flashtile_tensor for each tensor.
+    """The filled structs of a call in one piece of memory: options, the parts, a flashtile_tensor for each tensor, and
+    the texts of functions.
 
-    tensors: those of all parts, in their order. Each is None or the fields of a flashtile_tensor: data, dtype,
-    device_type, device_id, rank, shape, stride.
+    tensors: those of all parts, in their order, then those that the functions name. Each is None or the fields of a
+    flashtile_tensor: data, dtype, device_type, device_id, rank, shape, stride. Every one has room for a name in front
+    of it, so that those with names are an array of flashtile_named_tensor.
     """
 
-    def __init__(self, parts: Sequence[Part], tensors: Sequence[Optional[tuple]], options: CallOptions, **more: Any):
+    def __init__(self, parts: Sequence[Part], tensors: Sequence[Optional[tuple]], options: CallOptions,
+                 functions: Optional[Functions] = None, **more: Any):
         starts = [*accumulate((part.layout.size for part in parts), initial=OPTIONS.size)]
-        self.places = range(starts[-1], starts[-1] + len(tensors) * TENSOR_SIZE, TENSOR_SIZE)
-        self.memory = memory = bytearray(self.places.stop)
+        first = starts[-1] + NAMED.offsets["tensor"]
+        self.places = range(first, first + len(tensors) * NAMED.size, NAMED.size)
+        texts_at = starts[-1] + len(tensors) * NAMED.size
+        texts = [] if functions is None else [functions.score, functions.mask, *functions.names]
+        encoded = [b"" if text is None else _c_text(text) for text in texts]
+        self.memory = memory = bytearray(texts_at) + b"".join(encoded)
+        memory.extend(bytes(-len(memory) % 8))  # whole words, as which callers see it
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         self.addresses = (base, *(base + start for start in starts[:-1]))  # of the options and of each part
         pack_options(memory, 0, options, **more)
         layouts = [part.layout for part in parts]
         given = iter(zip(tensors, self.places, strict=True))
+        of_functions: dict[str, int] = {}
+        if functions is not None:
+            count = len(functions.names)
+            ends = [*accumulate(map(len, encoded), initial=base + texts_at)]
+            score, mask, *names = (at if text else 0 for at, text in zip(ends, encoded))
+            of_functions = {"score_function": score, "mask_function": mask, "function_tensor_count": count}
+            for at, name in zip(self.places[len(tensors) - count:], names, strict=True):
+                _POINTER.pack_into(memory, at - NAMED.offsets["tensor"], name)
+            if count:
+                of_functions["function_tensors"] = base + self.places[-count] - NAMED.offsets["tensor"]
         for part, start in zip(parts, starts):
             fields = {name: base + starts[layouts.index(value)] if isinstance(value, Layout) else value
                       for name, value in part.fields.items()}
@@ -111,4 +133,12 @@ class Structs:
                 if tensor is not None:
                     TENSORS[tensor[4]].pack_into(memory, at, *tensor)
                     fields[name] = base + at
-            part.layout.pack_into(memory, start, **fields)
+            part.layout.pack_into(memory, start, **fields, **(of_functions if part.layout is INPUTS else {}))
+        for tensor, at in given:
+            assert tensor is not None
+            TENSORS[tensor[4]].pack_into(memory, at, *tensor)
+
+
+def _c_text(text: str) -> bytes:
+    """A text as C reads it. What the language does not have stays wrong there; a 0 would end the text unseen."""
+    return text.encode("utf-8", "backslashreplace").replace(b"\0", b"\1") + b"\0"

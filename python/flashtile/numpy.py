@@ -22,6 +22,7 @@ import numpy as np
 
 from ._append import TENSORS as APPENDED, Append, split
 from ._arguments import FLAGS, blame_an_option, flag
+from ._functions import Functions
 from ._library import InvalidArgument, fail, library
 from ._options import WHOLE, CallOptions, of_attention, split_shard
 from ._structs import (
@@ -55,8 +56,8 @@ _PRESENT = ("q", "k", "v", "out", "lse", "dout", "append.k")
 
 class Options(TypedDict, total=False):
     """What attention and attention_backward take by name. Their meaning and defaults are those of
-    `flashtile.attention`; seed, two integers of 64 bits, is what dropout's mask is drawn from: the same for the same
-    two."""
+    `flashtile.attention`; score and mask functions are texts, whose tensors are arrays; seed, two integers of 64 bits,
+    is what dropout's mask is drawn from: the same for the same two."""
 
     causal: bool
     window: tuple[int, int]
@@ -65,7 +66,9 @@ class Options(TypedDict, total=False):
     softcap: float
     alibi_slopes: Optional[Array]
     bias: Optional[Array]
-    mask: Optional[Array]
+    mask: Union[None, Array, str]
+    score: Optional[str]
+    tensors: Optional[dict[str, Array]]
     dropout_p: float
     seed: Optional[tuple[int, int]]
     deterministic: bool
@@ -104,7 +107,7 @@ _DEFAULTS: dict[str, Any] = dict.fromkeys(Options.__annotations__) | {
     "sm_limit": 0, "diagonal": 0, "origin": WHOLE}
 _FORWARD_DEFAULTS = {**_DEFAULTS, **dict.fromkeys((*SERVING_NAMES, "append"))}
 _ARRAYS = INPUT_NAMES[3:]  # the options that are arrays
-_NO_NUMBERS = {*_ARRAYS, *SERVING_NAMES, "append", "seed"}
+_NO_NUMBERS = {*_ARRAYS, *SERVING_NAMES, "append", "seed", "score", "tensors"}
 
 
 def _with_options(options: type, defaults: dict[str, Any]) -> Callable[[Function], Function]:
@@ -138,6 +141,7 @@ def attention(q: Array, k: Array, v: Array, *, return_lse: bool = False,
     """
     return_lse = flag("return_lse", return_lse)
     chosen = _chosen("attention", options, _FORWARD_DEFAULTS)
+    functions, named = _functions(chosen)
     append = chosen["append"]
     names = (*INPUT_NAMES, *SERVING_NAMES)
     arrays = _readable({"q": q, "k": k, "v": v, **{name: chosen[name] for name in names[3:]}},
@@ -155,13 +159,13 @@ def attention(q: Array, k: Array, v: Array, *, return_lse: bool = False,
     results = Part(RESULTS["forward"], RESULT_NAMES["forward"])
     everything = [*arrays.values(), out, lse]
     if append is None:
-        _attend("forward", lambda of: (inputs_part(names, of), results), everything, chosen)
+        _attend("forward", lambda of: (inputs_part(names, of), results), [*everything, *named], chosen, functions)
     else:
         tensors, (begin, interleaved) = split(append)
         appended = _readable({f"append.{name}": array for name, array in zip(APPENDED, tensors)}, ("append.q_out",))
         _attend("forward", lambda of: (inputs_part(names, of, append=APPEND), results, Part(
             APPEND, APPENDED, {"rotary_begin": begin, "rotary_interleaved": interleaved})),
-                [*everything, *appended.values()], chosen)
+                [*everything, *appended.values(), *named], chosen, functions)
     return (out, lse) if lse is not None else out
 
 
@@ -181,6 +185,7 @@ def attention_backward(dout: Array, q: Array, k: Array, v: Array, out: Array, ls
         (dq, dk, dv), then dbias and dsinks where they are wanted.
     """
     chosen = _chosen("attention_backward", options, _DEFAULTS)
+    functions, named = _functions(chosen)
     wanted = {"bias": flag("return_dbias", return_dbias), "sinks": flag("return_dsinks", return_dsinks)}
     for name, want in wanted.items():
         if want and chosen[name] is None:
@@ -191,7 +196,7 @@ def attention_backward(dout: Array, q: Array, k: Array, v: Array, out: Array, ls
     made = [new(arrays[name].shape, arrays[name].dtype) for name in ("q", "k", "v")]
     made += [np.empty(arrays[name].shape, arrays[name].dtype) if want else None for name, want in wanted.items()]
     _attend("backward", lambda of: (inputs_part(INPUT_NAMES, of), Part(RESULTS["backward"], RESULT_NAMES["backward"])),
-            [*arrays.values(), *made], chosen)
+            [*arrays.values(), *made, *named], chosen, functions)
     return tuple(array for array in made if array is not None)
 
 
@@ -244,6 +249,22 @@ def _chosen(function: str, options: Any, defaults: dict[str, Any]) -> dict[str, 
     return {**chosen, "diagonal": diagonal, "origin": origin, **dict(zip(SHARD_NAMES, each))}
 
 
+def _functions(chosen: dict[str, Any]) -> tuple[Optional[Functions], Sequence[Array]]:
+    """The functions among the options, and the arrays that they name; a mask function is no array among the options."""
+    score, mask, named = chosen["score"], chosen["mask"], chosen["tensors"]
+    if score is None and named is None and not isinstance(mask, str):
+        return None, ()
+    if score is not None and not isinstance(score, str):
+        raise TypeError(f"score is a {type(score).__name__}, allowed is None or a text")
+    if not isinstance(named, (dict, type(None))) or not all(isinstance(name, str) for name in named or ()):
+        raise TypeError(f"tensors is {named!r}, allowed is a dict of names and arrays")
+    given = {f"tensors.{name}": array for name, array in (named or {}).items()}
+    arrays = _readable(given, present=tuple(given))
+    if isinstance(mask, str):
+        chosen["mask"] = None
+    return Functions(score, mask if isinstance(mask, str) else None, tuple(named or ())), [*arrays.values()]
+
+
 def _readable(given: dict[str, Any], written: Sequence[str] = (),
               present: Sequence[str] = _PRESENT) -> dict[str, Any]:
     """The arrays, with copies of what the library could not read: those whose innermost dimension is not contiguous, or
@@ -278,13 +299,14 @@ _ALLOWED = {
     ("mask", "tree_mask"): "bool",
     ("seqused_k", "seqused_q", "block_table", "first_k", "prefix_groups", "prefix_lengths"): "int32",
     ("slots", *SHARD_NAMES): "int64",
+    ("tensors",): ", ".join(DTYPE_CODES),
     ("cu_seqlens_q", "cu_seqlens_k", "cu_seqlens_k_new", "cache_batch_idx", "cache_seqlens", "rotary_offsets",
      "positions", "positions_q"): "int32 or int64",
 }
 
 
 def _refuse_dtype(name: str, array: Array) -> NoReturn:
-    name_alone = name.removeprefix("append.")
+    name_alone = "tensors" if name.startswith("tensors.") else name.removeprefix("append.")
     allowed = next((dtypes for names, dtypes in _ALLOWED.items() if name_alone in names),
                    "float32, float16 or bfloat16")
     raise TypeError(f"{name}.dtype is {array.dtype}, allowed is {allowed}"
@@ -300,14 +322,14 @@ def _fields(array: Optional[Array]) -> Optional[tuple]:
 
 
 def _attend(name: str, parts: Callable[[CallOptions], Sequence[Part]], arrays: Sequence[Optional[Array]],
-            chosen: dict[str, Any]) -> None:
+            chosen: dict[str, Any], functions: Optional[Functions]) -> None:
     """Calls flashtile_forward or flashtile_backward on structs of the parts, which `parts` makes of the options."""
     alone = {option: chosen[option] for option in chosen if option not in _NO_NUMBERS}
     seed = chosen["seed"]
     try:
         options = of_attention(**{**alone, **{name: flag(name, alone[name]) for name in FLAGS}})
         first, second = seed if options.dropout else (0, 0)
-        structs = Structs(parts(options), [*map(_fields, arrays)], options, seed=first, offset=second)
+        structs = Structs(parts(options), [*map(_fields, arrays)], options, functions, seed=first, offset=second)
     except (TypeError, ValueError, LookupError, OverflowError, StructError):
         blame_an_option(**alone)
         if alone["dropout_p"]:

@@ -11,6 +11,7 @@ import torch
 
 import flashtile
 from flashtile import _structs
+from flashtile._functions import Functions
 from flashtile._options import CallOptions
 
 INCLUDE = Path(__file__).parents[2] / "include"
@@ -24,8 +25,9 @@ STRUCTS = {
     "flashtile_append_tensors": _structs.APPEND,
     "flashtile_merge_tensors": _structs.MERGE,
     "flashtile_tensor": _structs.TENSOR,
+    "flashtile_named_tensor": _structs.NAMED,
 }
-TYPES = {"size_t": "N", "int32_t": "i", "int64_t": "q", "uint64_t": "Q", "float": "f", "double": "d"}
+TYPES = {"flashtile_tensor": f"{_structs.TENSOR_SIZE}s", "size_t": "N", "int32_t": "i", "int64_t": "q", "uint64_t": "Q", "float": "f", "double": "d"}
 
 needs_header = pytest.mark.skipif(not INCLUDE.is_dir(), reason="needs the repository's headers")
 
@@ -112,6 +114,37 @@ def test_structs_of_a_call():
         "size": _structs.APPEND.size, "rotary_begin": 5, "rotary_interleaved": 1}
 
 
+def test_structs_of_functions():
+    """Texts and named tensors are where the inputs' fields say, and end there."""
+    parts = (_structs.inputs_part(_structs.INPUT_NAMES, OPTIONS), _structs.Part(_structs.RESULTS["forward"], ("out",)))
+    tensors = [(100 + at, 1, 1, 0, 2, 7, 5, 5, 1) for at in range(len(_structs.INPUT_NAMES) + 3)]
+    structs = _structs.Structs(parts, tensors, OPTIONS, Functions("s + x[i, j]", None, ("x", "mask")))
+    base = structs.addresses[0]
+    read = _structs.INPUTS.struct.unpack_from(structs.memory, structs.addresses[1] - base)
+    inputs = dict(zip(_structs.INPUTS.offsets, read, strict=True))
+
+    def text(address):
+        return structs.memory[address - base:structs.memory.index(0, address - base)].decode()
+
+    assert text(inputs["score_function"]) == "s + x[i, j]" and inputs["mask_function"] == 0
+    assert inputs["function_tensor_count"] == 2
+    for at, name in enumerate(("x", "mask")):
+        name_at, tensor = _structs.NAMED.struct.unpack_from(
+            structs.memory, inputs["function_tensors"] - base + at * _structs.NAMED.size)
+        assert text(name_at) == name
+        assert _structs.TENSOR.struct.unpack(tensor)[:6] == (100 + len(tensors) - 2 + at, 1, 1, 0, 2, 7)
+    assert _structs.TENSOR.struct.unpack_from(structs.memory, inputs["mask"] - base)[0] == 105
+
+
+def test_structs_without_functions():
+    parts = (_structs.inputs_part(_structs.INPUT_NAMES, OPTIONS),)
+    structs = _structs.Structs(parts, [None] * len(_structs.INPUT_NAMES), OPTIONS)
+    read = _structs.INPUTS.struct.unpack_from(structs.memory, structs.addresses[1] - structs.addresses[0])
+    inputs = dict(zip(_structs.INPUTS.offsets, read, strict=True))
+    assert {name: value for name, value in inputs.items() if value} == {
+        "size": _structs.INPUTS.size, "max_seqlen_q": 1, "max_seqlen_k": 2}
+
+
 def test_options_that_are_not_given_are_the_librarys():
     memory = bytearray(_structs.OPTIONS.size)
     _structs.pack_options(memory, 0, CallOptions())
@@ -130,6 +163,10 @@ def test_schemas_of_the_operators():
                  "SymInt origin_i, SymInt origin_j, Tensor? rng")
     flashtile.attention  # noqa: B018 - defines them
     assert str(torch.ops.flashtile.forward.default._schema) == f"flashtile::forward({arguments}) -> (Tensor, Tensor)"
+    functions = arguments.replace("Tensor? rng", "str? score_function, str? mask_function, str[] function_names, "
+                                  "Tensor[] function_tensors, Tensor? rng")
+    assert str(torch.ops.flashtile.forward_with_functions.default._schema) == (
+        f"flashtile::forward_with_functions({functions}) -> (Tensor, Tensor)")
     flashtile.merge  # noqa: B018 - defines it
     assert str(torch.ops.flashtile.merge.default._schema) == (
         "flashtile::merge(Tensor outs, Tensor lses, ScalarType? dtype) -> (Tensor, Tensor)")

@@ -1,0 +1,122 @@
+"""PyTorch's flex_attention on flashtile, as a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Optional, Union
+
+from torch import Tensor
+
+from ._attention import attention
+from ._call import explain
+from ._ops import attend, deterministic
+from ._options import CallOptions
+from ._while_tracing import run_between_graphs
+
+_NO_BLOCKS = 1 << 30  # the block size of masks without blocks; PyTorch calls it _LARGE_SPARSE_BLOCK_SIZE
+
+
+@run_between_graphs
+def flex_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Optional[Callable[..., Any]] = None,
+    block_mask: Any = None,
+    scale: Optional[float] = None,
+    enable_gqa: bool = False,
+    return_lse: bool = False,
+    kernel_options: Optional[dict[str, Any]] = None,
+    *,
+    return_aux: Any = None,
+) -> Union[Tensor, tuple[Tensor, Any]]:
+    """torch.nn.attention.flex_attention.flex_attention, on flashtile. CPU only so far, where PyTorch has no backward.
+
+    Args:
+        query: (batch, heads, seqlen_q, head_dim); key, value: (batch, kv_heads, seqlen_k, ..).
+        score_mod: score_mod(score, b, h, q_idx, kv_idx), as `flashtile.attention` takes it for `score`.
+        block_mask: a torch.nn.attention.flex_attention.BlockMask. Its mask_mod is the mask, and the library finds out
+            which blocks that hides. The mask's own blocks count only where it has no mask_mod
+            (BlockMask.from_kv_blocks).
+        scale: 1/sqrt(head_dim) if None.
+        enable_gqa: key and value may have fewer heads than query.
+        return_lse: return lse too, the natural logarithm.
+        kernel_options: not read.
+        return_aux: an AuxRequest; lse alone can be had.
+
+    Returns:
+        (batch, heads, seqlen_q, value's head_dim); with return_lse (out, lse), with return_aux (out, AuxOutput). Rows
+        that see no key are 0, and their lse is -inf.
+
+    Other than in PyTorch:
+        tensors that a function reads get no gradient: where they require one, the call is refused;
+        a function is computed in fp32 and ints of 64 bits, whatever dtypes it asks for;
+        an index outside of a tensor reads 0, one from -1 down to -size aside, which counts from the end;
+        in compiled code the call stands between graphs.
+
+    Raises:
+        as `flashtile.attention`; ValueError where PyTorch says that the arguments do not go together.
+    """
+    for tensor, name in ((query, "query"), (key, "key"), (value, "value")):
+        if not isinstance(tensor, Tensor):
+            explain(tensor, name)
+        if tensor.dim() != 4:
+            raise ValueError(f"{name} has {tensor.dim()} dimensions, allowed are 4")
+    if return_lse and return_aux is not None:
+        raise ValueError("return_lse and return_aux are both given, allowed is one of them")
+    if return_aux is not None and getattr(return_aux, "max_scores", False):
+        raise NotImplementedError("return_aux asks for max_scores, allowed is lse")
+    heads, kv_heads = query.shape[1], key.shape[1]
+    if heads != kv_heads and not enable_gqa:
+        raise ValueError(f"key has {kv_heads} heads, allowed without enable_gqa is query's {heads}")
+    mask, tensors = None, None
+    if block_mask is not None:
+        _check(block_mask, query, key)
+        mask, tensors = _mask_of(block_mask)
+        if key.shape[0] == value.shape[0] == 1:
+            key, value = (tensor.expand(query.shape[0], -1, -1, -1) for tensor in (key, value))
+    if score_mod is mask is None:
+        out, lse = attend((query, key, value), (_options, scale, deterministic()), None, heads_first=True)
+    else:
+        out, lse = attention(*(tensor.transpose(1, 2) for tensor in (query, key, value)), score=score_mod, mask=mask,
+                             tensors=tensors, scale=scale, return_lse=True)
+        out = out.transpose(1, 2)
+    if return_aux is not None:
+        from torch.nn.attention.flex_attention import AuxOutput
+
+        return out, AuxOutput(lse=lse if return_aux.lse else None)
+    return (out, lse) if return_lse else out
+
+
+def _options(scale: Optional[float], deterministic: bool) -> CallOptions:
+    return CallOptions(scale=scale, deterministic=deterministic)
+
+
+def _check(block_mask: Any, query: Tensor, key: Tensor) -> None:
+    """Refuses a mask that was made for other lengths."""
+    lengths = query.shape[2], key.shape[2]
+    if not _without_blocks(block_mask) and tuple(block_mask.shape[-2:]) != lengths:
+        raise ValueError(f"block_mask was made for {tuple(block_mask.shape[-2:])} queries and keys, allowed are the "
+                         f"{lengths} that query and key have: make another one")
+    if key.shape[0] != query.shape[0] and block_mask.kv_num_blocks.shape[0] != query.shape[0]:
+        raise ValueError(f"key's batch is {key.shape[0]}, allowed is query's {query.shape[0]}, or 1 with a block_mask "
+                         "of query's")
+
+
+def _without_blocks(block_mask: Any) -> bool:
+    return min(block_mask.BLOCK_SIZE) >= _NO_BLOCKS
+
+
+def _mask_of(block_mask: Any) -> tuple[Any, Optional[dict[str, Tensor]]]:
+    """The mask function, and the tensors that it names."""
+    from torch.nn.attention.flex_attention import noop_mask
+
+    if block_mask.mask_mod is not noop_mask:
+        return block_mask.mask_mod, None
+    if _without_blocks(block_mask):
+        return None, None
+    blocks = block_mask.to_dense().bool()
+    blocks = blocks.reshape(*(1,) * (4 - blocks.dim()), *blocks.shape)
+    b, h = (name if size > 1 else "0" for name, size in zip("bh", blocks.shape))
+    rows, columns = block_mask.BLOCK_SIZE
+    return f"blocks[{b}, {h}, i // {rows}, j // {columns}]", {"blocks": blocks}

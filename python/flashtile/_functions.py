@@ -1,0 +1,15 @@
+"""The score and mask functions of a call, as the package's files hand them to each other. The library's language of
+texts is docs/functions.md's. Needs no PyTorch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+
+class Functions(NamedTuple):
+    """Texts, and the names of the tensors that they may name; the tensors travel beside it in the same order. Operators
+    take these fields in this order."""
+
+    score: Optional[str] = None
+    mask: Optional[str] = None
+    names: tuple[str, ...] = ()
