@@ -21,8 +21,8 @@ class Library:
     def __init__(self, path):
         os.environ["FLASHTILE_LIBRARY"] = str(Path(path).resolve())
         sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
-        from flashtile import _call, _library, _options
-        self.abi, self.loaded, self.options = _call, _library, _options
+        from flashtile import _call, _library, _options, _structs
+        self.abi, self.loaded, self.options, self.structs = _call, _library, _options, _structs
 
     def version(self):
         return self.loaded.text("version")
@@ -40,7 +40,8 @@ class Library:
                  deterministic=False, exact_max=False, alibi_slopes=None, bias=None, mask=None, seqused_k=None,
                  cu_seqlens=None, max_seqlen=-1):
         rng = torch.tensor([seed, 0], device=inputs[0].device) if dropout else None
-        given = (*inputs, alibi_slopes, bias, mask, cu_seqlens, cu_seqlens, seqused_k, None, *forwards)
+        given = (*inputs, alibi_slopes, bias, mask, cu_seqlens, cu_seqlens, seqused_k, None,
+                 *self.structs.ONE_FOR_ALL, *forwards)
         call = self.abi.Call(name, given, made, self.options.CallOptions(
             max_seqlen_q=max_seqlen, max_seqlen_k=max_seqlen, causal=int(causal), softcap=softcap,
             window_left=window[0], window_right=window[1], dropout=dropout, deterministic=deterministic,
