@@ -11,12 +11,16 @@
 
 #include "flashtile/flashtile.h"
 #include "functions/functions.h"
+#include "shared/mask.h"
 
 namespace flashtile::functions {
 namespace {
 
 // Elements of a tensor that are looked through for their least and greatest.
 constexpr std::int64_t kMostElements = 4096;
+
+// What a score function is taken to be given. Beyond it products of q and k hide keys as well as functions do.
+constexpr float kLargestScore = 1e20f;
 
 __extension__ using Wide = __int128;
 constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
@@ -86,7 +90,7 @@ private:
                 if (node.type == Type::real) return reals(node.real, node.real);
                 return {.type = node.type, .low = node.integer, .high = node.integer};
             case Op::s:
-                return anything(Type::real);
+                return reals(-kLargestScore, kLargestScore);
             case Op::b:
                 return ints(region_.b, region_.b);
             case Op::h:
@@ -225,6 +229,17 @@ private:
                 if (a.least >= 0) return a;
                 if (a.most <= 0) return reals(-a.most, -a.least);
                 return reals(0.0f, std::max(-a.least, a.most));
+            case Op::divide: {
+                if (b.least <= 0.0f && b.most >= 0.0f) return anything(Type::real);
+                if (!std::isfinite(a.least) || !std::isfinite(a.most)) return anything(Type::real);
+                const auto [least, most] =
+                    of_corners(a.least, a.most, b.least, b.most, [](float x, float y) { return x / y; });
+                return reals(least, most);
+            }
+            case Op::tanh:
+                return reals(-1.0f, 1.0f);
+            case Op::exp:
+                return reals(0.0f, std::numeric_limits<float>::infinity());
             default:
                 return anything(Type::real);
         }
@@ -355,8 +370,17 @@ Visible visible(const Graph& graph, int mask, const FunctionTensor* tensors, con
     return shown.high == 0 ? Visible::none : shown.low == 1 ? Visible::all : Visible::some;
 }
 
+bool may_hide(const Graph& graph, int score, const FunctionTensor* tensors, const Region& region) {
+    const Interval given = Evaluation(graph, tensors, region).of(score);
+    return !given.known || given.least <= kHiddenScore;
+}
+
 Visible visible(const FunctionsView& view, const Region& region) {
     return visible(view.functions->mask_graph(), view.functions->mask(), view.tensors, region);
+}
+
+bool may_hide(const FunctionsView& view, const Region& region) {
+    return may_hide(view.functions->score_graph(), view.functions->score(), view.tensors, region);
 }
 
 }  // namespace flashtile::functions

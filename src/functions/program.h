@@ -65,6 +65,8 @@ struct FunctionsView {
 
 // What the mask function shows of a region, as far as intervals tell.
 Visible visible(const FunctionsView& view, const Region& region);
+// Whether the score function may hide a key there, of scores that are themselves of ordinary size.
+bool may_hide(const FunctionsView& view, const Region& region);
 
 // Buffers that the largest program of the functions with this number needs; none of number 0.
 int most_buffers(int number);

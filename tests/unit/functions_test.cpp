@@ -154,6 +154,22 @@ TEST(Functions, IntervalsSeeTheBlocksOfKnownMasks) {
     EXPECT_EQ(shown("pattern[i // 16, j // 16, h]", block(0, 16, 16, 32)), Visible::none);
 }
 
+TEST(Functions, IntervalsTellWhichScoresHide) {
+    static const Tensors all;
+    const auto hides = [&](const char* score) {
+        const functions::Functions read(score, "", all.types);
+        return functions::may_hide(read.view(all.tensors.data()), {0, 0, 0, 100, 0, 100, 100, 100});
+    };
+    EXPECT_FALSE(hides("s - 0.5 * abs(i - j)"));
+    EXPECT_FALSE(hides("5.0 * tanh(s / 5.0)"));
+    EXPECT_FALSE(hides("pattern[i % 4, j % 4, 0] ? s : -1000.0"));
+    EXPECT_TRUE(hides("pattern[i % 4, j % 4, 0] ? s : -inf"));
+    EXPECT_TRUE(hides("s - (i < j ? 1e30 : 0.0)"));
+    EXPECT_TRUE(hides("log(abs(s))"));
+    EXPECT_TRUE(hides("s / float(i - j)"));
+    EXPECT_FALSE(hides("i < 100 ? s : -inf"));
+}
+
 TEST(Functions, IntervalsAreTrueOfEveryElement) {
     const Tensors all;
     conformance::RandomSource random(20261124);

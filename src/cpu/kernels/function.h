@@ -93,8 +93,8 @@ public:
     const float* derivative() const { return values<float>(program_.derivative); }
 
 private:
-    // The compiler does not see that buffers lie beside each other: g++ 12 else writes one by its distance from another,
-    // takes the function that does so for one without effect, and leaves its calls out.
+    // The compiler does not see that buffers lie beside each other: g++ 12 else writes one by its distance from
+    // another, takes the function that does so for one without effect, and leaves its calls out.
     template <class T>
     T* values(int buffer) const {
         T* first = reinterpret_cast<T*>(memory_ + buffer * kElements);
@@ -191,8 +191,7 @@ private:
             case Op::select:
                 return select<int32_t>(step, count);
             case Op::convert:
-                if (step.of == Type::real)
-                    return each<float, int32_t>(step, count, [](float a) { return a != 0; });
+                if (step.of == Type::real) return each<float, int32_t>(step, count, [](float a) { return a != 0; });
                 return each<int64_t, int32_t>(step, count, [](int64_t a) { return a != 0; });
             case Op::bit_and:
                 return pairs<int32_t, int32_t>(step, count, [](int32_t a, int32_t b) { return a & b; });

@@ -120,6 +120,7 @@ struct Head {
     int64_t origin_i, origin_j;
     int64_t place_b, place_h;  // of the head in the whole problem, as functions see it
     functions::FunctionsView functions;
+    bool score_hides;     // the score function may
     int64_t rows_before;  // queries and sequences before this one, for BackwardState
     int64_t sequences_before;
 
@@ -152,16 +153,18 @@ struct Head {
 
     // True if scores need more than that. modify_scores then works on every block. A scale of 0 is among these
     // cases: it must be applied before a mask, since 0 times -inf is NaN.
-    bool modified() const { return softcap != 0.0f || alibi || hides() || scale == 0.0f; }
+    bool modified() const { return softcap != 0.0f || alibi || functions.score || hides() || scale == 0.0f; }
     // True if scores may hide keys that the band shows: by a mask, or by what makes them -infinity.
     bool hides() const { return hides_anywhere() || functions.mask; }
     // Also in a block that the mask function shows whole.
-    bool hides_anywhere() const { return bias || mask || tree || functions.score; }
+    bool hides_anywhere() const { return bias || mask || tree || score_hides; }
     // What the mask function shows of a block.
     functions::Visible shown(int64_t i0, int64_t i1, int64_t j0, int64_t j1) const {
         if (!functions.mask) return functions::Visible::all;
-        return functions::visible(functions, {place_b, place_h, origin_i + i0, origin_i + i1, origin_j + j0,
-                                              origin_j + j1, seqlen_q, seqlen_k});
+        return functions::visible(functions, region(i0, i1, j0, j1));
+    }
+    functions::Region region(int64_t i0, int64_t i1, int64_t j0, int64_t j1) const {
+        return {place_b, place_h, origin_i + i0, origin_i + i1, origin_j + j0, origin_j + j1, seqlen_q, seqlen_k};
     }
 
     // scale * q.k is computed as score_factor * (query_factor q).k. The sign of scale goes into Q. The factor is then
@@ -289,6 +292,8 @@ inline Head make_head(const Problem& p, const Operands& x, int64_t b, int64_t h)
     head.place_b = p.origin_b + b;
     head.place_h = p.origin_h + h;
     head.functions = functions::view_of(p.functions, x.function_tensors);
+    head.score_hides = head.functions.score && head.seqlen_q > 0 && head.seqlen_k > 0 &&
+                       functions::may_hide(head.functions, head.region(0, head.seqlen_q, 0, head.seqlen_k));
     return head;
 }
 
