@@ -79,7 +79,26 @@ public:
         return values_.back();
     }
 
+    // Shifts of 32 bits take smaller counts.
+    bool fits_32_bits() {
+        if (graph_.size() > 0) of(graph_.size() - 1);
+        for (int n = 0; n < graph_.size(); ++n) {
+            const Node& node = graph_[n];
+            const Interval& value = values_[static_cast<std::size_t>(n)];
+            if (node.type == Type::integer &&
+                !within(value, std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max()))
+                return false;
+            if ((node.op == Op::shift_left || node.op == Op::shift_right) && !within(argument(node, 1), 0, 31))
+                return false;
+        }
+        return true;
+    }
+
 private:
+    static bool within(const Interval& value, std::int64_t low, std::int64_t high) {
+        return value.low >= low && value.high <= high;
+    }
+
     const Interval& argument(const Node& node, int n) const {
         return values_[static_cast<std::size_t>(node.argument[static_cast<std::size_t>(n)])];
     }
@@ -306,7 +325,7 @@ private:
             end[n] = index.high < tensor.shape[n] ? index.high + 1 : tensor.shape[n];
             if (first[n] >= end[n]) return zero(node.type);
             if (__builtin_mul_overflow(count, end[n] - first[n], &count) || count > kMostElements)
-                return anything(node.type);
+                return of_type(tensor, node.type);
         }
         std::optional<Interval> all;
         if (outside) all = zero(node.type);
@@ -322,6 +341,12 @@ private:
                         all = all ? chosen(bools(false, true), *all, one) : one;
                     }
         return *all;
+    }
+
+    static Interval of_type(const FunctionTensor& tensor, Type type) {
+        if (tensor.dtype == FLASHTILE_INT32)
+            return ints(std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max());
+        return anything(type);
     }
 
     static Interval zero(Type type) {
@@ -375,12 +400,21 @@ bool may_hide(const Graph& graph, int score, const FunctionTensor* tensors, cons
     return !given.known || given.least <= kHiddenScore;
 }
 
+bool fits_32_bits(const Graph& graph, const FunctionTensor* tensors, const Region& region) {
+    return Evaluation(graph, tensors, region).fits_32_bits();
+}
+
 Visible visible(const FunctionsView& view, const Region& region) {
     return visible(view.functions->mask_graph(), view.functions->mask(), view.tensors, region);
 }
 
 bool may_hide(const FunctionsView& view, const Region& region) {
     return may_hide(view.functions->score_graph(), view.functions->score(), view.tensors, region);
+}
+
+bool fits_32_bits(const FunctionsView& view, const Region& region) {
+    return fits_32_bits(view.functions->score_graph(), view.tensors, region) &&
+           fits_32_bits(view.functions->mask_graph(), view.tensors, region);
 }
 
 }  // namespace flashtile::functions

@@ -9,5 +9,6 @@ namespace flashtile::functions {
 
 Visible visible(const Graph& graph, int mask, const FunctionTensor* tensors, const Region& region);
 bool may_hide(const Graph& graph, int score, const FunctionTensor* tensors, const Region& region);
+bool fits_32_bits(const Graph& graph, const FunctionTensor* tensors, const Region& region);
 
 }  // namespace flashtile::functions

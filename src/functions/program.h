@@ -67,6 +67,8 @@ struct FunctionsView {
 Visible visible(const FunctionsView& view, const Region& region);
 // Whether the score function may hide a key there, of scores that are themselves of ordinary size.
 bool may_hide(const FunctionsView& view, const Region& region);
+// Whether no int of the functions passes 32 bits there.
+bool fits_32_bits(const FunctionsView& view, const Region& region);
 
 // Buffers that the largest program of the functions with this number needs; none of number 0.
 int most_buffers(int number);

@@ -402,7 +402,7 @@ private:
         tile_ = arena_.take<float>((widest + kLanes) * kPanel);
         rows_ = arena_.take<float>(kLanes * round_up(widest, kLanes));
         visible_ = arena_.take<uint8_t>(Bc);
-        functions_ = arena_.take<int64_t>(FunctionTile::scratch(functions));
+        functions_ = arena_.take<int64_t>(function_scratch(functions));
     }
 
     Panel take_panel(int64_t i0, int64_t count) {

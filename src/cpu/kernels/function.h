@@ -56,6 +56,15 @@ inline Vec log(Vec x) {
     return ((x > 0.0f) & (x < infinity)) ? result : outside;
 }
 
+constexpr int64_t kElements = 256;  // of a buffer: a multiple of kPanel; no block has more keys
+
+// Elements of 8 bytes that the functions with this number need.
+inline int64_t function_scratch(int number) {
+    return functions::most_buffers(number) * kElements;
+}
+
+// Int is int32_t where that holds every int of the head's functions, else int64_t.
+template <class Int>
 class FunctionTile {
     using Op = functions::Op;
     using Type = functions::Type;
@@ -64,12 +73,7 @@ class FunctionTile {
     using Stage = functions::Stage;
 
 public:
-    static constexpr int64_t kElements = 256;  // a multiple of kPanel; no block has more keys
-
-    // Elements of 8 bytes that the functions with this number need.
-    static int64_t scratch(int number) { return functions::most_buffers(number) * kElements; }
-
-    // `memory` has room for scratch(). Rows are the keys [j0, j0 + keys), lanes the queries from i0 on.
+    // `memory` has room for function_scratch(). Rows are the keys [j0, j0 + keys), lanes the queries from i0 on.
     FunctionTile(const Head& head, const Program& program, int64_t i0, int64_t j0, int64_t keys, int64_t* memory)
         : head_(head), program_(program), memory_(memory), i0_(i0), j0_(j0), keys_(keys) {
         run(0, program.end[0], 1, 1);
@@ -126,7 +130,7 @@ private:
             case Type::boolean:
                 return of(values<int32_t>(buffer));
             case Type::integer:
-                return of(values<int64_t>(buffer));
+                return of(values<Int>(buffer));
             case Type::real:
                 return of(values<float>(buffer));
         }
@@ -192,7 +196,7 @@ private:
                 return select<int32_t>(step, count);
             case Op::convert:
                 if (step.of == Type::real) return each<float, int32_t>(step, count, [](float a) { return a != 0; });
-                return each<int64_t, int32_t>(step, count, [](int64_t a) { return a != 0; });
+                return each<Int, int32_t>(step, count, [](Int a) { return a != 0; });
             case Op::bit_and:
                 return pairs<int32_t, int32_t>(step, count, [](int32_t a, int32_t b) { return a & b; });
             case Op::bit_or:
@@ -203,42 +207,45 @@ private:
                 return each<int32_t, int32_t>(step, count, [](int32_t a) { return a ^ 1; });
             default:
                 if (step.of == Type::real) return compare<float>(step, count);
-                if (step.of == Type::integer) return compare<int64_t>(step, count);
+                if (step.of == Type::integer) return compare<Int>(step, count);
                 return compare<int32_t>(step, count);
         }
     }
 
     // Integers wrap: sums and products are taken of unsigned ones.
-    static int64_t wrapped(uint64_t x) { return static_cast<int64_t>(x); }
+    static uint32_t bits(int32_t x) { return static_cast<uint32_t>(x); }
     static uint64_t bits(int64_t x) { return static_cast<uint64_t>(x); }
-    static int64_t floor_divided(int64_t a, int64_t b) {
+    static int32_t wrapped(uint32_t x) { return static_cast<int32_t>(x); }
+    static int64_t wrapped(uint64_t x) { return static_cast<int64_t>(x); }
+    static constexpr Int kCounts = sizeof(Int) * 8 - 1;  // of shifts
+    static Int floor_divided(Int a, Int b) {
         if (b == 0) return 0;
         if (b == -1) return wrapped(0 - bits(a));
-        const int64_t quotient = a / b;
+        const Int quotient = a / b;
         return quotient - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
     }
-    static int64_t remainder(int64_t a, int64_t b) {
+    static Int remainder(Int a, Int b) {
         if (b == 0 || b == -1) return 0;
-        const int64_t rest = a % b;
+        const Int rest = a % b;
         return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
     }
-    static int64_t truncated(float x) {
-        return x >= -0x1p63f && x < 0x1p63f ? static_cast<int64_t>(x) : 0;  // NaN fails both
+    static Int truncated(float x) {
+        return x >= -0x1p63f && x < 0x1p63f ? static_cast<Int>(static_cast<int64_t>(x)) : 0;  // NaN fails both
     }
 
     void integer(const Step& step, int64_t count) {
-        using I = int64_t;
+        using I = Int;
         switch (step.op) {
             case Op::constant:
-                return fill<I>(step, count, step.integer);
+                return fill<I>(step, count, static_cast<I>(step.integer));
             case Op::b:
-                return fill<I>(step, count, head_.place_b);
+                return fill<I>(step, count, static_cast<I>(head_.place_b));
             case Op::h:
-                return fill<I>(step, count, head_.place_h);
+                return fill<I>(step, count, static_cast<I>(head_.place_h));
             case Op::seqlen_q:
-                return fill<I>(step, count, head_.seqlen_q);
+                return fill<I>(step, count, static_cast<I>(head_.seqlen_q));
             case Op::seqlen_k:
-                return fill<I>(step, count, head_.seqlen_k);
+                return fill<I>(step, count, static_cast<I>(head_.seqlen_k));
             case Op::i:
                 return ascending(step, count, head_.origin_i + i0_);
             case Op::j:
@@ -269,9 +276,9 @@ private:
             case Op::absolute:
                 return each<I, I>(step, count, [](I a) { return a < 0 ? wrapped(0 - bits(a)) : a; });
             case Op::shift_left:
-                return pairs<I, I>(step, count, [](I a, I b) { return wrapped(bits(a) << (b & 63)); });
+                return pairs<I, I>(step, count, [](I a, I b) { return wrapped(bits(a) << (b & kCounts)); });
             case Op::shift_right:
-                return pairs<I, I>(step, count, [](I a, I b) { return a >> (b & 63); });
+                return pairs<I, I>(step, count, [](I a, I b) { return a >> (b & kCounts); });
             case Op::bit_and:
                 return pairs<I, I>(step, count, [](I a, I b) { return a & b; });
             case Op::bit_or:
@@ -283,8 +290,8 @@ private:
         }
     }
     void ascending(const Step& step, int64_t count, int64_t first) {
-        int64_t* out = values<int64_t>(step.out);
-        for (int64_t n = 0; n < count; ++n) out[n] = first + n;
+        Int* out = values<Int>(step.out);
+        for (int64_t n = 0; n < count; ++n) out[n] = static_cast<Int>(first + n);
     }
 
     void real(const Step& step, int64_t count) {
@@ -300,7 +307,7 @@ private:
                 return select<float>(step, count);
             case Op::convert:
                 if (step.of == Type::integer)
-                    return each<int64_t, float>(step, count, [](int64_t a) { return static_cast<float>(a); });
+                    return each<Int, float>(step, count, [](Int a) { return static_cast<float>(a); });
                 return each<int32_t, float>(step, count, [](int32_t a) { return static_cast<float>(a); });
             case Op::add:
                 return pairs<float, float>(step, count, [](float a, float b) { return a + b; });
@@ -340,8 +347,8 @@ private:
     template <class T>
     void load(const Step& step, int64_t count) {
         const functions::FunctionTensor& tensor = head_.functions.tensors[step.tensor];
-        const int64_t* index[functions::kMostDimensions] = {};
-        for (int n = 0; n < step.rank; ++n) index[n] = values<int64_t>(step.argument[n]);
+        const Int* index[functions::kMostDimensions] = {};
+        for (int n = 0; n < step.rank; ++n) index[n] = values<Int>(step.argument[n]);
         T* out = values<T>(step.out);
         for (int64_t n = 0; n < count; ++n) {
             int64_t offset = 0;

@@ -44,7 +44,7 @@ public:
         keep_ = arena.take<float>(Bc * kPanel);
         tile_ = arena.take<float>((round_up(widest > Bc ? widest : Bc, kLanes) + kLanes) * kPanel);
         rows_ = arena.take<float>(kLanes * round_up(widest > Bc ? widest : Bc, kLanes));
-        functions_ = arena.take<int64_t>(FunctionTile::scratch(problem.functions));
+        functions_ = arena.take<int64_t>(function_scratch(problem.functions));
     }
 
     void load_keys(const Head& head, int64_t j0, int64_t j1) {

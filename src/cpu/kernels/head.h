@@ -121,6 +121,7 @@ struct Head {
     int64_t place_b, place_h;  // of the head in the whole problem, as functions see it
     functions::FunctionsView functions;
     bool score_hides;     // the score function may
+    bool narrow_ints;     // 32 bits hold every int of the functions
     int64_t rows_before;  // queries and sequences before this one, for BackwardState
     int64_t sequences_before;
 
@@ -292,8 +293,11 @@ inline Head make_head(const Problem& p, const Operands& x, int64_t b, int64_t h)
     head.place_b = p.origin_b + b;
     head.place_h = p.origin_h + h;
     head.functions = functions::view_of(p.functions, x.function_tensors);
-    head.score_hides = head.functions.score && head.seqlen_q > 0 && head.seqlen_k > 0 &&
-                       functions::may_hide(head.functions, head.region(0, head.seqlen_q, 0, head.seqlen_k));
+    if (head.functions.functions != nullptr && head.seqlen_q > 0 && head.seqlen_k > 0) {
+        const functions::Region whole = head.region(0, head.seqlen_q, 0, head.seqlen_k);
+        head.score_hides = head.functions.score && functions::may_hide(head.functions, whole);
+        head.narrow_ints = functions::fits_32_bits(head.functions, whole);
+    }
     return head;
 }
 

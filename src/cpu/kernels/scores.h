@@ -38,11 +38,12 @@ inline void scale_tile(const ScoreTile& tile, float factor) {
 }
 
 // The score function, and its derivative times what `derivative` holds, where that is not null.
+template <class Int>
 inline void apply_score_function(const Head& head, const ScoreTile& tile, float* derivative, int64_t* memory) {
-    FunctionTile function(head, derivative != nullptr ? head.functions.gradient : head.functions.score, tile.i0,
-                          tile.j0, tile.j1 - tile.j0, memory);
-    for (int64_t j = 0; j < tile.j1 - tile.j0; j += FunctionTile::kRows) {
-        const int64_t first = j * kPanel, end = lesser(j + FunctionTile::kRows, tile.j1 - tile.j0) * kPanel;
+    FunctionTile<Int> function(head, derivative != nullptr ? head.functions.gradient : head.functions.score, tile.i0,
+                               tile.j0, tile.j1 - tile.j0, memory);
+    for (int64_t j = 0; j < tile.j1 - tile.j0; j += FunctionTile<Int>::kRows) {
+        const int64_t first = j * kPanel, end = lesser(j + FunctionTile<Int>::kRows, tile.j1 - tile.j0) * kPanel;
         function.evaluate(j, tile.s + first);
         for (int64_t n = first; n < end; n += kLanes) {
             const Vec s = load(tile.s + n);  // what a bias has hidden stays so
@@ -54,14 +55,21 @@ inline void apply_score_function(const Head& head, const ScoreTile& tile, float*
     }
 }
 
+template <class Int>
 inline void apply_mask_function(const Head& head, const ScoreTile& tile, int64_t* memory) {
-    FunctionTile function(head, head.functions.mask, tile.i0, tile.j0, tile.j1 - tile.j0, memory);
-    for (int64_t j = 0; j < tile.j1 - tile.j0; j += FunctionTile::kRows) {
-        const int64_t first = j * kPanel, end = lesser(j + FunctionTile::kRows, tile.j1 - tile.j0) * kPanel;
+    FunctionTile<Int> function(head, head.functions.mask, tile.i0, tile.j0, tile.j1 - tile.j0, memory);
+    for (int64_t j = 0; j < tile.j1 - tile.j0; j += FunctionTile<Int>::kRows) {
+        const int64_t first = j * kPanel, end = lesser(j + FunctionTile<Int>::kRows, tile.j1 - tile.j0) * kPanel;
         function.evaluate(j, tile.s + first);
         for (int64_t n = first; n < end; ++n)
             if (function.mask()[n - first] == 0) tile.s[n] = -__builtin_inff();
     }
+}
+
+template <class Int>
+inline void apply_functions(const Head& head, const ScoreTile& tile, float* derivative, int64_t* memory) {
+    if (head.functions.score) apply_score_function<Int>(head, tile, derivative, memory);
+    if (tile.shown == functions::Visible::some) apply_mask_function<Int>(head, tile, memory);
 }
 
 // Applies softcap, ALiBi, bias, functions, masks and band, and returns true if every key is seen by some query of the
@@ -106,8 +114,12 @@ inline bool modify_scores(const Head& head, const ScoreTile& tile, float* deriva
         for (int64_t n = 0; n < keys * kPanel; n += kLanes)
             store(tile.s + n, load(tile.s + n) + load(scratch.tile + n));
     }
-    if (head.functions.score) apply_score_function(head, tile, derivative, scratch.functions);
-    if (tile.shown == functions::Visible::some) apply_mask_function(head, tile, scratch.functions);
+    if (head.functions.functions != nullptr) {
+        if (head.narrow_ints)
+            apply_functions<int32_t>(head, tile, derivative, scratch.functions);
+        else
+            apply_functions<int64_t>(head, tile, derivative, scratch.functions);
+    }
     const Vec hidden = broadcast(-__builtin_inff());
     if (head.mask) {
         load_panel(head.mask, tile.i0, tile.count, tile.j0, keys, 1.0f, scratch.rows, scratch.tile);
