@@ -990,6 +990,7 @@ private:
             {"neighbours_in_2d", "", "abs(i // 16 - j // 16) <= 1 && abs(i % 16 - j % 16) <= 2"},
             {"circle", "", "sqrt(float(i * i + j * j)) < 90.5"},
             {"outside", "", "document[b, i - 20] == document[b, j + 50] || i > 100"},
+            {"ints_past_32_bits", "", "(i * 4294967296 + 7) // 4294967296 >= j"},
             {"all", "", "true"},
             {"none", "", "i < 0"},
             {"both", "s * 0.5 + table[h, (i * 7 + j * 3) % 31]", "j <= i + 60 && !(j % 5 == 2)"},
