@@ -70,7 +70,6 @@ class FunctionTile {
     using Type = functions::Type;
     using Step = functions::Step;
     using Program = functions::Program;
-    using Stage = functions::Stage;
 
 public:
     // `memory` has room for function_scratch(). Rows are the keys [j0, j0 + keys), lanes the queries from i0 on.
