@@ -72,9 +72,11 @@ class FunctionTile {
     using Program = functions::Program;
 
 public:
-    // `memory` has room for function_scratch(). Rows are the keys [j0, j0 + keys), lanes the queries from i0 on.
-    FunctionTile(const Head& head, const Program& program, int64_t i0, int64_t j0, int64_t keys, int64_t* memory)
-        : head_(head), program_(program), memory_(memory), i0_(i0), j0_(j0), keys_(keys) {
+    // `memory` has room for function_scratch(). Rows are the keys [j0, j0 + keys), lanes the queries from i0 on, and s
+    // are the scores.
+    FunctionTile(const Head& head, const Program& program, const float* s, int64_t i0, int64_t j0, int64_t keys,
+                 int64_t* memory)
+        : head_(head), program_(program), s_(s), memory_(memory), i0_(i0), j0_(j0), keys_(keys) {
         run(0, program.end[0], 1, 1);
         run(program.end[0], program.end[1], kPanel, kPanel);
         run(program.end[1], program.end[2], keys, 0);
@@ -82,10 +84,9 @@ public:
 
     static constexpr int64_t kRows = kElements / kPanel;
 
-    // The rows from `row` on, kRows of them or as many as are left, of which s holds the scores. The results are then
-    // at result() and derivative().
-    void evaluate(int64_t row, float* s) {
-        s_ = s;
+    // The rows from `row` on, kRows of them or as many as are left. The results are then at result() and derivative().
+    void evaluate(int64_t row) {
+        first_ = row * kPanel;
         const int64_t rows = lesser(kRows, keys_ - row);
         for (int n = program_.end[1]; n < program_.end[2]; ++n)
             if (program_.steps[n].expanded >= 0) expand(program_.steps[n], row, rows);
@@ -125,14 +126,9 @@ private:
     }
     template <class Of>
     void with_values(const Step& step, int buffer, Of of) {
-        switch (step.type) {
-            case Type::boolean:
-                return of(values<int32_t>(buffer));
-            case Type::integer:
-                return of(values<Int>(buffer));
-            case Type::real:
-                return of(values<float>(buffer));
-        }
+        if (step.type == Type::real) return of(values<float>(buffer));
+        if (step.type == Type::integer) return of(values<Int>(buffer));
+        of(values<int32_t>(buffer));
     }
     template <class T>
     static void repeat(T* x, int64_t period) {
@@ -298,7 +294,7 @@ private:
             case Op::constant:
                 return fill<float>(step, count, step.real);
             case Op::s:
-                memcpy(values<float>(step.out), s_, static_cast<size_t>(count) * sizeof(float));
+                memcpy(values<float>(step.out), s_ + first_, static_cast<size_t>(count) * sizeof(float));
                 return;
             case Op::load:
                 return load<float>(step, count);
@@ -374,9 +370,10 @@ private:
 
     const Head& head_;
     const Program& program_;
+    const float* s_;
     int64_t* memory_;
     int64_t i0_, j0_, keys_;
-    const float* s_ = nullptr;
+    int64_t first_ = 0;  // of the scores at work
 };
 
 }  // namespace FLASHTILE_TARGET

@@ -40,11 +40,11 @@ inline void scale_tile(const ScoreTile& tile, float factor) {
 // The score function, and its derivative times what `derivative` holds, where that is not null.
 template <class Int>
 inline void apply_score_function(const Head& head, const ScoreTile& tile, float* derivative, int64_t* memory) {
-    FunctionTile<Int> function(head, derivative != nullptr ? head.functions.gradient : head.functions.score, tile.i0,
-                               tile.j0, tile.j1 - tile.j0, memory);
+    FunctionTile<Int> function(head, derivative != nullptr ? head.functions.gradient : head.functions.score, tile.s,
+                               tile.i0, tile.j0, tile.j1 - tile.j0, memory);
     for (int64_t j = 0; j < tile.j1 - tile.j0; j += FunctionTile<Int>::kRows) {
         const int64_t first = j * kPanel, end = lesser(j + FunctionTile<Int>::kRows, tile.j1 - tile.j0) * kPanel;
-        function.evaluate(j, tile.s + first);
+        function.evaluate(j);
         for (int64_t n = first; n < end; n += kLanes) {
             const Vec s = load(tile.s + n);  // what a bias has hidden stays so
             store(tile.s + n, s <= kLeastScore ? broadcast(-__builtin_inff()) : load(function.result() + n - first));
@@ -57,10 +57,10 @@ inline void apply_score_function(const Head& head, const ScoreTile& tile, float*
 
 template <class Int>
 inline void apply_mask_function(const Head& head, const ScoreTile& tile, int64_t* memory) {
-    FunctionTile<Int> function(head, head.functions.mask, tile.i0, tile.j0, tile.j1 - tile.j0, memory);
+    FunctionTile<Int> function(head, head.functions.mask, tile.s, tile.i0, tile.j0, tile.j1 - tile.j0, memory);
     for (int64_t j = 0; j < tile.j1 - tile.j0; j += FunctionTile<Int>::kRows) {
         const int64_t first = j * kPanel, end = lesser(j + FunctionTile<Int>::kRows, tile.j1 - tile.j0) * kPanel;
-        function.evaluate(j, tile.s + first);
+        function.evaluate(j);
         for (int64_t n = first; n < end; ++n)
             if (function.mask()[n - first] == 0) tile.s[n] = -__builtin_inff();
     }
