@@ -150,16 +150,17 @@ private:
         const int64_t keys = to - from;
         const functions::Visible shown = head_.shown(panel.i0, panel.i0 + panel.count, from, to);
         if (shown == functions::Visible::none) return;
-        const bool plain = !head_.modified() && head_.covers(panel.i0, panel.i0 + panel.count, from, to);
+        const bool covered = head_.covers(panel.i0, panel.i0 + panel.count, from, to);
+        const bool plain = !head_.modified() && covered;
         const ScoreTile tile{s_, panel.i0, panel.count, from, to, shown};
-        const bool some_hidden = head_.hides_anywhere() || shown == functions::Visible::some;
+        const bool some_hidden = head_.hides_anywhere() || shown == functions::Visible::some || !covered;
         Vec block_max[2];
         bool all_visible = true;
         scores(panel, from, to, block_max);  // line 8: S = Q K^T
         if (!plain) {
             if (head_.modified()) scale_tile(tile, head_.score_factor());
-            all_visible = modify_scores(head_, tile, nullptr, DerivativeBy::product, some_hidden ? visible_ : nullptr,
-                                        {tile_, rows_, functions_});
+            all_visible = modify_scores(head_, tile, nullptr, DerivativeBy::product,
+                                        late_v_ && some_hidden ? visible_ : nullptr, {tile_, rows_, functions_});
             take_maximum(keys, block_max);
         }
 
