@@ -1010,6 +1010,14 @@ private:
                 c.inputs.row_gap = n % 2 == 0 ? 3 : 0;
                 c.threads = 1 + static_cast<int>(n++ % 2);
             }
+        // Blocks that the mask function shows whole, and the band does not.
+        for (const dtype type : {fp32, fp16, bf16}) {
+            Case& c = add("function/whole_beside_a_window_" + std::to_string(static_cast<int>(type)));
+            size(c, 133, 290, 2, 64);
+            c.type = type;
+            c.mask_function = "i >= 0";
+            c.window = {37, 5};
+        }
         const std::vector<std::pair<const char*, void (*)(Case&)>> beside = {
             {"packed",
              [](Case& c) {
