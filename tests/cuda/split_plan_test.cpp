@@ -63,27 +63,38 @@ TEST(SplitPlan, TheWorkspaceHoldsAllParts) {
         }
 }
 
-// A row's bits may depend on its own sequence only: the rule that looks at nothing else, and tiles of one height of
-// blocks of keys, with pages or without, alone or among others.
+// A row's bits may depend on its own sequence only: one kernel, the rule that looks at nothing else, and tiles of one
+// height of blocks of keys, with a cache, with pages or without, alone or among others.
 TEST(SplitPlan, BatchInvariantPlansAgreeOnBlocksOfKeys) {
-    int Bc = 0;
-    for (const std::int64_t queries : {1, 3, 64, 65, 500})
-        for (const std::int64_t page_size : {0, 16}) {
-            Problem p = one_query(2, 8, 2, 4096);
-            p.seqlen_q = queries;
-            p.total_q = 2 * queries;
-            p.packed = p.cache = true;
-            p.pages = 4096;
-            p.page_size = page_size;
-            p.batch_invariant = p.exact_max = true;
-            const Plan plan = planned(p);
-            ASSERT_FALSE(plan.launches.empty());
-            const KernelConfig& c = plan.main().config;
-            EXPECT_EQ(plan.split_rule.keys, 0);
-            EXPECT_FALSE(c.lazy_rescale);
-            if (Bc == 0) Bc = c.Bc;
-            EXPECT_EQ(c.Bc, Bc) << queries << " queries, page_size " << page_size;
-        }
+    enum Keys { dense, rows, pages };
+    for (const int d : {64, 128, 256}) {
+        int Bc = 0;
+        for (const std::int64_t queries : {1, 3, 64, 65, 500})
+            for (const bool packed : {false, true})
+                for (const Keys keys : {dense, rows, pages}) {
+                    SCOPED_TRACE(std::to_string(queries) + " queries, d " + std::to_string(d) + ", keys in " +
+                                 std::to_string(keys) + (packed ? ", packed" : ""));
+                    Problem p = one_query(2, 8, 2, 4096);
+                    p.head_dim = p.head_dim_v = d;
+                    p.seqlen_q = queries;
+                    p.total_q = 2 * queries;
+                    p.total_k = 2 * p.seqlen_k;
+                    p.packed = packed;
+                    p.cache = keys != dense;
+                    p.pages = 4096;
+                    p.page_size = keys == pages ? 16 : 0;
+                    p.batch_invariant = p.exact_max = true;
+                    const Plan plan = planned(p);
+                    ASSERT_FALSE(plan.launches.empty());
+                    const KernelConfig& c = plan.main().config;
+                    EXPECT_EQ(c.kernel, Kernel::split_forward_sm80);
+                    EXPECT_EQ(c.split, queries <= KeySplits::kMostQueries || packed);
+                    EXPECT_EQ(plan.split_rule.keys, 0);
+                    EXPECT_FALSE(c.lazy_rescale);
+                    if (Bc == 0) Bc = c.Bc;
+                    EXPECT_EQ(c.Bc, Bc);
+                }
+    }
 }
 
 TEST(SplitPlan, HeadsWithScoresOfTheirOwnLieApart) {

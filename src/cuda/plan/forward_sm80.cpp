@@ -27,17 +27,17 @@ namespace {
 
 constexpr std::int64_t kAnyLength[] = {1};
 
-std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
+std::span<const Tile> table_for(const KernelConfig& c) {
     if (c.element == Element::fp32) return sm80::kForwardFp32;
     if (c.scale_first || c.softcap || c.mask || c.dropout) return sm80::kForwardWithOptions;
-    if (c.lengths_differ() || p.batch_invariant) return sm80::kForwardPacked;
+    if (c.lengths_differ()) return sm80::kForwardPacked;
     return sm80::kForward;
 }
 
 std::optional<Launch> main_launch(const Question& q) {
     KernelConfig c = forward_config(q, Kernel::forward_sm80);
     slice_values(c, q.problem);
-    return first_fit(c, table_for(c, q.problem), q.device);
+    return first_fit(c, table_for(c), q.device);
 }
 
 void complete(const Question& q, const Launch& main, Plan& plan) {

@@ -151,10 +151,12 @@ void complete(const Question& q, const Launch& main, Plan& plan) {
     plan.workspace.add(Region::part_ml, rows * 2 * sizeof(float));
 }
 
-// What no other kernel computes on this GPU.
+// What no other kernel computes on this GPU. With batch_invariant a sequence has the same bits alone, in a packed batch
+// and in a cache, and so the same kernel with the same tile.
 bool alone_serves(const Question& q) {
+    const Problem& p = q.problem;
     const bool hopper = why_passed_over(forward_sm90, q).empty();
-    return (asks_for_serving(q.config) || q.problem.sm_limit != 0) && !hopper;
+    return (asks_for_serving(q.config) || p.sm_limit != 0 || p.batch_invariant) && !hopper;
 }
 
 constexpr Condition kConditions[] = {

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <bit>
 #include <initializer_list>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
 #include "core/error.h"
+#include "cuda/plan/limits.h"
 
 namespace flashtile::variants {
 namespace {
@@ -15,6 +17,8 @@ namespace {
 // Even, odd and unequal dimensions, up to the widest that the backward pass takes, and one beyond.
 constexpr std::pair<std::int64_t, std::int64_t> kHeadDims[] = {{64, 64},   {128, 128}, {256, 256}, {96, 96},
                                                                {192, 128}, {40, 72},   {13, 57},   {512, 512}};
+// Of queries and keys: what the tables of tiles tell apart.
+constexpr std::pair<std::int64_t, std::int64_t> kLengths[] = {{2048, 2048}, {8192, 8192}, {512, 512}, {40, 8192}};
 constexpr const char* kDevices[] = {"A100-80", "RTX 3090", "RTX 4090", "H100", "B200", "RTX 5090"};
 constexpr int kHopper = 3;  // of them
 
@@ -72,17 +76,26 @@ std::vector<int> counts() {
     return result;
 }
 
-std::vector<Variant> variants_of(const Row& row) {
+namespace {
+
+struct Call {
+    Problem problem;
+    gpu::Access access;
+    const gpu::DeviceFacts& device;
+};
+
+Call call_of(const Row& row) {
     constexpr DType kTypes[] = {DType::fp32, DType::fp16, DType::bf16};
     Problem p;
     p.dtype = kTypes[row[dtype]];
     p.batch = 4;
     p.heads = 8;
     p.kv_heads = 2;
-    p.seqlen_q = p.seqlen_k = 2048;
+    // Kernels depend on the lengths, too. They are no factor: the rows have them in turns.
+    std::tie(p.seqlen_q, p.seqlen_k) = kLengths[std::accumulate(row.begin(), row.end(), 0U) % std::size(kLengths)];
     std::tie(p.head_dim, p.head_dim_v) = kHeadDims[row[head_dims]];
     p.packed = row[lengths] % 2 == 1;
-    if (p.packed) p.total_q = p.total_k = p.batch * p.seqlen_q;
+    if (p.packed) p.total_q = p.batch * p.seqlen_q, p.total_k = p.batch * p.seqlen_k;
     p.scale = 0.125f;
     if (row[band] == 1) p.window_right = 0;
     if (row[band] == 2) p.window_left = p.window_right = 256;
@@ -109,10 +122,19 @@ std::vector<Variant> variants_of(const Row& row) {
         access.bias_rows = p.seqlen_q;
         access.bias_cols = p.seqlen_k;
     }
-    const gpu::DeviceFacts& device = device_named(kDevices[row[graphics_card]]);
+    return {p, access, device_named(kDevices[row[graphics_card]])};
+}
+
+}  // namespace
+
+std::vector<Variant> variants_of(const Row& row) {
+    const auto [problem, access, device] = call_of(row);
     std::vector<Variant> result;
-    for (const KernelConfig& config : gpu::configs_for(p, access, device))
-        result.push_back({device.architecture, config});
+    const auto add = [&, architecture = device.architecture](const gpu::Plan& plan) {
+        for (const gpu::Launch& launch : plan.launches) result.push_back({architecture, launch.config});
+    };
+    add(gpu::plan_forward(problem, access, device));
+    if (gpu::backward_takes(problem)) add(gpu::plan_backward(problem, access, device));
     return result;
 }
 
@@ -186,8 +208,8 @@ bool splits_keys(const Variant& v) {
     return kernel == Kernel::split_forward_sm80 || kernel == Kernel::deal_splits || kernel == Kernel::combine;
 }
 
-// What most calls ask for: no option but a mask by position and packing. On Hopper, where a dimension has tiles of its
-// own.
+// What most calls ask for, of every length: no option but a mask by position and packing. On Hopper, where a dimension
+// has tiles of its own.
 std::vector<Variant> plain() {
     std::vector<Variant> result;
     for (int dims = 0; dims < 5; ++dims)
@@ -199,7 +221,9 @@ std::vector<Variant> plain() {
                 row[head_dims] = dims;
                 row[band] = mask;
                 row[lengths] = packed;
-                for (const Variant& variant : variants_of(row)) result.push_back(variant);
+                const auto [problem, access, device] = call_of(row);
+                for (const KernelConfig& config : gpu::configs_for(problem, access, device))
+                    result.push_back({device.architecture, config});
             }
     return result;
 }
