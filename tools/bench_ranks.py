@@ -23,7 +23,6 @@ import contextlib
 import functools
 import itertools
 import json
-import math
 import os
 import statistics
 import sys
@@ -54,6 +53,7 @@ def options():
     parser.add_argument("--dtype", default="bf16", choices=DTYPES)
     parser.add_argument("--repeats", type=int, default=5, help="rounds after the first; 0 reports the first")
     parser.add_argument("--seconds", type=float, default=60, help="for the rounds of a point; one is always run")
+    parser.add_argument("--no-one-device", action="store_true", help="times nothing on one device")
     parser.add_argument("--link", action="store_true")
     parser.add_argument("--sample", type=int, default=0)
     parser.add_argument("--json", type=Path)
@@ -198,9 +198,11 @@ class Point:
         heads, kv_heads = map(int, self.heads.split("/"))
         rows = len(fd.shard(torch.empty(self.seqlen, device="meta"), dim=0, layout=args.layout))
         self.work = fd.Work(self.seqlen, heads, kv_heads, args.head_dim, args.head_dim, 1, DTYPES[args.dtype].itemsize)
-        *alone, dout_alone = leaves(self.seqlen, heads // self.ranks, kv_heads // self.ranks, args, self.device)
         *tensors, dout = leaves(rows, heads, kv_heads, args, self.device)
-        self.candidates = {ALONE: Candidate(functools.partial(flashtile.attention, causal=True), alone, dout_alone)}
+        self.candidates = {}
+        if not args.no_one_device:
+            *alone, dout_alone = leaves(self.seqlen, heads // self.ranks, kv_heads // self.ranks, args, self.device)
+            self.candidates[ALONE] = Candidate(functools.partial(flashtile.attention, causal=True), alone, dout_alone)
         for strategy in args.strategies.split(","):
             attention = functools.partial(fd.context_parallel_attention, causal=True, strategy=strategy,
                                           layout=args.layout, seqlen=self.seqlen, machine=self.machine)
@@ -269,45 +271,53 @@ class Point:
                 candidate.point["mib"] = mib
 
     def rows(self):
-        """One device's figures are NaN where it could not run."""
+        """A row of each candidate. One device's figures are missing where it has not run; the model then has a rate of
+        its own."""
         alone, args = self.candidates.get(ALONE), self.args
-        alone_ms = alone.ms() if alone else math.nan
         linear = fd.predict("ring", self.work, 1, self.machine).seconds / self.ranks
-        measured = self.machine._replace(flops=self.machine.flops * linear / (alone_ms / 1e3))
+        machine = self.machine._replace(flops=self.machine.flops * linear / (alone.ms() / 1e3)) if alone else self.machine
         same = {"tokens": self.seqlen, "heads": self.heads, "ranks": self.ranks, "layout": args.layout,
-                "head_dim": args.head_dim, "dtype": args.dtype, "one_device_ms": alone_ms}
+                "head_dim": args.head_dim, "dtype": args.dtype}
         rows = [same | {"strategy": name, "error": error} for name, error in self.failed.items()]
         for name, candidate in self.candidates.items():
-            if name == ALONE:
-                continue
-            row = same | {"strategy": name, "ms": candidate.ms(), "share": alone_ms / candidate.ms(),
-                          "tflops_per_device": self.machine.flops * linear / candidate.ms() / 1e9,
-                          "seconds": candidate.times, **candidate.point}
-            if "mib" in row:
-                row["one_device_mib"] = alone.point["mib"] if alone else math.nan
+            row = same | {"strategy": name, "ms": candidate.ms(), "seconds": candidate.times, **candidate.point,
+                          "tflops_per_device": self.machine.flops * linear / candidate.ms() / 1e9}
+            if alone and name != ALONE:
+                row["share"] = alone.ms() / candidate.ms()
+                if "mib" in row:
+                    row["mib_beyond_one_device"] = row["mib"] - alone.point["mib"]
             if name in args.strategies.split(","):
                 strategy = fd.choose(self.work, self.ranks, self.machine) if name == "auto" else name
-                cost = fd.predict(strategy, self.work, self.ranks, measured, balanced=args.layout == "zigzag")
-                row |= {"ran": strategy, "predicted_ms": 1e3 * cost.seconds,
-                        "predicted_share": alone_ms / 1e3 / cost.seconds}
+                cost = fd.predict(strategy, self.work, self.ranks, machine, balanced=args.layout == "zigzag")
+                row |= {"ran": strategy, "predicted_ms": 1e3 * cost.seconds}
+                if alone:
+                    row["predicted_share"] = alone.ms() / 1e3 / cost.seconds
                 if allowed := allowed_memory(strategy, self.work, self.ranks):
                     row["allowed_mib"] = allowed / 2**20
             rows.append(row)
-        return rows
+        return [row | {"text": text_of(row)} for row in rows]
 
 
-def shown(row):
-    text = f"{row['heads']:>5} {row['tokens']:>8} {row['strategy']:<24}"
+def text_of(row):
+    name = row["strategy"] + (f": {row['ran']}" if row["strategy"] == "auto" else "")
+    text = f"{row['heads']:>5} {row['tokens']:>8} {name:<18}"
     if "error" in row:
         return f"{text} {row['error']}"
-    text += f"{row['ms']:10.2f} ms {row['tflops_per_device']:5.0f} TFLOP/s  share {row['share']:.3f}"
+    text += f"{row['ms']:10.2f} ms"
     if "predicted_ms" in row:
-        text += f" (model {row['predicted_ms']:.2f} ms, {row['predicted_share']:.3f})"
+        text += f" (model {row['predicted_ms']:.2f})"
+    text += f" {row['tflops_per_device']:4.0f} TFLOP/s"
+    if "share" in row:
+        text += f"  share {row['share']:.3f}"
+    if "predicted_share" in row:
+        text += f" (model {row['predicted_share']:.3f})"
     if "mib" in row:
-        text += f"  {row['mib']:.0f} MiB, beyond one device's {row['mib'] - row['one_device_mib']:.0f}"
+        text += f"  {row['mib']:.0f} MiB"
+    if "mib_beyond_one_device" in row:
+        text += f", {row['mib_beyond_one_device']:.0f} beyond one device's"
     if "allowed_mib" in row:
         text += f" (model {row['allowed_mib']:.0f})"
-    return text + "".join(f"  {what} {error:.2g}" for what, error in row.get("errors", {}).items())
+    return text + "".join(f"  {what} {error:.1e}" for what, error in row.get("errors", {}).items())
 
 
 def main():
@@ -340,7 +350,7 @@ def main():
         point.measure(record)
         done += point.rows()
         if rank == 0:
-            print(*map(shown, point.rows()), sep="\n", flush=True)
+            print(*(row["text"] for row in point.rows()), sep="\n", flush=True)
         del point
         if on_gpu:
             torch.cuda.empty_cache()

@@ -50,7 +50,7 @@ class Gpt(nn.Module):
 
     def forward(self, ids, places=None):
         """places: of the ids in the sequence; without them, the ids are its start."""
-        x = self.token(ids) + self.position.weight[slice(ids.shape[1]) if places is None else places]
+        x = self.token(ids) + (self.position.weight[: ids.shape[1]] if places is None else self.position(places))
         for block in self.blocks:
             x = block(x)
         return F.linear(self.norm(x), self.token.weight)

@@ -29,9 +29,10 @@ def example(monkeypatch):
             del sys.modules[name]
 
 
-def run(program, *arguments):
+def run(program, *arguments, launcher=()):
     alone = os.environ | {"OMP_NUM_THREADS": "1"}  # so small a model's threads would but wait for each other
-    return subprocess.run([sys.executable, EXAMPLE / program, *arguments], env=alone, capture_output=True, text=True)
+    return subprocess.run([sys.executable, *launcher, EXAMPLE / program, *arguments], env=alone, capture_output=True,
+                          text=True)
 
 
 def curves(device, folder, *arguments):
@@ -112,10 +113,9 @@ def test_two_ranks_that_share_a_sequence_learn_what_one_learns(device, tmp_path)
         pytest.skip("needs two GPUs")
     options = (f"--device={device.type}", "--size=2,32,2", "--vocabulary=100", "--context=24", "--batch=3", "--dtype=fp32",
                "--steps=4", "--warmup=1", "--rate=1e-2", f"--json={tmp_path / 'out'}")
-    rows = []
-    for launcher in ([], ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]):
-        done = subprocess.run([sys.executable, *launcher, EXAMPLE / "speed.py", *options,
-                               *(["--context-parallel"] if launcher else [])], capture_output=True, text=True)
+    rows, torchrun = [], ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    for launcher, more in (((), ()), (torchrun, ("--context-parallel",))):
+        done = run("speed.py", *options, *more, launcher=launcher)
         assert done.returncode == 0, done.stderr
         rows += json.loads((tmp_path / "out").read_text())["rows"]
     assert rows[1]["losses"] == pytest.approx(rows[0]["losses"], abs=1e-5)
