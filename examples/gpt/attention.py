@@ -50,6 +50,12 @@ def of_flashtile(q, k, v, dropout=0.0):
     return flashtile.attention(q, k, v, causal=True, dropout_p=dropout)
 
 
+def of_ranks(q, k, v, dropout=0.0):
+    """flashtile where each rank has a part of the sequence."""
+    from flashtile.distributed import context_parallel_attention
+    return context_parallel_attention(q, k, v, causal=True, dropout_p=dropout)
+
+
 METHODS = {
     "standard": standard,
     "flash": functools.partial(of_pytorch, SDPBackend.FLASH_ATTENTION),

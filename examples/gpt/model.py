@@ -48,16 +48,17 @@ class Gpt(nn.Module):
                 last = name.endswith(("out.weight", "down.weight"))
                 nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * size.layers) if last else 0.02)
 
-    def forward(self, ids):
-        x = self.token(ids) + self.position.weight[: ids.shape[1]]
+    def forward(self, ids, places=None):
+        """places: of the ids in the sequence; without them, the ids are its start."""
+        x = self.token(ids) + (self.position.weight[: ids.shape[1]] if places is None else self.position(places))
         for block in self.blocks:
             x = block(x)
         return F.linear(self.norm(x), self.token.weight)
 
 
-def loss_of(model, ids, target):
+def loss_of(model, ids, target, places=None):
     """In fp32, whatever the model computes in."""
-    return F.cross_entropy(model(ids).float().flatten(0, 1), target.flatten())
+    return F.cross_entropy(model(ids, places).float().flatten(0, 1), target.flatten())
 
 
 def flops(size, parameters, seqlen):

@@ -2,11 +2,13 @@
 
     python examples/gpt/speed.py --model=1.3b --context=2048 --attention=flash,cudnn,flashtile
     torchrun --nproc-per-node=4 examples/gpt/speed.py --model=2.7b --context=2048
+    torchrun --nproc-per-node=4 examples/gpt/speed.py --model=1.3b --context=65536 --context-parallel
 
 Each attention trains the same model from the same seed on the same batches, one after the other, in the order of
 --attention; a name may stand there twice. Weights are random, tokens too unless --text names files (their bytes). The
 model computes in bf16 beside weights and AdamW's state in fp32. Under torchrun each GPU has --batch sequences of its
-own and a share of weights and state (FSDP2).
+own and a share of weights and state (FSDP2); with --context-parallel it has a part of each of the --batch sequences
+instead, and attention is flashtile.distributed's.
 
 TFLOP/s are of one GPU, by the paper's formula, 6 seqlen parameters + 12 layers width seqlen^2 for each sequence, and of
 the median step after --warmup. An attention that runs out of memory gets a row that says so.
@@ -24,7 +26,7 @@ import torch
 import torch.distributed as dist
 
 import data
-from attention import METHODS, chosen
+from attention import METHODS, chosen, of_ranks
 from machine import machine
 from model import SIZES, VOCABULARY, Gpt, Size, flops, loss_of
 from optimizer import AdamW
@@ -83,13 +85,19 @@ def make(name, size, a, ranks):
     one GPU's model is narrow itself, beside the optimizer's copy in fp32."""
     torch.manual_seed(a.seed)
     with ranks.device:
-        model = Gpt(size, a.context, a.vocabulary, METHODS[name], a.dropout)
+        model = Gpt(size, a.context, a.vocabulary, of_ranks if a.context_parallel else METHODS[name], a.dropout)
     parameters = sum(p.numel() for p in model.parameters())
     if ranks.count > 1:
         shard(model, DTYPES[a.dtype], a, ranks)
-        torch.manual_seed(a.seed + ranks.rank)  # each rank drops its own
+        torch.manual_seed(a.seed + ranks.rank)  # each rank drops its own, and attention what rank 0 draws
         return model, parameters
     return model.to(DTYPES[a.dtype]), parameters
+
+
+def of_rank(x, dim):
+    """This rank's part of a sequence that all ranks have."""
+    from flashtile.distributed import shard
+    return shard(x, dim=dim)
 
 
 def train(name, size, batches, a, ranks, deadline):
@@ -99,20 +107,24 @@ def train(name, size, batches, a, ranks, deadline):
     model, parameters = make(name, size, a, ranks)
     optimizer = AdamW(model, a.rate, warmup=20)
     losses, seconds = [], []
+    places = of_rank(torch.arange(a.context, device=ranks.device), 0) if a.context_parallel else None
     while len(losses) < a.steps and (len(seconds) <= a.warmup or ranks.mean(time.perf_counter()) < deadline):
         ids, target = batches[len(losses)]
+        if a.context_parallel:
+            ids, target = of_rank(ids, 1), of_rank(target, 1)
         ranks.synchronize()
         start = time.perf_counter()
-        loss = loss_of(model, ids, target)
+        loss = loss_of(model, ids, target, places)
         loss.backward()
         optimizer.step(len(losses))
         losses.append(loss.item())  # waits for the loss only
         ranks.synchronize()
         seconds.append(time.perf_counter() - start)
     step = ranks.mean(statistics.median(seconds[a.warmup:]))
+    sequences = a.batch * (1 if a.context_parallel else ranks.count)
     row = {"attention": name, "parameters": parameters, "steps": len(losses), "step_seconds": step,
-           "tflops_per_gpu": a.batch * flops(size, parameters, a.context) / step / 1e12,
-           "tokens_per_second": ranks.count * a.batch * a.context / step,
+           "tflops_per_gpu": sequences * flops(size, parameters, a.context) / ranks.count / step / 1e12,
+           "tokens_per_second": sequences * a.context / step,
            "losses": [ranks.mean(loss) for loss in losses], "seconds": seconds}
     if ranks.device.type == "cuda":
         row["peak_memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
@@ -155,12 +167,18 @@ def arguments():
     p.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     p.add_argument("--reshard", action="store_true",
                    help="under torchrun: free gathered weights after forward, for less memory and more traffic")
+    p.add_argument("--context-parallel", action="store_true",
+                   help="under torchrun: each GPU has a part of every sequence")
     p.add_argument("--text", nargs="+", help="files to train on")
     p.add_argument("--json", default="speed.json")
     a = p.parse_args()
     a.batch = a.batch or max(1, 16384 // a.context)
     if a.steps <= a.warmup:
         p.error(f"--steps={a.steps}: allowed is more than --warmup, {a.warmup}")
+    ranks = int(os.environ.get("WORLD_SIZE", 1))
+    if a.context_parallel and (ranks == 1 or a.attention != "flashtile" or a.context % (2 * ranks)):
+        p.error("--context-parallel: allowed for two GPUs and more under torchrun, with --attention=flashtile and a "
+                "--context that is a multiple of twice their number")
     if a.device == "cuda" and not torch.cuda.is_available():
         p.error("PyTorch finds no GPU; --device=cpu trains there, a small --size")
     return a
@@ -171,8 +189,9 @@ def main():
     size = Size(*map(int, a.size.split(","))) if a.size else SIZES[a.model]
     with Ranks(a.device) as ranks:
         names = chosen(a.attention, ranks.device, DTYPES[a.dtype], size.width // size.heads, a.dropout)
+        own = (0, 1) if a.context_parallel else (ranks.rank, ranks.count)
         batches = data.Batches(data.text(a.text) if a.text else None, a.vocabulary, a.batch, a.context, ranks.device,
-                               a.seed, ranks.rank, ranks.count)
+                               a.seed, *own)
         rows = []
         for name in names:
             deadline = ranks.mean(time.perf_counter()) + a.seconds / len(names)

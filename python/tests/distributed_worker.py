@@ -1,7 +1,9 @@
-"""A process of test_distributed.py: rank, number of processes, folder. It leaves what it has found in the folder. With
-FLASHTILE_TEST_DEVICE=cuda each process has a GPU, and messages go by NCCL."""
+"""A process of test_distributed.py: rank, number of processes, folder, share, number of shares. It runs its share of the
+checks with the other ranks of that share, and leaves what it has found in the folder. With FLASHTILE_TEST_DEVICE=cuda
+rank n has GPU n, and messages go by NCCL."""
 
 import contextlib
+import functools
 import os
 import random
 import sys
@@ -296,14 +298,49 @@ def check_around(found, rank, size):
         same(run(around=lambda f: torch.compile(f, backend="eager")), run())
 
 
+def check_case(found, groups, at, name, case):
+    """Each strategy on all processes, in one layout or the other; another one on each of the other groups."""
+    runs = [*((n, groups[0]) for n in range(len(STRATEGIES))), *((at % 4, group) for group in groups[1:])]
+    for n, group in runs:
+        strategy, layout = STRATEGIES[n], ("zigzag", "contiguous")[(at + n + (group is groups[0])) % 2]
+        if not fits(case, strategy, dist.get_world_size(group)):
+            continue
+        with found.about("cases", f"{name}, {strategy}, {layout}, {dist.get_world_size(group)} ranks"):
+            case.compare(group, strategy=strategy, layout=layout)
+
+
+def check_random(found, size, n, case, strategy, layout):
+    if fits(case, strategy, size):
+        with found.about("random", f"{n}, {strategy}, {layout}, {case.options}, {case.documents}"):
+            case.compare(dist.group.WORLD, strategy=strategy, layout=layout)
+
+
+def check_repeats(found, case):
+    with found.about("repeats", "bit for bit"):
+        for strategy in STRATEGIES:
+            first, second = (case.run(None, strategy=strategy) for _ in range(2))
+            assert all(torch.equal(a, b) for a, b in zip(first, second)), strategy
+
+
+def check_shards(found):
+    for layout, seqlen, dim in (("zigzag", 37, 1), ("contiguous", 2, 1), ("zigzag", 16, 0)):
+        with found.about("shards", f"{layout}, {seqlen}, {dim}"):
+            whole = torch.arange(3 * seqlen * 2).reshape((3, seqlen, 2) if dim == 1 else (seqlen, 3, 2))
+            own = fd.shard(whole, dim=dim, layout=layout)
+            assert torch.equal(fd.unshard(own, dim=dim, layout=layout, seqlen=seqlen), whole)
+    with found.about("shards", "links"):
+        machine = fd.measure_link(megabytes=1, repeats=2)
+        assert machine.link > 0 and machine.latency > 0
+
+
 def main():
-    rank, size, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    rank, size, folder, share, shares = (f(x) for f, x in zip((int, int, str, int, int), sys.argv[1:]))
     torch.set_num_threads(1)
     if DEVICE == "cuda":
         torch.cuda.set_device(rank)
         torch.set_default_device(f"cuda:{rank}")
-    dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size,
-                            timeout=timedelta(seconds=60))
+    dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo", init_method=f"file://{folder}/store{share}",
+                            rank=rank, world_size=size, timeout=timedelta(seconds=60))
     drawn = [SEED]
     dist.broadcast_object_list(drawn)
     seed, found = drawn[0], Findings()
@@ -313,37 +350,19 @@ def main():
     groups = [dist.group.WORLD, *map(dist.new_group, parts)]
     groups = [group for group in groups if dist.get_rank(group) >= 0]
     cases = named_cases()
-    for at, (name, case) in enumerate(cases.items()):
-        # Each strategy on all processes, in one layout or the other; another one on each of the other groups.
-        runs = [*((n, groups[0]) for n in range(len(STRATEGIES))), *((at % 4, group) for group in groups[1:])]
-        for n, group in runs:
-            strategy, layout = STRATEGIES[n], ("zigzag", "contiguous")[(at + n + (group is groups[0])) % 2]
-            if not fits(case, strategy, dist.get_world_size(group)):
-                continue
-            with found.about("cases", f"{name}, {strategy}, {layout}, {dist.get_world_size(group)} ranks"):
-                case.compare(group, strategy=strategy, layout=layout)
-    for n, (case, strategy, layout) in enumerate(random_cases(seed, 20)):
-        if fits(case, strategy, size):
-            with found.about("random", f"{n}, {strategy}, {layout}, {case.options}, {case.documents}"):
-                case.compare(dist.group.WORLD, strategy=strategy, layout=layout)
-    with found.about("repeats", "bit for bit"):
-        case = cases["fp16, deterministic, exact"]
-        for strategy in STRATEGIES:
-            first, second = (case.run(None, strategy=strategy) for _ in range(2))
-            assert all(torch.equal(a, b) for a, b in zip(first, second)), strategy
-    for layout, seqlen, dim in (("zigzag", 37, 1), ("contiguous", 2, 1), ("zigzag", 16, 0)):
-        with found.about("shards", f"{layout}, {seqlen}, {dim}"):
-            whole = torch.arange(3 * seqlen * 2).reshape((3, seqlen, 2) if dim == 1 else (seqlen, 3, 2))
-            own = fd.shard(whole, dim=dim, layout=layout)
-            assert torch.equal(fd.unshard(own, dim=dim, layout=layout, seqlen=seqlen), whole)
-    with found.about("shards", "links"):
-        machine = fd.measure_link(megabytes=1, repeats=2)
-        assert machine.link > 0 and machine.latency > 0
-    check_errors(found, dist.group.WORLD, rank, size)
-    check_around(found, rank, size)
+    checks = [functools.partial(check_case, found, groups, at, *named) for at, named in enumerate(cases.items())]
+    checks += [functools.partial(check_random, found, size, n, *drawn)
+               for n, drawn in enumerate(random_cases(seed, 20))]
+    checks += [functools.partial(check_repeats, found, cases["fp16, deterministic, exact"]),
+               functools.partial(check_shards, found),
+               functools.partial(check_errors, found, dist.group.WORLD, rank, size),
+               functools.partial(check_around, found, rank, size)]
     if DEVICE != "cuda":  # NCCL's watchdog ends the process
-        check_a_missing_rank(found, rank, size)
-    torch.save({**found, "seed": seed}, f"{folder}/found{rank}.pt")
+        checks.append(functools.partial(check_a_missing_rank, found, rank, size))
+    for check in checks[share::shares]:
+        check()
+    found_at = {"device": str(torch.empty(0).device), "backend": dist.get_backend()}
+    torch.save({**found, **found_at, "seed": seed}, f"{folder}/found{rank}of{share}.pt")
     dist.barrier()
     os._exit(0)  # gloo's threads may outlive the interpreter, and then end the process by std::terminate
 

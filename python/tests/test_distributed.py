@@ -19,29 +19,40 @@ from flashtile.distributed._pieces import Rule, pieces_of
 WORKER = Path(__file__).with_name("distributed_worker.py")
 # On GPUs one each, of an even number of them.
 PROCESSES = torch.cuda.device_count() // 2 * 2 if DEVICE == "cuda" else 4
+# How many times so many processes share the checks. On GPUs most of the time is for compiling kernels, on the CPU's cores.
+SHARES = 8 if DEVICE == "cuda" else 1
 
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
     """What each process has found, by the name of its checks."""
     folder = tmp_path_factory.mktemp("ranks")
-    workers = [subprocess.Popen([sys.executable, WORKER, str(rank), str(PROCESSES), folder])
-               for rank in range(PROCESSES)]
+    named = list(itertools.product(range(PROCESSES), range(SHARES)))
+    workers = [subprocess.Popen([sys.executable, WORKER, *map(str, (rank, PROCESSES, folder, share, SHARES))])
+               for rank, share in named]
     try:
         ended = [worker.wait(150) for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
-    assert ended == [0] * PROCESSES
-    return [torch.load(folder / f"found{rank}.pt") for rank in range(PROCESSES)]
+    assert ended == [0] * len(workers)
+    return {at: torch.load(folder / f"found{at[0]}of{at[1]}.pt") for at in named}
 
 
 @pytest.mark.skipif(PROCESSES == 0, reason="needs two GPUs")
 @pytest.mark.parametrize("check", ["cases", "random", "repeats", "errors", "shards", "around"])
 def test_processes(reports, check):
-    for rank, report in enumerate(reports):
-        assert report[check]["count"] > 0
-        assert report[check]["faults"] == [], f"rank {rank}, seed {report['seed']}"
+    for rank in range(PROCESSES):
+        assert any(check in reports[rank, share] for share in range(SHARES))
+    for (rank, share), report in reports.items():
+        assert report.get(check, {"faults": []})["faults"] == [], f"rank {rank}, share {share}, seed {report['seed']}"
+
+
+@pytest.mark.skipif(PROCESSES == 0, reason="needs two GPUs")
+def test_processes_are_where_they_should_be(reports):
+    for (rank, _), report in reports.items():
+        assert (report["device"], report["backend"]) == \
+            ((f"cuda:{rank}", "nccl") if DEVICE == "cuda" else ("cpu", "gloo"))
 
 
 @pytest.mark.parametrize("kind", ["zigzag", "contiguous"])

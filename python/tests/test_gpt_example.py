@@ -29,9 +29,10 @@ def example(monkeypatch):
             del sys.modules[name]
 
 
-def run(program, *arguments):
+def run(program, *arguments, launcher=()):
     alone = os.environ | {"OMP_NUM_THREADS": "1"}  # so small a model's threads would but wait for each other
-    return subprocess.run([sys.executable, EXAMPLE / program, *arguments], env=alone, capture_output=True, text=True)
+    return subprocess.run([sys.executable, *launcher, EXAMPLE / program, *arguments], env=alone, capture_output=True,
+                          text=True)
 
 
 def curves(device, folder, *arguments):
@@ -105,3 +106,18 @@ def test_a_speed_is_the_formula_over_the_time(device, tmp_path):
         assert row["tokens_per_second"] == pytest.approx(3 * 24 / row["step_seconds"])
     first, second = (row["losses"] for row in result["rows"])
     assert first == pytest.approx(second, abs=1e-2)
+
+
+def test_two_ranks_that_share_a_sequence_learn_what_one_learns(device, tmp_path):
+    if device.type == "cuda" and torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    options = (f"--device={device.type}", "--size=2,32,2", "--vocabulary=100", "--context=24", "--batch=3", "--dtype=fp32",
+               "--steps=4", "--warmup=1", "--rate=1e-2", f"--json={tmp_path / 'out'}")
+    rows, torchrun = [], ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    for launcher, more in (((), ()), (torchrun, ("--context-parallel",))):
+        done = run("speed.py", *options, *more, launcher=launcher)
+        assert done.returncode == 0, done.stderr
+        rows += json.loads((tmp_path / "out").read_text())["rows"]
+    assert rows[1]["losses"] == pytest.approx(rows[0]["losses"], abs=1e-5)
+    flops = [row["tflops_per_gpu"] * row["step_seconds"] for row in rows]
+    assert flops[1] == pytest.approx(flops[0] / 2)
