@@ -233,7 +233,7 @@ typedef struct flashtile_forward_outputs {
 #define FLASHTILE_FORWARD_OUTPUTS_INIT \
     { sizeof(flashtile_forward_outputs), NULL, NULL }
 
-/* What backward reads beside the inputs (out, lse, dout, dlse) and what it writes (dq, dk, dv, dbias). It overwrites
+/* What backward reads beside the inputs (out, lse, dout, dlse) and what it writes (the other ones). It overwrites
  * gradients and never adds to what is there. */
 typedef struct flashtile_gradients {
     size_t size;                    /* sizeof(flashtile_gradients) */
@@ -247,17 +247,20 @@ typedef struct flashtile_gradients {
     const flashtile_tensor* dbias;  /* written: bias's shape and dtype; NULL without a bias, and may be NULL with one */
     const flashtile_tensor* dsinks; /* written: (heads), FP32 or q's dtype; NULL without sinks, and may be NULL with
                                        them */
+    const flashtile_named_tensor* dtensors; /* written: gradients of function_tensors that have these names and are
+                                               FP32, FP16 or BF16, with their shapes; FP32. May be NULL. CPU only */
+    int64_t dtensor_count;                  /* to function_tensor_count */
 } flashtile_gradients;
 
 #define FLASHTILE_GRADIENTS_INIT \
-    { sizeof(flashtile_gradients), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+    { sizeof(flashtile_gradients), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0 }
 
 /* out = softmax(mask(scale * q k^T + ...)) v (FlashAttention-2, Algorithm 1). `options` may be NULL: the defaults. */
 FLASHTILE_API flashtile_status flashtile_forward(const flashtile_options* options, const flashtile_inputs* inputs,
                                                  const flashtile_forward_outputs* outputs);
 
-/* dq, dk, dv (dbias, dsinks) from dout (FlashAttention-2, Algorithm 2). Options and inputs must be those of the
- * forward. */
+/* dq, dk, dv (dbias, dsinks, dtensors) from dout (FlashAttention-2, Algorithm 2). Options and inputs must be those of
+ * the forward. */
 FLASHTILE_API flashtile_status flashtile_backward(const flashtile_options* options, const flashtile_inputs* inputs,
                                                   const flashtile_gradients* gradients);
 

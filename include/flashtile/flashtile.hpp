@@ -259,7 +259,7 @@ inline flashtile_named_tensor named(const char* name, const tensor& value) {
     return {name, *value.get()};
 }
 
-// What backward reads and writes beside q, k, v; dlse, dbias and dsinks may be absent.
+// What backward reads and writes beside q, k, v; dlse, dbias, dsinks and dtensors may be absent.
 struct backward_args {
     tensor out = {};
     tensor lse = {};
@@ -270,6 +270,7 @@ struct backward_args {
     tensor dv = {};
     tensor dbias = {};
     tensor dsinks = {};
+    std::span<const flashtile_named_tensor> dtensors = {};
 };
 
 // What append_kv reads and writes: flashtile.h says what may be absent.
@@ -408,6 +409,8 @@ inline flashtile_gradients c_gradients(const backward_args& a) {
     c.dv = a.dv.get();
     c.dbias = a.dbias.get();
     c.dsinks = a.dsinks.get();
+    c.dtensors = a.dtensors.data();
+    c.dtensor_count = static_cast<std::int64_t>(a.dtensors.size());
     return c;
 }
 

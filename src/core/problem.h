@@ -115,6 +115,7 @@ struct Operands {
     Operand dlse;
     Operand dbias;
     Operand dsinks;
+    functions::TensorGradient dtensors[functions::kMostTensors] = {};           // of function_tensors
     std::int64_t bias_batch = 1, bias_heads = 1, bias_rows = 1, bias_cols = 1;  // the shape of dbias
 };
 

@@ -180,6 +180,9 @@ public:
             .panels = plan.panels,
             .query_blocks = plan.query_blocks,
             .key_block = plan.key_block,
+            .tensor_sums = reinterpret_cast<double*>(take(plan.tensor_bytes)),
+            .tensor_parts = plan.tensor_parts,
+            .tensor_elements = plan.tensor_elements,
         };
         std::memset(state.turn, 0, plan.turn_bytes);
 

@@ -12,7 +12,7 @@
 namespace flashtile::cpu {
 
 // One head's share of a call: rows [first, end) of queries (forward, D, dq), of keys (dk, dv) or of dbias; for dsinks
-// no rows count.
+// no rows count. For dtensors h is a part of all places, or a tensor.
 struct Block {
     std::int64_t b;
     std::int64_t h;  // a query head; a key head for dk, dv; dbias's own
@@ -43,6 +43,11 @@ struct BackwardState {
     std::int64_t panels;
     std::int64_t query_blocks;
     std::int64_t key_block;  // keys of a task: some blocks of Bc, or part of one
+    // What each of tensor_parts equal parts of all places adds to the gradients of named tensors: one tensor's elements
+    // after the other's. The parts do not depend on the threads, and are added up in their order.
+    double* tensor_sums;
+    std::int64_t tensor_parts;
+    std::int64_t tensor_elements;  // of a part
 };
 
 // The most rows, queries of a query head, that decode takes through keys together. Those of a range's key heads must be
@@ -117,6 +122,10 @@ struct Kernels {
     BackwardKernel backward_sinks;
     // dbias of rows [first, end) of its own shape, for its own (b, h).
     BackwardKernel backward_bias;
+    // What a part of all places adds to dtensors; then one of dtensors from all parts.
+    std::size_t (*tensor_scratch)(const Problem&);
+    BackwardKernel backward_tensors;
+    BackwardKernel finish_tensor;
 
     // Rows [first, end) of a merge's out, counted over (batch, seqlen, heads).
     void (*merge)(const MergeProblem&, const MergeOperands&, std::int64_t first, std::int64_t end);

@@ -170,6 +170,47 @@ Plan plan_forward(const Problem& p, const Operands& x, const Execution& executio
     return plan;
 }
 
+namespace {
+
+// The gradients of named tensors. Each part of the places has sums of its own: as many parts as keep many threads busy,
+// as there are places for, and as fit a stated memory.
+void plan_tensors(const Problem& p, const Operands& x, BackwardPlan& plan) {
+    constexpr std::int64_t kMostParts = 64, kMostElements = std::int64_t{1} << 23;  // 64 MiB
+    const bool any = std::ranges::any_of(x.dtensors, [](const functions::TensorGradient& to) { return bool(to); });
+    if (!any) return;
+    for (int t = 0; t < functions::kMostTensors; ++t) {
+        if (!x.dtensors[t]) continue;
+        std::int64_t elements = 1;
+        for (int d = 0; d < x.function_tensors[t].rank; ++d) elements *= x.function_tensors[t].shape[d];
+        plan.tensor_elements += elements;
+    }
+    const std::int64_t panels = p.batch * p.heads * ((p.seqlen_q + plan.kernels.panel - 1) / plan.kernels.panel);
+    const std::int64_t fitting = kMostElements / std::max<std::int64_t>(plan.tensor_elements, 1);
+    plan.tensor_parts = std::max<std::int64_t>(1, std::min({kMostParts, panels, fitting}));
+    plan.tensor_bytes = round_up(static_cast<std::size_t>(plan.tensor_parts * plan.tensor_elements) * sizeof(double));
+    plan.scratch = round_up(plan.kernels.tensor_scratch(p));
+    plan.steps.push_back({.kernel = "backward_tensors",
+                          .run = plan.kernels.backward_tensors,
+                          .rows_of = RowsOf::parts,
+                          .batch = 1,
+                          .heads = plan.tensor_parts,
+                          .length = 1,
+                          .all_rows = 1,
+                          .why = "a fixed part of all places",
+                          .Br = plan.kernels.panel,
+                          .Bc = plan.kernels.key_block});
+    plan.steps.push_back({.kernel = "finish_tensor",
+                          .run = plan.kernels.finish_tensor,
+                          .rows_of = RowsOf::tensors,
+                          .batch = 1,
+                          .heads = functions::kMostTensors,
+                          .length = 1,
+                          .all_rows = 1,
+                          .why = "all parts of a tensor"});
+}
+
+}  // namespace
+
 BackwardPlan plan_backward(const Problem& p, const Operands& x, const Execution& execution) {
     BackwardPlan plan{plan_of(p, execution)};
     const Kernels& kernels = plan.kernels;
@@ -222,6 +263,8 @@ BackwardPlan plan_backward(const Problem& p, const Operands& x, const Execution&
                               .Br = kernels.panel,
                               .Bc = kernels.key_block});
 
+    plan_tensors(p, x, plan);
+
     plan.key_block = keys.rows;
     plan.dq_rows = (p.head_dim + kernels.dq_rows - 1) / kernels.dq_rows * kernels.dq_rows;
     plan.panels = p.units(kernels.panel);  // Head::first_unit
@@ -230,8 +273,8 @@ BackwardPlan plan_backward(const Problem& p, const Operands& x, const Execution&
     plan.rows_bytes = round_up(rows * sizeof(float));
     plan.dq_bytes = round_up(rows * static_cast<std::size_t>(plan.dq_rows) * sizeof(float));
     plan.turn_bytes = round_up(static_cast<std::size_t>(p.heads * plan.query_blocks) * sizeof(std::uint32_t));
-    plan.shared = 2 * plan.rows_bytes + plan.dq_bytes + plan.turn_bytes;
-    plan.scratch = round_up(kernels.backward_scratch(p, plan.key_block));
+    plan.shared = 2 * plan.rows_bytes + plan.dq_bytes + plan.turn_bytes + plan.tensor_bytes;
+    plan.scratch = std::max(plan.scratch, round_up(kernels.backward_scratch(p, plan.key_block)));
     return plan;
 }
 

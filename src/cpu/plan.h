@@ -13,8 +13,8 @@
 
 namespace flashtile::cpu {
 
-// heads: a task has all of one; splits: of keys
-enum class RowsOf { queries, keys, dbias, heads, splits };
+// heads, tensors: a task has all of one; parts: of all places; splits: of keys
+enum class RowsOf { queries, keys, dbias, heads, parts, tensors, splits };
 
 // One kernel's part of a pass. A task is a block of `rows` rows of one (sequence, head).
 struct Step {
@@ -49,7 +49,7 @@ struct Plan {
     const Kernels& kernels;
     Choice choice;
     std::int32_t threads = 1;
-    FixedList<Step, 5> steps{};  // in their order
+    FixedList<Step, 7> steps{};  // in their order
     std::size_t shared = 0;      // bytes of workspace that threads share
     std::size_t rotated_q = 0;   // where rotated queries start in them, if Problem::rotates_q_aside
     std::size_t scratch = 0;     // bytes of each thread
@@ -61,7 +61,8 @@ struct Plan {
 // With the sizes of BackwardState, and bytes of what it points to: lse and D, dq, turn.
 struct BackwardPlan : Plan {
     std::int64_t dq_rows = 0, panels = 0, query_blocks = 0, key_block = 0;
-    std::size_t rows_bytes = 0, dq_bytes = 0, turn_bytes = 0;
+    std::size_t rows_bytes = 0, dq_bytes = 0, turn_bytes = 0, tensor_bytes = 0;
+    std::int64_t tensor_parts = 0, tensor_elements = 0;
 };
 
 // Rows that a task may have: powers of two times `least`. least is 0 where nobody can choose.

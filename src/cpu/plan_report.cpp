@@ -25,6 +25,10 @@ const char* name(RowsOf rows_of) {
             return "heads";
         case RowsOf::splits:
             return "splits of keys";
+        case RowsOf::parts:
+            return "parts of all places";
+        case RowsOf::tensors:
+            return "tensors";
         case RowsOf::dbias:
             return "rows of dbias";
     }
@@ -73,6 +77,8 @@ Tasks tasks_of(const Step& step, const Problem& p, const Operands& x) {
     switch (step.rows_of) {
         case RowsOf::dbias:
         case RowsOf::heads:
+        case RowsOf::parts:
+        case RowsOf::tensors:
             return {step.most_tasks(), true};
         case RowsOf::splits:
             if (p.seqlen_q == 0) return {0, true};

@@ -30,12 +30,14 @@ Stage stage_of(const Node& node, const std::vector<Stage>& stages) {
 
 }  // namespace
 
-BuiltProgram::BuiltProgram(const Graph& graph, int result, int derivative) {
+BuiltProgram::BuiltProgram(const Graph& graph, int result, int derivative,
+                           const std::vector<std::pair<int, int>>& loads) {
     const auto size = static_cast<std::size_t>(graph.size());
     std::vector<bool> used(size);
     const auto use = [&](int n) { used[static_cast<std::size_t>(n)] = true; };
     use(result);
     if (derivative >= 0) use(derivative);
+    for (const auto& [load, by_load] : loads) use(load), use(by_load);
     for (int n = graph.size(); n-- > 0;)
         if (used[static_cast<std::size_t>(n)])
             for (int a = 0; a < graph[n].arguments; ++a) use(graph[n].argument[static_cast<std::size_t>(a)]);
@@ -81,10 +83,22 @@ BuiltProgram::BuiltProgram(const Graph& graph, int result, int derivative) {
     }
     program_.result = read_by_a_tile(result);
     if (derivative >= 0) program_.derivative = read_by_a_tile(derivative);
+    for (const auto& [load, by_load] : loads) {
+        const Node& node = graph[load];
+        LoadDerivative one{};
+        one.derivative = static_cast<std::int16_t>(read_by_a_tile(by_load));
+        for (int a = 0; a < node.arguments; ++a)
+            one.index[a] = static_cast<std::int16_t>(read_by_a_tile(node.argument[static_cast<std::size_t>(a)]));
+        one.tensor = node.tensor;
+        one.rank = node.arguments;
+        loads_.push_back(one);
+    }
     for (Step& step : steps_)
         for (std::size_t n = 0; n < size; ++n)
             if (own[n] == step.out && across[n] != own[n]) step.expanded = static_cast<std::int16_t>(across[n]);
     program_.steps = steps_.data();
+    program_.loads = loads_.data();
+    program_.load_count = static_cast<int>(loads_.size());
 }
 
 }  // namespace flashtile::functions

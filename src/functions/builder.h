@@ -1,6 +1,7 @@
 // builder.h: makes a Program of nodes of a graph.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "functions/graph.h"
@@ -11,13 +12,14 @@ namespace flashtile::functions {
 class BuiltProgram {
 public:
     BuiltProgram() = default;
-    // Of `result`, and of `derivative` where that is not -1.
-    BuiltProgram(const Graph& graph, int result, int derivative);
+    // Of `result`, of `derivative` where that is not -1, and of loads, each with the derivative by it.
+    BuiltProgram(const Graph& graph, int result, int derivative, const std::vector<std::pair<int, int>>& loads = {});
 
     const Program& view() const { return program_; }
 
 private:
     std::vector<Step> steps_;
+    std::vector<LoadDerivative> loads_;
     Program program_;
 };
 

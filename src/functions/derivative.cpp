@@ -1,5 +1,5 @@
-// derivative.cpp: forward-mode differentiation. A node that s does not reach has no derivative, so no 0 * infinity
-// arises.
+// derivative.cpp: forward-mode differentiation. A node that does not depend on what is differentiated by has no
+// derivative, so no 0 * infinity arises.
 #include "functions/derivative.h"
 
 #include <optional>
@@ -10,7 +10,7 @@ namespace {
 
 class Derivatives {
 public:
-    explicit Derivatives(Graph& graph) : graph_(graph) {}
+    Derivatives(Graph& graph, int by) : graph_(graph), by_(by) {}
 
     std::optional<int> of(int root) {
         std::vector<std::optional<int>> known(static_cast<std::size_t>(root) + 1);
@@ -50,7 +50,7 @@ private:
     Optional step(int n, const Node& node, const std::array<Optional, kMostDimensions>& d) {
         const auto& x = node.argument;
         const auto less = [&](int a, int b) { return graph_.add(Op::less, Type::boolean, {a, b}); };
-        if (node.op == Op::s) return one();
+        if (n == by_) return one();
         if (node.type != Type::real) return {};
         switch (node.op) {
             case Op::add:
@@ -80,17 +80,24 @@ private:
             case Op::sqrt:
                 return over(d[0], real(Op::add, {n, n}));
             default:
-                return {};  // loads, and conversions of what has no derivative
+                return {};  // s and loads that are not by_, and conversions of what has no derivative
         }
     }
 
     Graph& graph_;
+    int by_;
 };
 
 }  // namespace
 
+std::optional<int> derivative_by(Graph& graph, int root, int n) {
+    return Derivatives(graph, n).of(root);
+}
+
 int derivative_by_s(Graph& graph, int root) {
-    const std::optional<int> derivative = Derivatives(graph).of(root);
+    int s = 0;
+    while (s <= root && graph[s].op != Op::s) ++s;
+    const std::optional<int> derivative = s <= root ? derivative_by(graph, root, s) : std::nullopt;
     return derivative ? *derivative : graph.constant(0.0f);
 }
 

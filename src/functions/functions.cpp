@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <deque>
 #include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <utility>
 
 #include "core/per_process.h"
 #include "functions/derivative.h"
@@ -18,6 +21,15 @@ int parse_as(std::string_view text, Kind kind, const std::vector<TensorType>& te
     } catch (const SyntaxError& error) {
         throw SyntaxErrorOf{kind, error};
     }
+}
+
+// The score, and its derivatives by each of its loads of floats.
+BuiltProgram with_derivatives_by_loads(Graph graph, int score) {
+    std::vector<std::pair<int, int>> loads;
+    for (int n = 0; n <= score; ++n)
+        if (graph[n].op == Op::load && graph[n].type == Type::real)
+            if (const std::optional<int> by_load = derivative_by(graph, score, n)) loads.emplace_back(n, *by_load);
+    return BuiltProgram(graph, score, -1, loads);
 }
 
 struct Known {
@@ -43,12 +55,18 @@ Functions::Functions(std::string_view score, std::string_view mask, std::vector<
         }
         score_program_ = BuiltProgram(score_graph_, score_, -1);
         gradient_program_ = BuiltProgram(score_graph_, score_, derivative_);
+        try {
+            by_loads_program_ = with_derivatives_by_loads(score_graph_, score_);
+        } catch (const std::length_error&) {
+            loads_are_differentiable_ = false;
+        }
     }
     if (mask_ >= 0) mask_program_ = BuiltProgram(mask_graph_, mask_, -1);
 }
 
 FunctionsView Functions::view(const FunctionTensor* tensors) const {
-    return {this, score_program_.view(), gradient_program_.view(), mask_program_.view(), tensors};
+    return {this,   score_program_.view(), gradient_program_.view(), mask_program_.view(), by_loads_program_.view(),
+            tensors};
 }
 
 int number_of(std::string_view score, std::string_view mask, const std::vector<TensorType>& tensors) {

@@ -27,6 +27,9 @@ public:
     const Graph& score_graph() const { return score_graph_; }
     const Graph& mask_graph() const { return mask_graph_; }
 
+    // Whether the score function and its derivatives by what it loads are few enough operations to be computed.
+    bool loads_are_differentiable() const { return loads_are_differentiable_; }
+
     FunctionsView view(const FunctionTensor* tensors) const;
 
 private:
@@ -34,7 +37,8 @@ private:
     std::vector<TensorType> tensors_;
     Graph score_graph_, mask_graph_;
     int score_ = -1, derivative_ = -1, mask_ = -1;
-    BuiltProgram score_program_, gradient_program_, mask_program_;
+    bool loads_are_differentiable_ = true;
+    BuiltProgram score_program_, gradient_program_, mask_program_, by_loads_program_;
 };
 
 // A SyntaxError of one of the two texts.

@@ -28,12 +28,23 @@ struct Step {
     float real;
 };
 
+// The derivative of a score by one of its loads, and where that lies in the tensor: buffers, that hold a value for each
+// element of a tile.
+struct LoadDerivative {
+    std::int16_t derivative;
+    std::int16_t index[kMostDimensions];
+    std::int32_t tensor;
+    std::int32_t rank;
+};
+
 struct Program {
     const Step* steps = nullptr;  // stage by stage
     int end[kStages] = {};        // of a stage's steps
     int buffers = 0;
     int result = -1;      // buffers, that hold a value for each element of a tile
     int derivative = -1;  // of a score by s; -1: not computed
+    const LoadDerivative* loads = nullptr;
+    int load_count = 0;
 
     explicit operator bool() const { return steps != nullptr; }
 };
@@ -45,6 +56,14 @@ struct FunctionTensor {
     std::int32_t rank;
     std::int64_t shape[kMostDimensions];
     std::int64_t stride[kMostDimensions];  // in elements
+};
+
+// The gradient of such a tensor, which has its shape; fp32.
+struct TensorGradient {
+    float* data = nullptr;  // null: it is not asked for
+    std::int64_t stride[kMostDimensions] = {};
+
+    explicit operator bool() const { return data != nullptr; }
 };
 
 // Where a tile lies: queries [i0, i1) and keys [j0, j1), by the coordinates of the whole problem.
@@ -59,7 +78,8 @@ class Functions;
 // What a call's functions say: a view for the kernels.
 struct FunctionsView {
     const Functions* functions = nullptr;
-    Program score, gradient, mask;  // the gradient is the score with its derivative
+    // gradient: the score with its derivative by s; by_loads: with those by its loads of floats.
+    Program score, gradient, mask, by_loads;
     const FunctionTensor* tensors = nullptr;
 };
 
@@ -70,7 +90,7 @@ bool may_hide(const FunctionsView& view, const Region& region);
 // Whether no int of the functions passes 32 bits there.
 bool fits_32_bits(const FunctionsView& view, const Region& region);
 
-// Buffers that the largest program of the functions with this number needs; none of number 0.
+// Buffers that the largest program of the functions with this number needs, by_loads aside; none of number 0.
 int most_buffers(int number);
 // The functions with this number as they read `tensors`; empty of number 0.
 FunctionsView view_of(int number, const FunctionTensor* tensors);

@@ -76,6 +76,7 @@ std::string to_string(const Case& p) {
     if (p.slopes == Slopes::per_head) text << " alibi=h";
     if (p.slopes == Slopes::per_batch_and_head) text << " alibi=bh";
     if (!p.score_function.empty()) text << " score_function=\"" << p.score_function << '"';
+    if (p.tensor_gradients) text << " tensor_gradients";
     if (!p.mask_function.empty()) text << " mask_function=\"" << p.mask_function << '"';
     if (p.bias.present) text << " bias=" << spans_of(p.bias) << (p.bias_in_fp32 ? ":fp32" : "");
     if (p.bias_values == BiasValues::lowest_hides) text << " bias-hides-by-lowest";

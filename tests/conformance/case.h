@@ -79,6 +79,7 @@ struct Case {
     // Texts of functions; they may name the tensors of function_tensors.h.
     std::string score_function;
     std::string mask_function;
+    bool tensor_gradients = false;  // of the floats that the score function names; on the CPU only, so far
     double mask_density = 0.7;
     Sinks sinks = Sinks::none;
     double dropout = 0.0;

@@ -981,6 +981,7 @@ private:
             {"hides", "pattern[i // 16 % 4, j // 16 % 4, 0] ? s : -inf", ""},
             {"by_distance", "d = abs(i - j); d < 8 ? s : s * 0.5 - float(d % 7) # further", ""},
             {"constant", "1.25", ""},
+            {"several_loads", "t = table[h, i % 31]; s * t + exp(0.3 * t) * table[h, j % 31] - slope[j % 5 * h]", ""},
             {"document", "", "document[b, i] == document[b, j] && i >= j"},
             {"window_with_sinks", "", "j < 4 || (i - j >= 0 && i - j < 24)"},
             {"prefix_lm", "", "j < prefix[b] || i >= j"},
@@ -1001,6 +1002,7 @@ private:
                 Case& c = add("function/" + std::string(pattern.name) + (unequal ? "_unequal" : ""));
                 c.score_function = pattern.score;
                 c.mask_function = pattern.mask;
+                c.tensor_gradients = true;
                 size(c, unequal ? 70 : 150, unequal ? 290 : 150, 4, n % 3 == 0 ? 32 : 64);
                 c.kv_heads = 2;
                 c.batch = 2;
@@ -1057,6 +1059,7 @@ private:
                 c.kv_heads = 2;
                 c.batch = 2;
                 c.type = type_of(n++);
+                c.tensor_gradients = score;
                 if (score)
                     c.score_function = "s + table[h, min(max(j - i, -15), 15) + 15] * tanh(s)";
                 else

@@ -104,6 +104,8 @@ private:
         compare("dv", data_.dv, reference_.dv);
         if (data_.dsinks.present()) compare("dsinks", data_.dsinks, reference_.dsinks);
         if (data_.dbias.present()) compare("dbias", data_.dbias, reference_.dbias);
+        for (std::size_t t = 0; t < data_.dtensors.size(); ++t)
+            if (data_.dtensors[t].present()) compare("dtensors", data_.dtensors[t], reference_.dtensors[t]);
         check_inputs("backward");
         if (!data_.out.unchanged()) fault("backward changed out");
         if (!data_.lse.unchanged()) fault("backward changed lse");

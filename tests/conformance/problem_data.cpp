@@ -93,7 +93,9 @@ std::vector<std::pair<const char*, GuardedTensor*>> ProblemData::inputs() {
 }
 
 std::vector<GuardedTensor*> ProblemData::outputs() {
-    return {&out, &lse, &dq, &dk, &dv, &dbias, &dsinks};
+    std::vector<GuardedTensor*> all = {&out, &lse, &dq, &dk, &dv, &dbias, &dsinks};
+    for (GuardedTensor& gradient : dtensors) all.push_back(&gradient);
+    return all;
 }
 
 void ProblemData::upload() {
@@ -307,6 +309,11 @@ void ProblemData::make_tensors() {
     for (const FunctionTensor& named : conformance::function_tensors(p)) {
         function_tensors.push_back(make(named.type, named.shape, {.row_gap = p.inputs.row_gap}));
         named_tensors_.push_back(flashtile::named(named.name, function_tensors.back().view()));
+        const bool of_floats = named.type == fp32 || named.type == p.type;
+        dtensors.emplace_back();
+        if (!p.tensor_gradients || p.forward_only() || !of_floats || where_.type == FLASHTILE_CUDA) continue;
+        dtensors.back() = make(fp32, named.shape, {.row_gap = p.inputs.row_gap});
+        named_gradients_.push_back(flashtile::named(named.name, dtensors.back().view()));
     }
     if (p.sinks != Sinks::none) {
         sinks = make(p.sinks == Sinks::in_fp32 ? fp32 : p.type, {p.heads});
@@ -366,6 +373,7 @@ void ProblemData::fill_tensors() {
     std::vector<oracle::ExpressionTensor> named;
     for (std::size_t n = 0; const FunctionTensor& what : conformance::function_tensors(p)) {
         fill_function_tensor(what, p, random, function_tensors[n]);
+        if (p.tensor_gradients) reference.tensor_elements.push_back(function_tensors[n].size());
         named.push_back(as_the_oracle_reads(what, function_tensors[n++]));
     }
 
@@ -532,7 +540,8 @@ backward_args ProblemData::gradients() const {
             .dk = dk.view(),
             .dv = dv.view(),
             .dbias = dbias.view(),
-            .dsinks = dsinks.view()};
+            .dsinks = dsinks.view(),
+            .dtensors = named_gradients_};
 }
 
 std::vector<bool> ProblemData::owned(const std::vector<bool>& rows, std::int64_t width) const {

@@ -47,6 +47,7 @@ struct ProblemData {
     GuardedTensor positions, prefix_groups, prefix_lengths, diagonals, origins_i, origins_j;    // likewise
     std::vector<GuardedTensor> function_tensors;                                                // likewise
     GuardedTensor out, lse, dq, dk, dv, dbias, dsinks;                                          // outputs
+    std::vector<GuardedTensor> dtensors;  // likewise, of function_tensors; absent where no gradient is asked for
 
     // Each input by name.
     std::vector<std::pair<const char*, GuardedTensor*>> inputs();
@@ -72,7 +73,7 @@ private:
     std::vector<std::int64_t> key_rows;     // where each of the oracle's rows of k lies among the library's
     std::vector<std::int64_t> cache_shape;  // its first two dimensions
     std::vector<std::vector<std::int64_t>> named_pages;  // of each sequence, -1 where none is read; or the one row
-    std::vector<flashtile_named_tensor> named_tensors_;
+    std::vector<flashtile_named_tensor> named_tensors_, named_gradients_;
     device where_;
     std::array<std::uint64_t, 2> seed_and_offset_;
     gpu_resources::Buffer seed_and_offset_on_gpu_;

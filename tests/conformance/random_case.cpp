@@ -166,6 +166,7 @@ void shard_of_each_sequence(Case& c, RandomSource& random) {
 void functions(Case& c, RandomSource& random) {
     if (random.chance(0.1)) c.score_function = random_score_function(random);
     if (random.chance(0.1)) c.mask_function = random_mask_function(random);
+    c.tensor_gradients = !c.score_function.empty();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "conformance/problem_data.h"
 
@@ -70,12 +71,12 @@ Reference::Reference(const Case& problem, oracle::Pass pass) {
     const oracle::Result e = oracle::exact_attention(data.reference, pass);
     const auto seeing = std::ranges::count_if(e.lse, [](double of_row) { return std::isfinite(of_row); });
     const std::vector<oracle::Result> standard = standard_results(data.reference, seeing, precision, pass);
-    const auto expect = [&](const char* name, std::vector<double> oracle::Result::*tensor, std::vector<bool> owned,
-                            oracle::Precision stored, double roundoff) {
+    const auto expect = [&](const char* name, auto tensor, std::vector<bool> owned, oracle::Precision stored,
+                            double roundoff) {
         Expected expected{std::move(owned), {}, {}};
-        expected.exact = only(e.*tensor, expected.owned);
+        expected.exact = only(std::invoke(tensor, e), expected.owned);
         const auto error_of = [&](const oracle::Result& result) {
-            return oracle::error_of(only(result.*tensor, expected.owned), expected.exact);
+            return oracle::error_of(only(std::invoke(tensor, result), expected.owned), expected.exact);
         };
         oracle::Error standard_error = error_of(standard.front());
         for (const oracle::Result& result : standard) {
@@ -108,6 +109,11 @@ Reference::Reference(const Case& problem, oracle::Pass pass) {
         dsinks = expect("dsinks", &oracle::Result::dsinks, std::vector<bool>(e.dsinks.size(), true),
                         problem.sinks == Sinks::in_fp32 ? oracle::Precision::fp32 : precision,
                         of_ds(e.largest_dsinks_terms, e.largest_dsinks_from_out));
+    for (std::size_t t = 0; t < e.dtensors.size(); ++t)
+        dtensors.push_back(expect(
+            "dtensors", [t](const oracle::Result& result) { return result.dtensors[t]; },
+            std::vector<bool>(e.dtensors[t].size(), true), oracle::Precision::fp32,
+            of_ds(e.largest_dtensors_terms[t], e.largest_dtensors_from_out[t])));
     if (problem.bias.present)
         dbias = expect("dbias", &oracle::Result::dbias, std::vector<bool>(e.dbias.size(), true),
                        problem.bias_in_fp32 ? oracle::Precision::fp32 : precision,

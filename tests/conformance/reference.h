@@ -24,6 +24,7 @@ struct Reference {
     Expected out;
     Expected lse;  // in the oracle's order, (row, head)
     Expected dq, dk, dv, dsinks, dbias;
+    std::vector<Expected> dtensors;   // of function_tensors of floats that the score function may name
     std::vector<std::string> faults;  // of the case: with them it shows nothing
 };
 

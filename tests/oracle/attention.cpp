@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <type_traits>
+#include <utility>
 
 #include "oracle/philox.h"
 
@@ -143,7 +145,10 @@ public:
           dbias_(problem.bias.values.size()),
           dsinks_(problem.sinks.size()),
           dsinks_terms_(problem.sinks.size()),
-          dsinks_from_out_(problem.sinks.size()) {}
+          dsinks_from_out_(problem.sinks.size()) {
+        for (const std::size_t elements : problem.tensor_elements)
+            for (auto* sums : {&dtensors_, &dtensors_terms_, &dtensors_from_out_}) sums->emplace_back(elements);
+    }
 
     Result run(Pass pass) {
         for (std::size_t b = 0; b < p_.sequences.size(); ++b)
@@ -160,6 +165,11 @@ public:
                 result_.largest_dsinks_terms = std::max(result_.largest_dsinks_terms, terms);
             result_.largest_dsinks_from_out = root_of_largest(dsinks_from_out_);
             result_.dsinks.assign(dsinks_.begin(), dsinks_.end());
+            for (std::size_t t = 0; t < dtensors_.size(); ++t) {
+                result_.dtensors.emplace_back(dtensors_[t].begin(), dtensors_[t].end());
+                result_.largest_dtensors_terms.push_back(root_of_largest(dtensors_terms_[t]));
+                result_.largest_dtensors_from_out.push_back(root_of_largest(dtensors_from_out_[t]));
+            }
             result_.dq = stored(dq_);
             result_.dk = stored(dk_);
             result_.dv = stored(dv_);
@@ -175,11 +185,12 @@ private:
         return result;
     }
 
-    // What a score is, and its derivatives by scale * q.k and by the bias.
+    // What a score is, its derivatives by scale * q.k and by the bias, and what the score function was given.
     struct Score {
         Real value;
         Real slope;
         Real bias_slope;
+        Real given = 0;
     };
 
     Score score(Real dot, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
@@ -205,6 +216,7 @@ private:
             place.s = static_cast<double>(s.value);
             const Expression::Dual built = p_.score_function->score(place, std::is_same_v<Real, float>);
             largest = std::max(largest, std::abs(place.s));
+            s.given = s.value;
             s.value = static_cast<Real>(built.value);
             s.bias_slope = static_cast<Real>(built.derivative);
             s.slope *= s.bias_slope;
@@ -228,6 +240,7 @@ private:
         Matrix<Real> s = product(q, transpose(k), fused_);
         Matrix<Real> slope(nq, nk);    // of the score by scale * q.k
         Matrix<Real> by_bias(nq, nk);  // and by the bias
+        Matrix<Real> given(nq, nk);    // to the score function
         Matrix<Real> p(nq, nk);        // softmax(s)
         Matrix<Real> kept(nq, nk);     // 0, or what dropout multiplies by
         Matrix<Real> dropped(nq, nk);  // p after dropout
@@ -239,6 +252,7 @@ private:
                 s.row(i)[j] = built.value;
                 slope.row(i)[j] = built.slope;
                 by_bias.row(i)[j] = built.bias_slope;
+                given.row(i)[j] = built.given;
                 kept.row(i)[j] = kept_by_dropout(p_, threshold_, b, h, i, j) ? keep_scale_ : Real(0);
                 m = std::max(m, built.value);
             }
@@ -281,6 +295,7 @@ private:
             }
         }
         if (!p_.sinks.empty()) add_dsink(sequence, h, dout, out);
+        if (p_.score_function && !p_.tensor_elements.empty()) add_dtensors(p, dp, terms, given, dout, out, b, h);
         const Real scale = static_cast<Real>(p_.scale);
         Matrix<Real> dq = product(ds, k);
         Matrix<Real> dk = product(transpose(ds), q);
@@ -316,6 +331,43 @@ private:
             dsinks_[at(h)] += p * (static_cast<Real>(dlse) - d);
             dsinks_terms_[at(h)] += static_cast<double>(p) * (std::abs(static_cast<double>(d)) + std::abs(dlse));
             dsinks_from_out_[at(h)] += static_cast<Real>(static_cast<double>(p) * static_cast<double>(p) * d_squared);
+        }
+    }
+
+    // dS at the score function, times the function's derivative by each element that it reads. As in add_row_squared,
+    // errors of a row go together, and errors of rows are independent.
+    void add_dtensors(const Matrix<Real>& p, const Matrix<Real>& dp, const Matrix<Real>& terms,
+                      const Matrix<Real>& given, const Matrix<Real>& dout, const Matrix<Real>& out, std::int64_t b,
+                      std::int64_t h) {
+        const Sequence& sequence = p_.sequences[at(b)];
+        for (std::int64_t i = 0; i < p.rows; ++i) {
+            const double dlse = p_.dlse.empty() ? 0.0 : p_.dlse[at((sequence.q_begin + i) * p_.heads + h)];
+            Real d = 0;
+            double d_squared = 0.0;  // of D's error
+            for (std::int64_t c = 0; c < p_.head_dim_v; ++c) {
+                const Real term = dout.row(i)[c] * round_(out.row(i)[c]);
+                d += term;
+                d_squared += static_cast<double>(term) * static_cast<double>(term);
+            }
+            std::map<std::pair<std::size_t, std::size_t>, std::array<double, 2>> of_row;
+            for (std::int64_t j = 0; j < p.cols; ++j) {
+                if (p.row(i)[j] == Real(0)) continue;
+                Expression::Place place = place_of(p_, b, h, i, j);
+                place.s = static_cast<double>(given.row(i)[j]);
+                for (const Expression::ByElement& by :
+                     p_.score_function->by_elements(place, std::is_same_v<Real, float>)) {
+                    const Real difference = dp.row(i)[j] - d + static_cast<Real>(dlse);
+                    dtensors_[by.tensor][by.element] +=
+                        round_(p.row(i)[j] * difference * static_cast<Real>(by.derivative));
+                    auto& [terms_of_row, from_out] = of_row[{by.tensor, by.element}];
+                    terms_of_row += static_cast<double>(terms.row(i)[j]) * std::abs(by.derivative);
+                    from_out += static_cast<double>(p.row(i)[j]) * std::abs(by.derivative) * std::sqrt(d_squared);
+                }
+            }
+            for (const auto& [element, sums] : of_row) {
+                dtensors_terms_[element.first][element.second] += static_cast<Real>(sums[0] * sums[0]);
+                dtensors_from_out_[element.first][element.second] += static_cast<Real>(sums[1] * sums[1]);
+            }
         }
     }
 
@@ -393,6 +445,7 @@ private:
     std::vector<double> lse_;
     std::vector<Real> dq_, dk_, dv_, dbias_;
     std::vector<Real> dsinks_;
+    std::vector<std::vector<Real>> dtensors_, dtensors_terms_, dtensors_from_out_;  // of the latter squares
     std::vector<double> dsinks_terms_;
     std::vector<Real> dsinks_from_out_;                             // squares
     std::vector<Real> dk_from_out_, dbias_from_out_, dbias_terms_;  // squares

@@ -68,6 +68,7 @@ struct Problem {
     bool bias_in_fp32 = false;  // whatever the inputs' precision; its gradient too
     Broadcast mask;             // nonzero keeps
     std::shared_ptr<const Expression> score_function, mask_function;  // may be absent
+    std::vector<std::size_t> tensor_elements;  // how many each of the score function's tensors has; empty: no gradients
     Broadcast tree;  // (batch, heads, seqlen_q, seqlen_q): the mask of a sequence's last seqlen_q keys
     // (rows_q): where causal, windows, chunks and ALiBi take a query to be, and its key among its sequence's last
     // q_length ones; empty: on the diagonal, and keys at their numbers.
@@ -87,8 +88,9 @@ struct Result {
     std::vector<double> out;  // (rows_q, heads, head_dim_v)
     std::vector<double> lse;  // (rows_q, heads)
     std::vector<double> dq, dk, dv;
-    std::vector<double> dbias;   // of the bias's shape
-    std::vector<double> dsinks;  // (heads)
+    std::vector<double> dbias;                  // of the bias's shape
+    std::vector<double> dsinks;                 // (heads)
+    std::vector<std::vector<double>> dtensors;  // of the score function's tensors
     // The largest magnitude that an attended score takes at any stage of being built.
     double largest_score = 0.0;
     double largest_lse = 0.0;
@@ -100,12 +102,14 @@ struct Result {
     double largest_dv_terms = 0.0;
     double largest_dbias_terms = 0.0;
     double largest_dsinks_terms = 0.0;
+    std::vector<double> largest_dtensors_terms;
     // What a relative roundoff of 1 in every element of the stored out would do to them through D, errors adding up
     // like independent ones do (exact_attention only).
     double largest_dq_from_out = 0.0;
     double largest_dk_from_out = 0.0;
     double largest_dbias_from_out = 0.0;
     double largest_dsinks_from_out = 0.0;
+    std::vector<double> largest_dtensors_from_out;
 };
 
 // True where first_k, chunks, the mask function, and the causal, window, tree and boolean masks let query i of sequence

@@ -1,10 +1,11 @@
 // expression.cpp: a text becomes tokens, a recursive descent makes trees of them in which every conversion is a node of
-// its own, and a walk of the trees gives values with their derivatives by s (forward mode).
+// its own, and a walk of the trees gives values with their derivatives (forward mode).
 #include "oracle/expression.h"
 
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -524,15 +525,22 @@ bool compare(Operation operation, T a, T b) {
     }
 }
 
-// One place's evaluation. The parts' values are kept: a part that names another twice would cost twice as much as it.
+// An element of a tensor.
+using Element = std::pair<std::size_t, std::size_t>;
+
+// One place's evaluation, with the derivative by s, or by an element of a tensor. The parts' values are kept: a part
+// that names another twice would cost twice as much as it.
 template <class Real>
 class Evaluation {
 public:
-    Evaluation(const std::vector<Node>& parts, const std::vector<ExpressionTensor>& tensors, const Place& place)
-        : tensors_(tensors), place_(place) {
+    Evaluation(const std::vector<Node>& parts, const std::vector<ExpressionTensor>& tensors, const Place& place,
+               std::optional<Element> by = {})
+        : tensors_(tensors), place_(place), by_(by) {
         for (const Node& part : parts) values_.push_back(evaluate(part));
     }
     const Value<Real>& whole() const { return values_.back(); }
+    // Of reals, that were read on the way.
+    const std::set<Element>& elements() const { return elements_; }
 
 private:
     using V = Value<Real>;
@@ -541,12 +549,12 @@ private:
     static V of_integer(std::int64_t integer) { return {0, 0, integer, false}; }
     static V of_truth(bool truth) { return {0, 0, 0, truth}; }
 
-    V evaluate(const Node& node) const {
+    V evaluate(const Node& node) {
         switch (node.operation) {
             case Operation::literal:
                 return {static_cast<Real>(node.real), 0, node.integer, node.integer != 0};
             case Operation::score:
-                return of_real(static_cast<Real>(place_.s), 1);
+                return of_real(static_cast<Real>(place_.s), by_ ? Real(0) : Real(1));
             case Operation::coordinate:
                 return of_integer(place_.*node.coordinate);
             case Operation::part:
@@ -584,7 +592,7 @@ private:
         return of_truth(of_truths(node.operation, a.truth, b.truth));
     }
 
-    V load(const Node& node) const {
+    V load(const Node& node) {
         const ExpressionTensor& tensor = tensors_[node.index];
         std::int64_t at = 0;
         for (std::size_t n = 0; n < tensor.shape.size(); ++n) {
@@ -592,8 +600,11 @@ private:
             if (index < 0 || index >= tensor.shape[n]) return {};
             at = at * tensor.shape[n] + index;
         }
-        if (tensor.type == ValueType::real)
-            return of_real(static_cast<Real>(tensor.reals[static_cast<std::size_t>(at)]));
+        if (tensor.type == ValueType::real) {
+            const Element element{node.index, static_cast<std::size_t>(at)};
+            elements_.insert(element);
+            return of_real(static_cast<Real>(tensor.reals[element.second]), by_ == element ? Real(1) : Real(0));
+        }
         const std::int64_t value = tensor.integers[static_cast<std::size_t>(at)];
         return tensor.type == ValueType::integer ? of_integer(value) : of_truth(value != 0);
     }
@@ -692,8 +703,21 @@ private:
 
     const std::vector<ExpressionTensor>& tensors_;
     const Place& place_;
+    std::optional<Element> by_;
     std::vector<V> values_;
+    std::set<Element> elements_;
 };
+
+template <class Real>
+std::vector<Expression::ByElement> by_elements_of(const std::vector<Node>& parts,
+                                                  const std::vector<ExpressionTensor>& tensors, const Place& place) {
+    std::vector<Expression::ByElement> all;
+    const Evaluation<Real> plain(parts, tensors, place);
+    for (const Element& element : plain.elements())
+        all.push_back({element.first, element.second,
+                       static_cast<double>(Evaluation<Real>(parts, tensors, place, element).whole().derivative)});
+    return all;
+}
 
 }  // namespace
 
@@ -711,6 +735,11 @@ Expression::Dual Expression::score(const Place& place, bool single) const {
     }
     const Evaluation<double> evaluation(parts_, tensors_, place);
     return {evaluation.whole().real, evaluation.whole().derivative};
+}
+
+std::vector<Expression::ByElement> Expression::by_elements(const Place& place, bool single) const {
+    if (!with_score_) throw std::logic_error("a mask function gives no score");
+    return single ? by_elements_of<float>(parts_, tensors_, place) : by_elements_of<double>(parts_, tensors_, place);
 }
 
 bool Expression::mask(const Place& place) const {

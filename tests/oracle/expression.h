@@ -33,9 +33,17 @@ public:
         double value;
         double derivative;  // by s
     };
+    // The derivative of a score by one element of a tensor of reals.
+    struct ByElement {
+        std::size_t tensor;   // in the order in which they were given
+        std::size_t element;  // row-major
+        double derivative;
+    };
 
     // single: in fp32, each operation rounded, as standard attention has it; else in fp64, literals alone being fp32.
     Dual score(const Place& place, bool single) const;
+    // By each element that the score at this place reads.
+    std::vector<ByElement> by_elements(const Place& place, bool single) const;
     // Always in fp32: a float of the language is one, and what a mask decides has no error that a tolerance could
     // cover.
     bool mask(const Place& place) const;

@@ -1,14 +1,18 @@
 // outputs.cpp: see outputs.h.
 #include "api/checks/outputs.h"
 
+#include <algorithm>
 #include <array>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "api/checks/options.h"
 #include "api/checks/read_struct.h"
 #include "api/checks/refuse.h"
 #include "api/checks/sequence_shards.h"
+#include "functions/functions.h"
 
 namespace flashtile::api {
 namespace {
@@ -75,6 +79,46 @@ Operand check_dsinks(const TensorArgument& dsinks, const CallUnderCheck& c) {
     return {.data = dsinks->data, .dtype = dsinks.dtype(), .stride_head = dsinks.stride(0)};
 }
 
+// Their names must be those of function_tensors of floats.
+void check_dtensors(const flashtile_gradients& g, CallUnderCheck& c) {
+    const flashtile_inputs& inputs = c.inputs;
+    if (g.dtensor_count < 0 || g.dtensor_count > inputs.function_tensor_count)
+        refuse("dtensor_count", g.dtensor_count,
+               text("0 to ", inputs.function_tensor_count, ", the number of function_tensors"));
+    if (g.dtensor_count == 0) return;
+    if (g.dtensors == nullptr) refuse("dtensors", "NULL", text(g.dtensor_count, " tensors"));
+    if (!functions::functions_of(c.call.problem.functions).loads_are_differentiable())
+        refuse("score_function",
+               text("an expression that has over ", functions::kMostNodes,
+                    " operations with its derivatives by function_tensors"),
+               "a shorter one, or no dtensors");
+    const std::span named(inputs.function_tensors, static_cast<std::size_t>(inputs.function_tensor_count));
+    for (std::int64_t n = 0; n < g.dtensor_count; ++n) {
+        const flashtile_named_tensor& given = g.dtensors[n];
+        const std::string place = text("dtensors[", n, "].name");
+        if (given.name == nullptr) refuse(place, "NULL", "a name of function_tensors");
+        const auto found = std::ranges::find_if(
+            named, [&](const flashtile_named_tensor& one) { return std::string_view(one.name) == given.name; });
+        if (found == named.end()) refuse(place, text("'", given.name, "'"), "a name of function_tensors");
+        functions::TensorGradient& to = c.call.operands.dtensors[found - named.begin()];
+        if (to) refuse(place, text("'", given.name, "'"), "a name that no other gradient has");
+        const TensorArgument tensor(&given.tensor, given.name), of(&found->tensor, given.name);
+        const std::string name = text("d", given.name);
+        if (of.dtype() != DType::fp32 && of.dtype() != DType::fp16 && of.dtype() != DType::bf16)
+            refuse(place, text("'", given.name, "', which is ", flashtile::name(of.dtype())),
+                   "the name of a tensor of floats");
+        const TensorArgument written(&given.tensor, name.c_str());
+        written.check_form();
+        written.check_device({inputs.q, "q"});
+        written.check_dtype(DType::fp32, "");
+        written.check_shape(std::span(of->shape, static_cast<std::size_t>(of->rank)), "that of the tensor");
+        written.check_innermost();
+        to.data = static_cast<float*>(tensor->data);
+        for (int d = 0; d < tensor->rank; ++d) to.stride[d] = tensor.stride(d);
+        c.memory.writes(tensor);
+    }
+}
+
 }  // namespace
 
 void refuse_what_forward_alone_takes(const CallUnderCheck& c) {
@@ -124,6 +168,7 @@ void check_gradients(const flashtile_gradients* given, CallUnderCheck& c) {
     if (dsinks.present()) x.dsinks = check_dsinks(dsinks, c);
     for (const TensorArgument* written : {&dq, &dk, &dv, &dbias, &dsinks})
         if (written->present()) c.memory.writes(*written);
+    check_dtensors(g, c);
     c.memory.check(c.call.execution);
 }
 

@@ -5,6 +5,7 @@
 #include "cpu/kernels/backward.h"
 #include "cpu/kernels/backward_bias.h"
 #include "cpu/kernels/backward_sinks.h"
+#include "cpu/kernels/backward_tensors.h"
 #include "cpu/kernels/decode.h"
 #include "cpu/kernels/forward.h"
 #include "cpu/kernels/merge.h"
@@ -170,6 +171,23 @@ inline void backward_bias(const Problem& p, const Operands& x, const cpu::Backwa
     });
 }
 
+inline std::size_t tensor_scratch(const Problem& p) {
+    return with_math(p, [&]<class Math>(Math) { return BackwardTensors<Math>::scratch_bytes(p); });
+}
+
+inline void backward_tensors(const Problem& p, const Operands& x, const cpu::BackwardState& state,
+                             const cpu::Block& block, std::byte* scratch) {
+    with_math(p, [&]<class Math>(Math) {
+        const typename Math::Session session;
+        BackwardTensors<Math>(p, x, state, scratch).run(block.h);
+    });
+}
+
+inline void finish_tensor(const Problem&, const Operands& x, const cpu::BackwardState& state, const cpu::Block& block,
+                          std::byte*) {
+    sum_tensor_parts(x, state, block.h);
+}
+
 inline void probe(DType dtype) {
     with_vectors(dtype, [&]<class Math>(Math) {
         constexpr int64_t kKeys = 64, kSteps = 64;  // both operands stay in the level-1 cache
@@ -220,6 +238,9 @@ constexpr cpu::Kernels make_kernels(flashtile_isa isa) {
             backward_finish,
             backward_sinks,
             backward_bias,
+            tensor_scratch,
+            backward_tensors,
+            finish_tensor,
             merge,
             append_kv,
             probe};

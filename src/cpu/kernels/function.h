@@ -95,6 +95,28 @@ public:
     const float* result() const { return values<float>(program_.result); }
     const int32_t* mask() const { return values<int32_t>(program_.result); }
     const float* derivative() const { return values<float>(program_.derivative); }
+    // Calls add(n, tensor, index, d) for elements n below `count` and the loads in them that lie inside of a tensor
+    // whose gradient is asked for, d being the derivative by the load.
+    template <class Add>
+    void each_load(int64_t count, const functions::TensorGradient* wanted, Add add) const {
+        for (int l = 0; l < program_.load_count; ++l) {
+            const functions::LoadDerivative& one = program_.loads[l];
+            if (!wanted[one.tensor]) continue;
+            const functions::FunctionTensor& tensor = head_.functions.tensors[one.tensor];
+            const float* derivative = values<float>(one.derivative);
+            const Int* at[functions::kMostDimensions] = {};
+            for (int d = 0; d < one.rank; ++d) at[d] = values<Int>(one.index[d]);
+            for (int64_t n = 0; n < count; ++n) {
+                int64_t index = 0;  // in the tensor's shape, row-major
+                bool inside = true;
+                for (int d = 0; d < one.rank; ++d) {
+                    inside &= at[d][n] >= 0 && at[d][n] < tensor.shape[d];
+                    index = index * tensor.shape[d] + at[d][n];
+                }
+                if (inside) add(n, one.tensor, index, derivative[n]);
+            }
+        }
+    }
 
 private:
     // The compiler does not see that buffers lie beside each other: g++ 12 else writes one by its distance from

@@ -1,6 +1,6 @@
 // gradient_tile.h: P and dS of one panel of queries and one block of keys, computed again from Q, K, V, dO, LSE and D:
 // lines 9 to 11, 13 and 14 of FlashAttention-2's Algorithm 2. backward.h multiplies them into dV, dK and dQ, and
-// backward_bias.h adds them up to dbias.
+// backward_bias.h adds them up to dbias, backward_tensors.h to the gradients of named tensors.
 #pragma once
 
 #include "cpu/kernels.h"
@@ -22,7 +22,8 @@ public:
         float* p;
         float* ds;
         int64_t stride;
-        DerivativeBy by = DerivativeBy::product;  // dS is that of scale * q.k, or of what bias is added to
+        DerivativeBy by =
+            DerivativeBy::product;  // dS is that of scale * q.k, of what bias is added to, or of the score
     };
     // One panel of queries, packed for both products.
     struct Queries {
@@ -99,9 +100,11 @@ public:
         products(k, block_k_.row, queries.q, keys, d_, s_);
         if (head.modified()) scale_tile(tile, head.score_factor());
         products(v, block_v_.row, queries.dout, keys, dv_, dp_);
-        const bool derived = head.functions.score || (head.softcap != 0.0f && out.by == DerivativeBy::product);
-        const bool all_visible =
-            modify_scores(head, tile, derived ? derivative_ : nullptr, out.by, visible, {tile_, rows_, functions_});
+        const bool at_the_function = out.by == DerivativeBy::function;
+        const bool derived =
+            !at_the_function && (head.functions.score || (head.softcap != 0.0f && out.by == DerivativeBy::product));
+        const bool all_visible = modify_scores(head, tile, derived || at_the_function ? derivative_ : nullptr, out.by,
+                                               visible, {tile_, rows_, functions_});
         if (head.drops) dropout_keep(head, tile, keep_);
         const float kept = head.drops ? head.dropout.scale() : 1.0f;
         const Vec infinity = broadcast(__builtin_inff());
@@ -122,6 +125,9 @@ public:
             }
         return all_visible;
     }
+
+    // The scores that the score function was given, where compute() was asked for dS at the function.
+    const float* given_scores() const { return derivative_; }
 
     // The loaded keys down the columns of K.
     Operand2d<Math> k_columns() const requires(Math::kPack == 1) { return {block_k_.data, 1, block_k_.row}; }

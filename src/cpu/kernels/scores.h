@@ -30,8 +30,9 @@ struct ScoreScratch {
     int64_t* functions;  // as FunctionTile wants it
 };
 
-// Of the score, by scale * q.k or by what bias is added to.
-enum class DerivativeBy : uint8_t { product, bias };
+// Of the score, by scale * q.k or by what bias is added to. function: there is none, and in its place is the score that
+// the score function is given.
+enum class DerivativeBy : uint8_t { product, bias, function };
 
 inline void scale_tile(const ScoreTile& tile, float factor) {
     for (int64_t n = 0; n < (tile.j1 - tile.j0) * kPanel; n += kLanes) store(tile.s + n, load(tile.s + n) * factor);
@@ -73,7 +74,7 @@ inline void apply_functions(const Head& head, const ScoreTile& tile, float* deri
 }
 
 // Applies softcap, ALiBi, bias, functions, masks and band, and returns true if every key is seen by some query of the
-// panel. `derivative` receives the score's derivative, in the layout of s. `visible` receives for each key whether some
+// panel. `derivative` receives what `by` says, in the layout of s. `visible` receives for each key whether some
 // query of the panel sees it. Either may be null; without `visible` the result is true.
 inline bool modify_scores(const Head& head, const ScoreTile& tile, float* derivative, DerivativeBy by, uint8_t* visible,
                           const ScoreScratch& scratch) {
@@ -115,6 +116,10 @@ inline bool modify_scores(const Head& head, const ScoreTile& tile, float* deriva
             store(tile.s + n, load(tile.s + n) + load(scratch.tile + n));
     }
     if (head.functions.functions != nullptr) {
+        if (by == DerivativeBy::function) {
+            memcpy(derivative, tile.s, static_cast<size_t>(keys * kPanel) * sizeof(float));
+            derivative = nullptr;
+        }
         if (head.narrow_ints)
             apply_functions<int32_t>(head, tile, derivative, scratch.functions);
         else

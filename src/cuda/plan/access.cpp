@@ -64,6 +64,7 @@ Access access_of(const Problem& p, const Operands& given) {
     access.seqused = static_cast<bool>(x.seqused_k);
     access.dbias = static_cast<bool>(x.dbias);
     access.dsinks = static_cast<bool>(x.dsinks);
+    access.dtensors = std::ranges::any_of(x.dtensors, [](const functions::TensorGradient& to) { return bool(to); });
     if (p.appends) access.append_bytes = append_vector_bytes(p.append, x.append);
     access.bias_batch = x.bias_batch;
     access.bias_heads = x.bias_heads;

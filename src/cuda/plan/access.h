@@ -17,7 +17,7 @@ struct Access {
     bool values_in_keys = false;  // v is the first columns of k, in the same memory
     bool lse = true;              // forward writes LSE
     bool seqused = false;
-    bool dbias = false, dsinks = false;
+    bool dbias = false, dsinks = false, dtensors = false;
     std::int64_t bias_batch = 1, bias_heads = 1, bias_rows = 1, bias_cols = 1;
 
     bool operator==(const Access&) const = default;

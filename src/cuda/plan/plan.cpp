@@ -79,6 +79,7 @@ Plan plan_forward(const Problem& p, const Access& access, const DeviceFacts& dev
 Plan plan_backward(const Problem& p, const Access& access, const DeviceFacts& device, TunedTiles tuned) {
     check_limits(p, device);
     check_backward_limits(p);
+    if (access.dtensors) unsupported("dtensors is given, which only the CPU takes so far");
     Question question = question_of(p, access, device);
     question.config.sinks = false;  // LSE counts them, and so no gradient but their own knows of them
     return plan_of(kBackward, "backward", question, tuned);
