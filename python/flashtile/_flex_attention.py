@@ -49,7 +49,7 @@ def flex_attention(
         that see no key are 0, and their lse is -inf.
 
     Other than in PyTorch:
-        tensors that a function reads get no gradient: where they require one, the call is refused;
+        gradients of tensors that a function reads are added up in fp64, and always the same bits;
         a function is computed in fp32 and ints of 64 bits, whatever dtypes it asks for;
         an index outside of a tensor reads 0, one from -1 down to -size aside, which counts from the end;
         in compiled code the call stands between graphs.

@@ -8,8 +8,9 @@ from typing import NamedTuple, Optional
 
 class Functions(NamedTuple):
     """Texts, and the names of the tensors that they may name; the tensors travel beside it in the same order. Operators
-    take these fields in this order."""
+    take these three in this order. Backward writes the gradients of the wanted ones, which follow the tensors."""
 
     score: Optional[str] = None
     mask: Optional[str] = None
     names: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()

@@ -60,7 +60,7 @@ class _Calls:
             filled = self.idle.pop()  # atomic, as append is, so that threads do not share a call
         except IndexError:
             name, parts, names, *_, functions = self.function
-            named = (*names, *functions.names) if functions else names
+            named = (*names, *functions.names, *(f"d{name}" for name in functions.wanted)) if functions else names
             filled = FilledCall(name, parts(self.options, *self.numbers), tensors, named, self.options, functions,
                                 **self.more)
         else:

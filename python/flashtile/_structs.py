@@ -53,7 +53,9 @@ INPUTS = Layout(size="N", **dict.fromkeys(INPUT_NAMES[:9], "P"), max_seqlen_q="q
                 function_tensor_count="q")
 RESULT_NAMES = {"forward": ("out", "lse"),
                 "backward": ("out", "lse", "dout", "dlse", "dq", "dk", "dv", "dbias", "dsinks")}
-RESULTS = {name: Layout(size="N", **dict.fromkeys(names, "P")) for name, names in RESULT_NAMES.items()}
+RESULTS = {"forward": Layout(size="N", **dict.fromkeys(RESULT_NAMES["forward"], "P")),
+           "backward": Layout(size="N", **dict.fromkeys((*RESULT_NAMES["backward"], "dtensors"), "P"),
+                              dtensor_count="q")}
 MERGE_NAMES = ("outs", "lses", "out", "lse")
 MERGE = Layout(size="N", **dict.fromkeys(MERGE_NAMES, "P"))  # flashtile_merge_tensors
 APPEND_NAMES = ("k", "v", "k_cache", "v_cache", "block_table", "slots", "cache_batch_idx", "cache_seqlens",
@@ -96,8 +98,8 @@ class Structs:
     """The filled structs of a call in one piece of memory: options, the parts, a flashtile_tensor for each tensor, and
     the texts of functions.
 
-    tensors: those of all parts, in their order, then those that the functions name. Each is None or the fields of a
-    flashtile_tensor: data, dtype, device_type, device_id, rank, shape, stride. Every one has room for a name in front
+    tensors: those of all parts, in their order, then those that the functions name, then the gradients of the latter
+    that are wanted. Each is None or the fields of a flashtile_tensor: data, dtype, device_type, device_id, rank, shape, stride. Every one has room for a name in front
     of it, so that those with names are an array of flashtile_named_tensor.
     """
 
@@ -117,15 +119,18 @@ class Structs:
         layouts = [part.layout for part in parts]
         given = iter(zip(tensors, self.places, strict=True))
         of_functions: dict[str, int] = {}
+        of_gradients: dict[str, int] = {}
         if functions is not None:
-            count = len(functions.names)
             ends = [*accumulate(map(len, encoded), initial=base + texts_at)]
             score, mask, *names = (at if text else 0 for at, text in zip(ends, encoded))
-            of_functions = {"score_function": score, "mask_function": mask, "function_tensor_count": count}
-            for at, name in zip(self.places[len(tensors) - count:], names, strict=True):
+            wanted = [names[functions.names.index(name)] for name in functions.wanted]
+            named = self.places[len(tensors) - len(names) - len(wanted):]
+            for at, name in zip(named, [*names, *wanted], strict=True):
                 _POINTER.pack_into(memory, at - NAMED.offsets["tensor"], name)
-            if count:
-                of_functions["function_tensors"] = base + self.places[-count] - NAMED.offsets["tensor"]
+            arrays = [base + at - NAMED.offsets["tensor"] for at in named]
+            of_functions = {"score_function": score, "mask_function": mask, "function_tensor_count": len(names),
+                            "function_tensors": arrays[0] if names else 0}
+            of_gradients = {"dtensor_count": len(wanted), "dtensors": arrays[len(names)] if wanted else 0}
         for part, start in zip(parts, starts):
             fields = {name: base + starts[layouts.index(value)] if isinstance(value, Layout) else value
                       for name, value in part.fields.items()}
@@ -133,7 +138,11 @@ class Structs:
                 if tensor is not None:
                     TENSORS[tensor[4]].pack_into(memory, at, *tensor)
                     fields[name] = base + at
-            part.layout.pack_into(memory, start, **fields, **(of_functions if part.layout is INPUTS else {}))
+            if part.layout is INPUTS:
+                fields |= of_functions
+            if part.layout is RESULTS["backward"]:
+                fields |= of_gradients
+            part.layout.pack_into(memory, start, **fields)
         for tensor, at in given:
             assert tensor is not None
             TENSORS[tensor[4]].pack_into(memory, at, *tensor)

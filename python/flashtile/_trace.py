@@ -33,7 +33,8 @@ class Captured:
         self.names: dict[Any, str] = {}
 
     def name(self, tensor: Tensor) -> str:
-        key = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        key = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype,
+               tensor.requires_grad)
         name = self.names.get(key)
         if name is None:
             name = self.names[key] = next(name for n in range(len(self.tensors) + 1)
@@ -59,7 +60,7 @@ class Trace(TorchDispatchMode):
     def __init__(self, what: str, function: Callable, captured: Captured, device: torch.device):
         super().__init__()
         self.what, self.function, self.captured, self.device = what, function, captured, device
-        self.differentiates = torch.is_grad_enabled()
+        self.records = torch.is_grad_enabled()
         self.parts: dict[str, str] = {}  # by its expression a part's name
         self.made: dict[int, Tensor] = {}  # new tensors of the function's, by what id says as long as they live
 
@@ -76,6 +77,8 @@ class Trace(TorchDispatchMode):
             made = func(*args, **kwargs)
             self._remember(name, args, made)
             return made
+        if self.records and not torch.is_grad_enabled():
+            self.refuse("computes under torch.no_grad()", "allowed is a call of attention under it")
         operation = OPERATIONS.get(name)
         writes = func._schema.is_mutable
         if operation is None or "out" in kwargs or (writes and not isinstance(args[0], Traced)):
@@ -99,6 +102,17 @@ class Trace(TorchDispatchMode):
         if name in _MAKES or (name == "detach" and id(args[0]) in self.made):
             self.made[id(made)] = made
 
+    def differentiates(self, tensor: Tensor) -> bool:
+        return self.records and tensor.requires_grad
+
+    def check_detached(self, value: Any) -> None:
+        """The language has no way to say that a value is to have no gradient."""
+        has_one = self.differentiates(value.tensor) if isinstance(value, Row) else (
+            value.differentiable and value.kind == "float")
+        if has_one:
+            self.refuse("detaches a value that has a gradient: the score, or a tensor that requires one, is part of it",
+                        "allowed is one of which neither is")
+
     def refuse(self, does: str, allowed: str) -> NoReturn:
         raise NotImplementedError(f"{self.what} {does}; {allowed}")
 
@@ -120,10 +134,11 @@ class Trace(TorchDispatchMode):
                         "allowed are single elements, as x[h] is one")
         if id(given) in self.made and type(given) is Tensor:  # a tracer's tensor has no number
             return number(given.item(), given.dtype)
-        return Value(f"{self._name(given)}[0]", kind_of(given.dtype), given.dtype)
+        return Value(f"{self._name(given)}[0]", kind_of(given.dtype), given.dtype,
+                     differentiable=self.differentiates(given))
 
     def _name(self, tensor: Tensor) -> str:
-        if tensor.requires_grad and self.differentiates:
+        if self.differentiates(tensor) and self.device.type != "cpu":
             refuse_gradient(_shown(tensor, self.function, self.what))
         if tensor.dtype not in DTYPES:
             raise TypeError(f"{_shown(tensor, self.function, self.what)} is {tensor.dtype}, allowed is {ALLOWED}")
@@ -132,7 +147,8 @@ class Trace(TorchDispatchMode):
     def load(self, row: Row) -> Value:
         tensor = row.tensor
         indices = ", ".join(self._index(at, size) for at, size in zip(row.indices, tensor.shape, strict=True))
-        return self.part(f"{self._name(tensor)}[{indices}]", tensor.dtype, *row.indices)
+        return self.part(f"{self._name(tensor)}[{indices}]", tensor.dtype, *row.indices,
+                         differentiable=self.differentiates(tensor))
 
     def _index(self, at: Value, size: int) -> str:
         """An index as torch takes it: -1 is the last."""
@@ -145,10 +161,11 @@ class Trace(TorchDispatchMode):
         return at.text if at.nonnegative else self.part(f"{at.text} < 0 ? {at.text} + {size} : {at.text}", at.dtype,
                                                         at).text
 
-    def part(self, expression: str, dtype: Any, *of: Value, nonnegative: bool = False) -> Value:
+    def part(self, expression: str, dtype: Any, *of: Value, nonnegative: bool = False,
+             differentiable: bool = False) -> Value:
         """The value of an expression, under a name."""
         name = self.parts.setdefault(expression, f"t{len(self.parts)}")
-        return Value(name, kind_of(dtype), dtype, nonnegative, any(value.of_score for value in of))
+        return Value(name, kind_of(dtype), dtype, nonnegative, differentiable or any(value.differentiable for value in of))
 
     def cast(self, value: Value, dtype: torch.dtype) -> Value:
         """The value in a dtype."""
@@ -162,10 +179,10 @@ class Trace(TorchDispatchMode):
 
     def run(self) -> str:
         """Calls the function and returns its text."""
-        values = [Value(name, "float", torch.float32, of_score=True) if name == "s" else
+        values = [Value(name, "float", torch.float32, differentiable=True) if name == "s" else
                   Value(name, "int", torch.int64, nonnegative=True) for name in _ARGUMENTS[self.what]]
         leaves = [Traced(value, value.dtype, self.device) for value in values]
-        with _Indexing(), self:
+        with _Calls(self), self:
             result = self.function(*leaves)
         value = self.value(result)
         if (value.kind == "bool") != (self.what == "mask"):
@@ -178,10 +195,17 @@ class Trace(TorchDispatchMode):
         return "".join(reversed(parts)) + value.text
 
 
-class _Indexing(TorchFunctionMode):
-    """x[h] with a traced h is an operation, where torch would ask for the number that h is."""
+class _Calls(TorchFunctionMode):
+    """What only shows before autograd has its turn, which detaches tensors to keep them. x[h] with a traced h is an
+    operation, where torch would ask for the number that h is."""
+
+    def __init__(self, trace: Trace):
+        super().__init__()
+        self.trace = trace
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (Tensor.detach, Tensor.detach_, torch.detach, torch.detach_) and isinstance(args[0], Traced):
+            self.trace.check_detached(args[0].value)
         if func is Tensor.__getitem__:
             x, index = args
             index = list(index) if isinstance(index, (tuple, list)) else [index]
@@ -195,8 +219,8 @@ class _Indexing(TorchFunctionMode):
 
 
 def refuse_gradient(tensor: str) -> NoReturn:
-    raise NotImplementedError(f"{tensor} requires a gradient, which score and mask functions do not give: allowed is "
-                              "tensor.detach(), or a call under torch.no_grad()")
+    raise NotImplementedError(f"{tensor} requires a gradient, which score and mask functions give on the CPU only, so "
+                              "far: allowed is tensor.detach(), or a call under torch.no_grad()")
 
 
 def _shown(tensor: Tensor, function: Callable, what: str) -> str:

@@ -263,13 +263,6 @@ def _same(t: Trace, x: Any, shape: Any = (), **_: Any) -> Union[Value, Row]:
     return x.value
 
 
-def _detach(t: Trace, x: Any) -> Union[Value, Row]:
-    value = x.value
-    if isinstance(value, Value) and value.of_score and value.kind == "float":
-        t.refuse("detaches a value that the score is part of", "allowed is one that it is no part of")
-    return value
-
-
 def _new(n: Any, at: Optional[int] = None) -> Operation:
     """A tensor like another one that is filled with a number: n, or the argument behind the first `at`."""
 
@@ -312,7 +305,7 @@ OPERATIONS: dict[str, Operation] = {
     "floor": _rounded("{n} > {x} ? {n} - 1.0 : {n}"), "ceil": _rounded("{n} < {x} ? {n} + 1.0 : {n}"),
     "trunc": _rounded(None),
     "to_copy": _to, "index": _index, "alias": _same, "clone": _same, "lift_fresh": _same, "expand": _same,
-    "view": _same, "detach": _detach, "zeros_like": _new(0), "ones_like": _new(1),
+    "view": _same, "detach": _same, "zeros_like": _new(0), "ones_like": _new(1),
     "full_like": _new(None, 0), "new_zeros": _new(0), "new_ones": _new(1), "new_full": _new(None, 1),
     "local_scalar_dense": _number_of,
 }

@@ -24,7 +24,7 @@ class Value(NamedTuple):
     kind: str
     dtype: Optional[torch.dtype]
     nonnegative: bool = False
-    of_score: bool = False
+    differentiable: bool = False
     number: Any = None  # where it is known
 
 

@@ -3,7 +3,7 @@ torch.ops.flashtile.forward_with_functions and .backward_with_functions. To a co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Optional, Union
 
 import torch
@@ -53,7 +53,7 @@ def functions_of(score: Optional[Text], mask: Union[None, Tensor, Text], tensors
     for name, tensor in named.items():
         if not isinstance(tensor, Tensor):
             explain(tensor, f"tensors[{name!r}]")
-        if tensor.requires_grad and _is_grad_enabled():
+        if tensor.requires_grad and _is_grad_enabled() and isinstance(q, Tensor) and not q.is_cpu:
             refuse_gradient(f"tensors[{name!r}]")
     if callable(score) or callable(of_mask):
         score, of_mask, named = _traced(score, of_mask, named, q)
@@ -120,10 +120,14 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 
 def _backward(*arguments: Any) -> tuple[Any, ...]:
-    score, mask, names, tensors, rng, *read, need_dbias, need_dsinks = arguments[_AFTER:]
-    function = _BACKWARD[need_dbias, need_dsinks]._replace(functions=Functions(score, mask, tuple(names)))
-    return _none_is_empty(call(function, (*usable((*arguments[:_TENSORS], *read)), *tensors),
-                               (CallOptions, *arguments[_TENSORS:_AFTER]), rng=rng))
+    """dq, dk, dv, dbias, dsinks, and those of the tensors that are wanted, by their names."""
+    score, mask, names, tensors, rng, *read, need_dbias, need_dsinks, wanted = arguments[_AFTER:]
+    function = _BACKWARD[need_dbias, need_dsinks]._replace(functions=Functions(score, mask, tuple(names),
+                                                                               tuple(wanted)))
+    of_tensors = _gradients_of_tensors(names, tensors, wanted)
+    made = call(function, (*usable((*arguments[:_TENSORS], *read)), *tensors, *of_tensors),
+                (CallOptions, *arguments[_TENSORS:_AFTER]), rng=rng)
+    return (*_none_is_empty(made), of_tensors)
 
 
 def _fake_forward(*arguments: Any) -> Tensors:
@@ -131,8 +135,16 @@ def _fake_forward(*arguments: Any) -> Tensors:
     return tuple(map(new, made))
 
 
+def _gradients_of_tensors(names: list[str], tensors: list[Tensor], wanted: list[str]) -> list[Tensor]:
+    named = dict(zip(names, tensors))
+    return [named[name].new_empty(named[name].shape, dtype=torch.float32) for name in wanted]
+
+
 def _fake_backward(*arguments: Any) -> tuple[Any, ...]:
-    return _none_is_empty(gradients(usable(arguments[:_TENSORS]), arguments[-2:]))
+    names, tensors = arguments[_AFTER + 2:_AFTER + 4]
+    *_, need_dbias, need_dsinks, wanted = arguments
+    return (*_none_is_empty(gradients(usable(arguments[:_TENSORS]), (need_dbias, need_dsinks))),
+            _gradients_of_tensors(names, tensors, wanted))
 
 
 def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
@@ -142,26 +154,29 @@ def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
     ctx.rest = rest
 
 
-def _gradients_of_inputs(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor],
-                         need: tuple[bool, bool]) -> tuple[Optional[Tensor], ...]:
-    """need: whether the gradients of bias and sinks are needed."""
-    if dout is None and dlse is None:
-        return (None,) * _TENSORS
+def _gradients_of_all(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor], need: tuple[bool, bool],
+                      of_tensors: Sequence[bool]) -> tuple[tuple[Optional[Tensor], ...], list[Optional[Tensor]]]:
+    """Those of the inputs and of the functions' tensors. need: whether bias and sinks need theirs; of_tensors: whether
+    the others do."""
     saved = ctx.saved_tensors
     (*given, out, lse, rng), tensors = saved[:_TENSORS + 3], [*saved[_TENSORS + 3:]]
+    if dout is None and dlse is None:
+        return (None,) * _TENSORS, [None] * len(tensors)
     # The operator raises where gradients of gradients are asked for.
     function = _backward if not _is_grad_enabled() and eager((out, dout, dlse)) else backward_op
-    dq, dk, dv, dbias, dsinks = function(*given, *ctx.rest, tensors, rng, out, lse,
-                                         torch.zeros_like(out) if dout is None else dout, dlse, *need)
-    return _of_inputs(dq, dk, dv, dbias if need[0] else None, dsinks if need[1] else None)
+    wanted = [name for name, needed in zip(ctx.rest[-1], of_tensors) if needed]
+    dq, dk, dv, dbias, dsinks, made = function(*given, *ctx.rest, tensors, rng, out, lse,
+                                               torch.zeros_like(out) if dout is None else dout, dlse, *need, wanted)
+    left = iter(made)
+    return (_of_inputs(dq, dk, dv, dbias if need[0] else None, dsinks if need[1] else None),
+            [next(left).to(tensor.dtype) if needed else None for tensor, needed in zip(tensors, of_tensors)])
 
 
 def _differentiate(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor]) -> tuple[Any, ...]:
     needs, names = ctx.needs_input_grad, ctx.rest[-1]
-    of_tensors = [None] * (len(ctx.saved_tensors) - _TENSORS - 3)
+    of_inputs, of_tensors = _gradients_of_all(ctx, dout, dlse, (needs[_BIAS], needs[_SINKS]), needs[-2])
     # To PyTorch an empty list is one of tensors, and its gradient another.
-    return (*_gradients_of_inputs(ctx, dout, dlse, (needs[_BIAS], needs[_SINKS])), *(None for _ in ctx.rest[:-1]),
-            None if names else [], of_tensors, None)
+    return (*of_inputs, *(None for _ in ctx.rest[:-1]), None if names else [], of_tensors, None)
 
 
 class _Eager(torch.autograd.Function):
@@ -169,8 +184,9 @@ class _Eager(torch.autograd.Function):
     gradient."""
 
     @staticmethod
-    def forward(ctx: Any, rest: list, tensors: list[Tensor], rng: Optional[Tensor],  # type: ignore[override]
+    def forward(ctx: Any, rest: list, rng: Optional[Tensor],  # type: ignore[override]
                 *given: Optional[Tensor]) -> tuple[Tensor, Tensor]:
+        given, tensors = given[:_TENSORS], list(given[_TENSORS:])
         made = _forward(*given, *rest, tensors, rng)
         _remember(ctx, (*given, *rest, tensors, rng), made)
         return made
@@ -178,16 +194,17 @@ class _Eager(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Optional[Tensor],  # type: ignore[override]
                  dlse: Optional[Tensor]) -> tuple[Any, ...]:
-        needs = ctx.needs_input_grad[3:]
-        return None, None, None, *_gradients_of_inputs(ctx, dout, dlse, (needs[_BIAS], needs[_SINKS]))
+        needs = ctx.needs_input_grad[2:]
+        of_inputs, of_tensors = _gradients_of_all(ctx, dout, dlse, (needs[_BIAS], needs[_SINKS]), needs[_TENSORS:])
+        return None, None, *of_inputs, *of_tensors
 
 
 _SCHEMA = _ARGUMENTS.replace("Tensor? rng", "str? score_function, str? mask_function, str[] function_names, "
                              "Tensor[] function_tensors, Tensor? rng")
 forward_op = operator("forward_with_functions", f"({_SCHEMA}) -> (Tensor, Tensor)", _forward, _fake_forward,
                       _differentiate, _remember)
-backward_op = operator("backward_with_functions", f"({_SCHEMA}, {_GRADIENTS}) -> "
-                       "(Tensor, Tensor, Tensor, Tensor, Tensor)", _backward, _fake_backward)
+backward_op = operator("backward_with_functions", f"({_SCHEMA}, {_GRADIENTS}, str[] wanted) -> "
+                       "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor[])", _backward, _fake_backward)
 _flops.register(torch.ops.flashtile.forward_with_functions, torch.ops.flashtile.backward_with_functions)
 
 
@@ -199,10 +216,10 @@ def attend_with_functions(given: Tensors, functions: Functions, tensors: tuple[T
     if transformed():
         raise NotImplementedError("score and mask functions under torch.func's transforms: allowed is a call outside")
     given = complete(given)
-    score, mask, names = functions
+    score, mask, names, _ = functions
     rest, named = [*options_of(recipe), score, mask, list(names)], list(tensors)
     if not eager((*given, *tensors)):
         return forward_op(*given, *rest, named, rng)
-    if _is_grad_enabled() and _any_requires_grad(*given):
-        return _Eager.apply(rest, named, rng, *given)
+    if _is_grad_enabled() and _any_requires_grad(*given, *tensors):
+        return _Eager.apply(rest, rng, *given, *tensors)
     return _forward(*given, *rest, named, rng)

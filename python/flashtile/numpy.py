@@ -172,17 +172,18 @@ def attention(q: Array, k: Array, v: Array, *, return_lse: bool = False,
 @_with_options(Options, _DEFAULTS)
 def attention_backward(dout: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, *,
                        dlse: Optional[Array] = None, return_dbias: bool = False, return_dsinks: bool = False,
-                       **options: Unpack[Options]) -> tuple[Array, ...]:
+                       return_dtensors: Sequence[str] = (), **options: Unpack[Options]) -> tuple[Array, ...]:
     """The gradients of q, k and v where that of out is dout, and that of lse dlse (None: zero).
 
     Args:
         out, lse: what `attention` returned, of the same arguments.
         return_dbias: return bias' gradient too, in bias' own shape.
         return_dsinks: return sinks' gradient too.
+        return_dtensors: return the gradients of these of `tensors` too, in fp32. CPU only.
         options: see `Options`.
 
     Returns:
-        (dq, dk, dv), then dbias and dsinks where they are wanted.
+        (dq, dk, dv), then dbias, dsinks and dtensors where they are wanted.
     """
     chosen = _chosen("attention_backward", options, _DEFAULTS)
     functions, named = _functions(chosen)
@@ -190,14 +191,23 @@ def attention_backward(dout: Array, q: Array, k: Array, v: Array, out: Array, ls
     for name, want in wanted.items():
         if want and chosen[name] is None:
             raise InvalidArgument(f"return_d{name} is True without {name}, allowed is False")
+    dtensors = []
+    if return_dtensors:
+        of = dict(zip(functions.names if functions else (), named))
+        for name in return_dtensors:
+            if name not in of:
+                raise InvalidArgument(f"return_dtensors has {name!r}, allowed are names of tensors: {', '.join(of)}")
+            dtensors.append(np.empty(of[name].shape, np.float32))
+        assert functions is not None
+        functions = functions._replace(wanted=tuple(return_dtensors))
     arrays = _readable({"q": q, "k": k, "v": v, **{name: chosen[name] for name in _ARRAYS}, "out": out, "lse": lse,
                         "dout": dout, "dlse": dlse})
     new = np.empty if arrays["cu_seqlens_q"] is None else np.zeros
     made = [new(arrays[name].shape, arrays[name].dtype) for name in ("q", "k", "v")]
     made += [np.empty(arrays[name].shape, arrays[name].dtype) if want else None for name, want in wanted.items()]
     _attend("backward", lambda of: (inputs_part(INPUT_NAMES, of), Part(RESULTS["backward"], RESULT_NAMES["backward"])),
-            [*arrays.values(), *made, *named], chosen, functions)
-    return tuple(array for array in made if array is not None)
+            [*arrays.values(), *made, *named, *dtensors], chosen, functions)
+    return (*(array for array in made if array is not None), *dtensors)
 
 
 def append_kv(k_cache: Array, v_cache: Optional[Array], k: Array, v: Optional[Array], *,

@@ -203,25 +203,93 @@ def test_errors(given, kind, message):
         flashtile.attention(*problem(), **given)
 
 
-def test_tensors_that_require_a_gradient_are_refused():
+def of_t5(s, b, h, i, j, table):
+    """T5's: a learned bias by the distance, up to 8 either way."""
+    return s + table[h, (j - i).clamp(-8, 8) + 8]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["table", "several"])
+def test_gradients_of_captured_tensors(name, dtype):
+    table, slopes = TABLE.clone(), SLOPES.clone()
+    score, tensors = {
+        "table": (lambda s, b, h, i, j, t: of_t5(s, b, h, i, j, t), [table.to(dtype)]),
+        "several": (lambda s, b, h, i, j, t, x: s * t[h, i % 17] + torch.exp(0.3 * t[h, j % 17]) * x[h] - (x * 2)[b],
+                    [table, slopes]),
+    }[name]
+
+    def of(attend):
+        return lambda q, k, v, *tensors: attend(q, k, v, score=lambda *at: score(*at, *tensors),
+                                                mask=lambda b, h, i, j: i + 20 >= j)
+
+    check([*problem(dtype), *tensors], of(lambda *given, **options: flashtile.attention(*given, return_lse=True,
+                                                                                        **options)),
+          of(dense), names=("q", "k", "v", *range(len(tensors))))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_gradients_of_single_numbers(dtype):
+    """Of a number that a function captures, as of a named tensor's only element."""
     q, k, v = problem()
-    slopes = SLOPES.clone().requires_grad_()
-    weight = torch.nn.Parameter(torch.ones(()))
+    weight = torch.tensor(0.7, dtype=dtype, requires_grad=True)
+    named = weight.detach().reshape(1).to(dtype if dtype is torch.float16 else torch.float32).requires_grad_()
+    got, = torch.autograd.grad(flashtile.attention(q, k, v, score=lambda s, b, h, i, j: (s * weight).tanh()).sum(),
+                               weight)
+    expected, = torch.autograd.grad(flashtile.attention(q, k, v, score="tanh(s * w[0])", tensors={"w": named}).sum(),
+                                    named)
+    assert got.dtype is dtype and got.shape == ()
+    assert got.item() == expected.item()
+
+
+def test_tensors_that_are_not_read_have_no_gradient():
+    q, k, v = (t.requires_grad_() for t in problem())
+    table, slopes = TABLE.clone().requires_grad_(), SLOPES.clone().requires_grad_()
+    out = flashtile.attention(q, k, v, score=lambda s, b, h, i, j: s + table.detach()[h, 3])
+    assert torch.autograd.grad(out.sum(), [table, slopes], allow_unused=True) == (None, None)
+    with pytest.raises(NotImplementedError, match="detaches a value that has a gradient"):
+        flashtile.attention(q, k, v, score=lambda s, b, h, i, j: s + table[h, 3].detach())
+    with pytest.raises(NotImplementedError, match="detaches a value that has a gradient"):
+        flashtile.attention(q, k, v, score=lambda s, b, h, i, j: s + table[h].detach()[3])
+
+    @torch.no_grad()
+    def score(s, b, h, i, j):
+        return s + table[h, 3]
+
+    with pytest.raises(NotImplementedError, match="score computes under torch.no_grad"):
+        flashtile.attention(q, k, v, score=score)
+
+
+def test_gradients_of_named_tensors():
+    """Of texts' tensors, with the operator as without it, and where q, k and v need none."""
+    q, k, v = problem()
+    table = TABLE.clone().requires_grad_()
+
+    def attend(table):
+        return flashtile.attention(q, k, v, score="s + x[h, min(max(j - i, -8), 8) + 8] * y[h]",
+                                   tensors={"x": table, "y": SLOPES})
+
+    expected, = torch.autograd.grad(attend(table).square().sum(), table)
+    wide = table.detach().double().requires_grad_()
+    out, _ = dense(*(t.double() for t in (q, k, v)),
+                   score=lambda s, b, h, i, j: s + wide[h, (j - i).clamp(-8, 8) + 8] * SLOPES.double()[h])
+    reference, = torch.autograd.grad(out.square().sum(), wide)
+    torch.testing.assert_close(expected, reference.float(), rtol=1e-4, atol=1e-4 * reference.abs().max().item())
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
+    assert torch.equal(torch.autograd.grad(compiled(table).square().sum(), table)[0], expected)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a meta tensor stands for a GPU's")
+def test_gradients_that_only_the_cpu_gives_are_refused():
+    q, k, v = (t.to("meta") for t in problem())
+    slopes = SLOPES.clone().to("meta").requires_grad_()
 
     def score(s, b, h, i, j):
         return s * slopes[h]
 
-    given = [(dict(score=score), "^score's slopes requires a gradient"),
-             (dict(score=lambda s, b, h, i, j: s * weight), "^score's weight requires a gradient"),
-             (dict(score=lambda s, b, h, i, j: s * (slopes * 2)[h]), r"^a tensor \(4,\) that score reads requires"),
-             (dict(score="s * x[h]", tensors={"x": slopes}), r"^tensors\['x'\] requires a gradient")]
-    for options, message in given:
+    for options, message in [(dict(score=score), "^score's slopes requires a gradient"),
+                             (dict(score="s * x[h]", tensors={"x": slopes}), r"^tensors\['x'\] requires a gradient")]:
         with pytest.raises(NotImplementedError, match=message):
             flashtile.attention(q, k, v, **options)
-        with torch.no_grad():
-            flashtile.attention(q, k, v, **options)
-    expected = flashtile.attention(q, k, v, score="s * x[h]", tensors={"x": SLOPES})
-    assert torch.equal(flashtile.attention(q, k, v, score=lambda s, b, h, i, j: s * slopes.detach()[h]), expected)
 
 
 def test_gradients_of_gradients_and_transforms_are_refused():
@@ -252,16 +320,19 @@ def test_an_import_of_dynamo_is_spared():
 def test_numpy():
     q, k, v = (t.requires_grad_() for t in problem())
     given = dict(score="s - slopes[h] * abs(i - j)", mask="d[b, i] == d[b, j]")
-    tensors = {"slopes": SLOPES, "d": DOCUMENTS}
+    tensors = {"slopes": SLOPES.clone().requires_grad_(), "d": DOCUMENTS}
     expected = flashtile.attention(q, k, v, tensors=tensors, return_lse=True, **given)
     arrays = [t.detach().numpy() for t in (q, k, v)]
-    given["tensors"] = {name: tensor.numpy() for name, tensor in tensors.items()}
+    given["tensors"] = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
     out, lse = flashtile.numpy.attention(*arrays, return_lse=True, **given)
     assert np.array_equal(out, expected[0].detach()) and np.array_equal(lse, expected[1].detach())
     dout = np.ones_like(out)
-    grads = torch.autograd.grad(expected[0], (q, k, v), torch.from_numpy(dout))
-    for got, wanted in zip(flashtile.numpy.attention_backward(dout, *arrays, out, lse, **given), grads):
+    grads = torch.autograd.grad(expected[0], (q, k, v, tensors["slopes"]), torch.from_numpy(dout))
+    ours = flashtile.numpy.attention_backward(dout, *arrays, out, lse, return_dtensors=["slopes"], **given)
+    for got, wanted in zip(ours, grads, strict=True):
         np.testing.assert_allclose(got, wanted, atol=1e-6, rtol=1e-5)
+    with pytest.raises(ValueError, match="^return_dtensors has 'x', allowed are names of tensors: slopes, d"):
+        flashtile.numpy.attention_backward(dout, *arrays, out, lse, return_dtensors=["x"], **given)
     for changes, kind, message in (
             ({"score": abs}, TypeError, "^score is a builtin_function_or_method, allowed is None or a text"),
             ({"score": "s +"}, ValueError, "^score_function is wrong"), ({"tensors": 3}, TypeError, "^tensors is 3"),
@@ -330,4 +401,4 @@ def test_opcheck(layout):
     plain = [t.detach() for t in (q, k, v)]
     out, lse = forward_op(*plain, *rest)
     torch.library.opcheck(backward_op, (*plain, *rest, out, lse, torch.randn_like(out), torch.randn_like(lse), False,
-                                        False))
+                                        False, ["x"]))

@@ -197,7 +197,7 @@ def test_the_options_are_those_of_attention():
     """They have the same names and defaults; seed replaces PyTorch's generator. Only forward takes a cache."""
     of_torch, forward, backward = (inspect.signature(function).parameters for function in (
         flashtile.attention, ours.attention, ours.attention_backward))
-    own = {"return_lse", "return_dbias", "return_dsinks", "dlse", "seed", "dout", "out", "lse"}
+    own = {"return_lse", "return_dbias", "return_dsinks", "return_dtensors", "dlse", "seed", "dout", "out", "lse"}
     for parameters, left_out in ((forward, {"return_lse"}), (backward, {"return_lse", *SERVING_NAMES, "append"})):
         expected = {name: parameter.default for name, parameter in of_torch.items() if name not in left_out}
         assert {name: parameter.default for name, parameter in parameters.items() if name not in own} == expected

@@ -107,6 +107,60 @@ TEST(Functions, SayWhatIsWrongWithATensor) {
               std::string::npos);
 }
 
+// What a call says to gradients of named tensors; "" if it takes them.
+std::string answer_to_gradients(const char* score, std::span<const flashtile_named_tensor> tensors,
+                                std::span<const flashtile_named_tensor> gradients) {
+    std::vector<float> row(4, 0.5f), lse(1), dq(4), dk(4), dv(4);
+    const auto view = [](std::vector<float>& x) { return flashtile::view(x.data(), fp32, {1, 1, 1, 4}); };
+    options o;
+    o.score_function = score;
+    o.function_tensors = tensors;
+    try {
+        backward(o, view(row), view(row), view(row),
+                 {.out = view(row),
+                  .lse = flashtile::view(lse.data(), fp32, {1, 1, 1}),
+                  .dout = view(row),
+                  .dq = view(dq),
+                  .dk = view(dk),
+                  .dv = view(dv),
+                  .dtensors = gradients});
+    } catch (const error& refused) {
+        EXPECT_EQ(dq, std::vector<float>(4)) << "written before it was refused";
+        return refused.what();
+    }
+    return "";
+}
+
+TEST(Functions, SayWhatIsWrongWithAGradient) {
+    std::vector<float> numbers(32), others(32);
+    std::vector<std::int32_t> whole(4);
+    const tensor vector = view(numbers.data(), fp32, {4}), gradient = view(others.data(), fp32, {4});
+    const std::vector given = {named("a", vector), named("n", view(whole.data(), dtype::int32, {4}))};
+    const auto with = [&](std::vector<flashtile_named_tensor> gradients) {
+        return answer_to_gradients("s + a[j] + float(n[i])", given, gradients);
+    };
+    EXPECT_EQ(with({named("a", gradient)}), "");
+    EXPECT_EQ(with({named("b", gradient)}), "dtensors[0].name is 'b', allowed is a name of function_tensors");
+    EXPECT_EQ(with({named("n", gradient)}),
+              "dtensors[0].name is 'n', which is int32, allowed is the name of a tensor of floats");
+    EXPECT_EQ(with({named("a", gradient), named("a", gradient)}),
+              "dtensors[1].name is 'a', allowed is a name that no other gradient has");
+    EXPECT_EQ(with(std::vector(3, named("a", gradient))),
+              "dtensor_count is 3, allowed is 0 to 2, the number of function_tensors");
+    EXPECT_EQ(with({named("a", view(others.data(), fp32, {2, 2}))}),
+              "da.shape is (2, 2), allowed is the tensor's shape = (4)");
+    EXPECT_NE(with({named("a", view(others.data(), fp16, {4}))}).find("da.dtype is fp16"), std::string::npos);
+    EXPECT_NE(with({named("a", vector)}), "") << "it overwrites what the function reads";
+    EXPECT_NE(answer_to_gradients(nullptr, {}, std::vector{named("a", gradient)}).find("dtensor_count is 1"),
+              std::string::npos);
+    std::string many = "s";
+    for (int n = 0; n < 40; ++n) many += " + exp(a[" + std::to_string(n) + "])";
+    EXPECT_EQ(answer(many.c_str(), nullptr, {&given[0], 1}), "");
+    EXPECT_NE(answer_to_gradients(many.c_str(), {&given[0], 1}, std::vector{named("a", gradient)})
+                  .find("has over 256 operations with its derivatives by function_tensors"),
+              std::string::npos);
+}
+
 // Two documents of 30 and 70 tokens, and what random masks read.
 struct Tensors {
     std::vector<std::int32_t> document = std::vector<std::int32_t>(100, 1);

@@ -20,6 +20,7 @@ inline constexpr dtype kTypes[] = {fp32, fp16, bf16};
 // the tensor's type. NaN equals nothing, and no test that compares has any.
 struct Outputs {
     std::vector<double> out, lse, dq, dk, dv, dbias;
+    std::vector<std::vector<double>> dtensors;
     bool operator==(const Outputs&) const = default;
 };
 
@@ -30,16 +31,24 @@ inline void expect_same_bits(const Outputs& got, const Outputs& expected) {
     EXPECT_EQ(got.dk, expected.dk);
     EXPECT_EQ(got.dv, expected.dv);
     EXPECT_EQ(got.dbias, expected.dbias);
+    EXPECT_EQ(got.dtensors, expected.dtensors);
 }
 
 inline void poison_outputs(conformance::ProblemData& data) {
-    for (auto* t : {&data.out, &data.lse, &data.dq, &data.dk, &data.dv, &data.dbias})
+    for (conformance::GuardedTensor* t : data.outputs())
         if (t->present()) t->poison();
 }
 
 inline Outputs outputs_of(const conformance::ProblemData& data) {
-    return {data.out.values(), data.lse.values(), data.dq.values(),
-            data.dk.values(),  data.dv.values(),  data.dbias.values()};
+    Outputs all{data.out.values(),
+                data.lse.values(),
+                data.dq.values(),
+                data.dk.values(),
+                data.dv.values(),
+                data.dbias.values(),
+                {}};
+    for (const auto& gradient : data.dtensors) all.dtensors.push_back(gradient.values());
+    return all;
 }
 
 inline Outputs run(conformance::ProblemData& data, const flashtile::options& o) {

@@ -111,7 +111,7 @@ void check_dtensors(const flashtile_gradients& g, CallUnderCheck& c) {
         written.check_form();
         written.check_device({inputs.q, "q"});
         written.check_dtype(DType::fp32, "");
-        written.check_shape(std::span(of->shape, static_cast<std::size_t>(of->rank)), "that of the tensor");
+        written.check_shape(std::span(of->shape, static_cast<std::size_t>(of->rank)), "the tensor's shape");
         written.check_innermost();
         to.data = static_cast<float*>(tensor->data);
         for (int d = 0; d < tensor->rank; ++d) to.stride[d] = tensor.stride(d);
