@@ -2,6 +2,7 @@
 // derivative, so no 0 * infinity arises.
 #include "functions/derivative.h"
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -51,7 +52,7 @@ private:
         const auto& x = node.argument;
         const auto less = [&](int a, int b) { return graph_.add(Op::less, Type::boolean, {a, b}); };
         if (n == by_) return one();
-        if (node.type != Type::real) return {};
+        if (node.type != Type::real || std::ranges::none_of(d, &Optional::has_value)) return {};
         switch (node.op) {
             case Op::add:
                 return sum(d[0], d[1]);

@@ -34,7 +34,7 @@ class Cost(NamedTuple):
     """Seconds of forward and backward on each rank. Of `hidden` as much costs nothing as the rank computes."""
 
     compute: float  # attention
-    folding: float  # adding up what the steps come to
+    folding: float  # adding up what the steps come to, and laying out what is swapped
     hidden: float  # messages beside which the rank computes
     waiting: float  # messages that the rank waits for
 
@@ -48,6 +48,7 @@ _PASSES = 3.5  # FLOPs of forward and backward, in forward's
 # Bytes of memory that an element costs in each step: of out, a part that is written, read, stored in fp32 and merged; of
 # dq, a part that is written, read and added in fp32; of dk and dv that, and zeros, and what arrives.
 _MERGE, _ADD, _ADD_TWICE = 20, 12, 28
+_COPIES = 4  # of what is swapped: it is read and written to be sent, and read and written where it arrives
 
 
 def seen_share(seqlen: int, window: tuple[int, int]) -> float:
@@ -77,16 +78,16 @@ def predict(strategy: str, work: Work, ranks: int, machine: Machine = Machine(),
     rows = w.batch * w.seqlen / ranks  # of a rank
     # Heads for rows: q, k, v and out, then dout, dq, dk and dv; out of which 1 / width stays where it is.
     kv_heads = max(w.kv_heads, width)
-    swapped = 2 * rows * columns * w.element * (w.heads + kv_heads) * (width - 1) / width
-    waiting = swapped / machine.link + (4 * machine.latency if width > 1 else 0.0)
+    whole = 2 * rows * columns * w.element * (w.heads + kv_heads)
+    waiting = whole * (width - 1) / width / machine.link + (4 * machine.latency if width > 1 else 0.0)
+    folding = _COPIES * whole / machine.memory if width > 1 else 0.0
     # K and V of a member's shard travel in forward and in backward, dK and dV in fp32 in backward.
     shard = rows * columns * kv_heads
-    folding = 0.0
     if around > 1:
         queries = rows * w.heads
         merged = queries * w.head_dim_v * _MERGE if strategy != "all_gather" else 0.0
         added = queries * w.head_dim * _ADD if strategy != "all_gather" else 0.0
-        folding = around * (merged + added + shard * _ADD_TWICE) / machine.memory
+        folding += around * (merged + added + shard * _ADD_TWICE) / machine.memory
     if strategy == "all_gather":
         bytes_moved = shard * (around - 1) * (2 * w.element + 4)
         return Cost(compute, folding, 0.0, waiting + bytes_moved / machine.link + 3 * machine.latency)
@@ -102,10 +103,19 @@ def best_width(heads: int, kv_heads: int, ranks: int) -> int:
                if ranks % width == 0 and kv_heads % width == 0 and heads % width == 0)
 
 
+def gathers_little(work: Work, ranks: int) -> bool:
+    """Whether K and V of all ranks, with their gradients in fp32, take no more memory than a rank's own rows of q, k, v,
+    out and their gradients. Memory is to grow with the rank's own rows."""
+    gathered = ranks * work.kv_heads * (work.element + 4)
+    return gathered <= 2 * work.element * (work.heads + work.kv_heads)
+
+
 def choose(work: Work, ranks: int, machine: Machine = Machine(), balanced: bool = True) -> str:
-    """The strategy that the model finds fastest among those that the heads allow; the first of equals."""
+    """The strategy that the model finds fastest among those that the heads allow, and that gather little; the first of
+    equals."""
     width = best_width(work.heads, work.kv_heads, ranks)
     possible = [strategy for strategy in STRATEGIES
-                if (strategy != "ulysses" or splits_heads(work.heads, work.kv_heads, ranks))
+                if (strategy != "all_gather" or gathers_little(work, ranks))
+                and (strategy != "ulysses" or splits_heads(work.heads, work.kv_heads, ranks))
                 and (strategy != "ring+ulysses" or 1 < width < ranks)]
     return min(possible, key=lambda strategy: predict(strategy, work, ranks, machine, balanced=balanced).seconds)
