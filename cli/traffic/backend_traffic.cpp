@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <flashtile/flashtile.hpp>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "attention_names.h"
 #include "baselines/inner_rows.h"
@@ -20,8 +21,10 @@ BackendPlan backend_plan(Pass pass, const std::string& dtype, std::int64_t heads
     const auto rows = [&](std::int64_t of_heads) { return view(memory, parse_dtype(dtype), {1, N, of_heads, d}); };
     const auto report = [&](isa wanted) {
         const options o = {.causal = causal, .isa = wanted};
-        return nlohmann::json::parse(plan_report(o, rows(heads), rows(kv_heads), rows(kv_heads)))
-            .at(pass == Pass::forward ? "forward" : "backward");
+        auto plan = nlohmann::json::parse(plan_report(o, rows(heads), rows(kv_heads), rows(kv_heads)))
+                        .at(pass == Pass::forward ? "forward" : "backward");
+        if (plan.contains("why_not")) throw std::runtime_error(plan.at("why_not").get<std::string>());
+        return plan;
     };
     nlohmann::json plan = report(isa::automatic);
     if (plan.at("candidate") == "amx") plan = report(isa::avx512);
