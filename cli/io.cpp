@@ -9,22 +9,25 @@
 namespace flashtile::cli {
 namespace {
 
-constexpr const char* description = "Count what the papers' algorithms move between slow and fast memory";
+constexpr const char* description = "Count what the papers' algorithms and flashtile move between slow and fast memory";
 
 constexpr const char* examples = R"(Examples:
-  flashtile io                                                 standard attention and both FlashAttentions, N 512 to 16384
+  flashtile io                                                 standard attention, both FlashAttentions and flashtile on the
+                                                               CPU, N 512 to 16384
   flashtile io --seqlen=4096 --memory=32K,64K,128K,256K,512K,1M --dtype=fp32
   flashtile io --pass=forward --seqlen=4096                    the numerical example: an A100's 192 KB, fp16, d 64
   flashtile io --pass=both --seqlen=1024 --heads=1024          GPT-2 medium, Figure 2 of the FlashAttention paper
   flashtile io --pass=forward --seqlen=4096,8192 --density=0.25
   flashtile io --tile=64,128 --causal --json=io.json --plot=io.png
+  flashtile io --algorithm=flash2,cpu --heads=32 --kv-heads=8 --causal
   flashtile io --measured --seqlen=4096 --head-dim=128 --heads=16     what a GPU's kernels move, by Nsight Compute
 
-counted: elements that src/baselines loads and stores, block by block; with no arithmetic, by the same walk. analytic: the
-formulas behind the FlashAttention paper's Theorems 2 and 5, with their constants and without rounding to whole blocks;
-rounding: what that may cost. docs/algorithm.md derives both. N^2 d^2 / M: the lower bound (Proposition 3), up to a
-constant. blocks/M: what the algorithm's blocks take of fast memory. Exit codes: 0 ok, 1 a count is not within the
-rounding, 2 usage.)";
+counted: elements that src/baselines loads and stores, block by block; with no arithmetic, by the same walk. cpu: those that
+flashtile's kernels move, compiled once more with counters and without arithmetic, in the tasks of this machine's plan.
+analytic: the formulas behind the FlashAttention paper's Theorems 2 and 5, with their constants and without rounding to
+whole blocks; rounding: what that may cost. docs/algorithm.md derives both, and those of cpu. N^2 d^2 / M: the lower bound
+(Proposition 3), up to a constant. blocks/M: what the algorithm's blocks, or the scratch of cpu's task, take of fast memory.
+Exit codes: 0 ok, 1 a count is not within the rounding, 2 usage.)";
 
 }  // namespace
 
@@ -36,10 +39,11 @@ void add_io(CLI::App& app, int& exit_code) {
         ->delimiter(',')
         ->check(CLI::IsMember({"forward", "backward", "both"}))
         ->capture_default_str();
-    command->add_option("--algorithm", options->algorithms, "standard, flash1, flash2")
+    command
+        ->add_option("--algorithm", options->algorithms,
+                     "standard, flash1, flash2; cpu: flashtile on this CPU; default: all that can be counted")
         ->delimiter(',')
-        ->check(CLI::IsMember({"standard", "flash1", "flash2"}))
-        ->capture_default_str();
+        ->check(CLI::IsMember({"standard", "flash1", "flash2", "cpu"}));
     command->add_option("--seqlen", options->seqlens, "N: queries, and keys")
         ->delimiter(',')
         ->check(CLI::Range(1, 1 << 20))
@@ -57,7 +61,12 @@ void add_io(CLI::App& app, int& exit_code) {
     command->add_option("--heads", options->heads, "heads of all sequences")
         ->check(CLI::Range(1, 1 << 24))
         ->capture_default_str();
-    command->add_option("--tile", options->tile, "BR,BC: rows of blocks; default by each algorithm's rule from M")
+    command
+        ->add_option("--kv-heads", options->kv_heads, "key heads that cpu's heads share; default: as many as --heads")
+        ->check(CLI::Range(1, 1 << 24));
+    command
+        ->add_option("--tile", options->tile,
+                     "BR,BC: rows of blocks; default by each algorithm's rule from M; cpu has its plan's")
         ->delimiter(',')
         ->expected(2)
         ->check(CLI::Range(1, 1 << 24));

@@ -18,6 +18,7 @@ ALGORITHMS = {
     "standard": ("standard attention", "#66c2a5"),
     "flash1": ("FlashAttention", "#fc8d62"),
     "flash2": ("FlashAttention-2", "#d7301f"),
+    "cpu": ("flashtile on the CPU", "#3182bd"),
 }
 # An axis: its field in a row, its name, and the field that is one value in a panel.
 AXES = [("seqlen", "N", "memory_bytes"), ("memory_bytes", "fast memory, KiB", "seqlen")]

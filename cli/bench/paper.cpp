@@ -218,7 +218,7 @@ public:
             row["ms"] = found->ms;
             const traffic::Row counted =
                 traffic::rows_of(traffic_options(point, {row["algorithm"]}, "forward", {row["Br"], row["Bc"]})).front();
-            row["counted_bytes"] = counted.bytes();
+            row["counted_bytes"] = counted.bytes;
             row["blocks_bytes"] = counted.counted.fast * counted.element_bytes();
             result_["blocks"].push_back(row);
         }

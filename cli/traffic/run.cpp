@@ -42,16 +42,24 @@ std::string percent(double part, const Row& row) {
     return fmt::format("{:+.2f}%", 100.0 * part / row.analytic.elements);
 }
 
+// What the CPU backend's plan says beside Br and Bc.
+std::string tasks(const Row& row) {
+    if (row.pass == "both") return row.plan.isa;
+    return fmt::format("{}, tasks of {} {}", row.plan.isa, row.plan.task_rows,
+                       row.pass == "forward" ? "queries" : "keys");
+}
+
 void print(const Row& row) {
     const bool blocks = row.tile.Br != 0;
     const double off = static_cast<double>(row.counted.elements()) - row.analytic.elements;
     fmt::print(
-        "{:>7}  {:<14} {:>10} {:>15} {:>15.0f} {:>8} {:>16} {:>10} {:>9}\n", row.seqlen, row.algorithm,
+        "{:>7}  {:<14} {:>10} {:>15} {:>15.0f} {:>8} {:>16} {:>10} {:>9}{}\n", row.seqlen, row.algorithm,
         blocks ? fmt::format("{} x {}", row.tile.Br, row.tile.Bc) : "-", row.counted.elements(), row.analytic.elements,
         percent(off, row),
         blocks ? fmt::format("{} {}", percent(-row.analytic.below, row), percent(row.analytic.above, row)) : "-",
-        format_bytes(static_cast<std::uint64_t>(row.bytes())),
-        blocks ? fmt::format("{:.2f}", static_cast<double>(row.counted.fast) / static_cast<double>(row.M())) : "-");
+        format_bytes(static_cast<std::uint64_t>(row.bytes)),
+        blocks ? fmt::format("{:.2f}", static_cast<double>(row.counted.fast) / static_cast<double>(row.M())) : "-",
+        row.of_backend() ? fmt::format("  {}", tasks(row)) : "");
 }
 
 void print_lower_bound(const Row& row) {

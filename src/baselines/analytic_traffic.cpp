@@ -1,37 +1,34 @@
 // analytic_traffic.cpp: the formulas of docs/algorithm.md, "What moves between the memories", which derives them.
 #include <algorithm>
 
-#include "baselines/traffic.h"
+#include "baselines/inner_rows.h"
 
 namespace flashtile::baselines {
 namespace {
 
-// Rows that the inner loop meets, all turns of the outer loop together, and what rounding to whole blocks may do to
-// them.
-AnalyticTraffic inner_rows(const TrafficProblem& p, bool queries_outside) {
-    const auto N = static_cast<double>(p.N);
-    // Rows of a block of the outer and of the inner loop, before they are rounded up.
-    double x = static_cast<double>(p.M) / static_cast<double>(4 * p.d);
-    double y = std::min(x, static_cast<double>(p.d));
-    double smaller = 1.0 / (x + 1.0);  // by which share of N / x the number of whole blocks may be less
-    if (p.tile.Br != 0) {
-        x = static_cast<double>(queries_outside ? p.tile.Br : p.tile.Bc);
-        y = static_cast<double>(queries_outside ? p.tile.Bc : p.tile.Br);
-        smaller = 0.0;
+OuterLoop outer_loop(const TrafficProblem& p, bool over_queries) {
+    if (p.tile.Br == 0) {
+        const double x = static_cast<double>(p.M) / static_cast<double>(4 * p.d);
+        return {x, std::min(x, static_cast<double>(p.d)), 1.0 / (x + 1.0), over_queries};
     }
-    if (!p.causal) {
-        const double uneven = p.density < 1.0 ? N : 0.0;
-        const double all = p.density * N * N / x;
-        return {all, all * smaller + uneven, p.density * N + uneven};
-    }
-    const double half = N * N / (2.0 * x);
-    const double inner = (N / x + 1.0) * y;  // the inner loop's blocks that the diagonal crosses
-    const double last = (x + 1.0) / 8.0;     // the outer loop's last block
-    return queries_outside ? AnalyticTraffic{half + N / 2.0, half * smaller + last, N + inner}
-                           : AnalyticTraffic{half + N / 2.0, half * smaller, last + inner};
+    const std::int64_t rows = over_queries ? p.tile.Br : p.tile.Bc, reach = over_queries ? p.tile.Bc : p.tile.Br;
+    return {static_cast<double>(rows), static_cast<double>(reach), 0.0, over_queries};
 }
 
 }  // namespace
+
+AnalyticTraffic inner_rows(double N, const OuterLoop& outer, bool causal, double density) {
+    if (!causal) {
+        const double uneven = density < 1.0 ? N : 0.0;
+        const double all = density * N * N / outer.rows;
+        return {all, all * outer.smaller + uneven, density * N + uneven};
+    }
+    const double half = N * N / (2.0 * outer.rows);
+    const double inner = (N / outer.rows + 1.0) * outer.reach;  // the inner loop's blocks that the diagonal crosses
+    const double last = (outer.rows + 1.0) / 8.0;               // the outer loop's last block
+    return outer.over_queries ? AnalyticTraffic{half + N / 2.0, half * outer.smaller + last, N + inner}
+                              : AnalyticTraffic{half + N / 2.0, half * outer.smaller, last + inner};
+}
 
 AnalyticTraffic analytic_traffic(const TrafficProblem& p) {
     const auto N = static_cast<double>(p.N);
@@ -41,7 +38,7 @@ AnalyticTraffic analytic_traffic(const TrafficProblem& p) {
         return {forward ? 4.0 * N * N + 4.0 * N * d : 7.0 * N * N + 8.0 * N * d, 0.0, 0.0};
 
     const bool flash2 = p.algorithm == Algorithm::flash2;
-    AnalyticTraffic rows = inner_rows(p, flash2 && forward);
+    const AnalyticTraffic rows = inner_rows(N, outer_loop(p, flash2 && forward), p.causal, p.density);
     // What moves once, and what moves for a row of the inner loop.
     double once = 0.0, each = 0.0;
     if (forward) {

@@ -1,12 +1,17 @@
 #!/bin/sh
 # isa_symbols.sh: an instruction set's object may define no weak symbol outside its own namespace. The linker keeps one
-# of several weak copies, and one compiled for AVX-512 must not become everybody's.
+# of several weak copies, and one compiled for AVX-512 must not become everybody's. And no object of the library may name
+# what counts moves (src/cpu/counted).
 #   isa_symbols.sh NM OBJECT...
 nm=$1
 shift
 checked=0
 bad=0
 for object in "$@"; do
+    if "$nm" -C "$object" | grep -E 'flashtile::(counted::|cpu::count(ed_kernels|_load|_store)\()'; then
+        echo "$object names the unit that counts"
+        bad=1
+    fi
     case $object in
     */cpu/kernels/*.cpp.o) ;;
     *) continue ;;

@@ -17,10 +17,13 @@
 // and where instructions convert whole vectors, FLASHTILE_CONVERTS_VECTORS and
 //   widen_fp16(p), store_fp16(p, x)   kLanes elements of fp16 to a vector, and a vector to them
 // and where it has a better way than the one below, FLASHTILE_TRANSPOSES and transpose(rows).
+// counted.h has them without their meaning, for a unit that only counts what moves.
 // src/cpu/kernels/README.md has the rules that hold here: all lies in FLASHTILE_TARGET, and no std template is used.
 #pragma once
 
-#if defined(__AVX512F__)
+#if defined(FLASHTILE_COUNTED)
+#include "cpu/isa/counted.h"
+#elif defined(__AVX512F__)
 #include "cpu/isa/avx512.h"
 #elif defined(__AVX2__)
 #include "cpu/isa/avx2.h"

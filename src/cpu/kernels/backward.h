@@ -6,6 +6,7 @@
 #pragma once
 
 #include "cpu/kernels/gradient_tile.h"
+#include "cpu/kernels/moves.h"
 #include "cpu/turn.h"
 
 namespace flashtile {
@@ -35,6 +36,14 @@ inline void prepare_queries(const Problem& p, const Head& head, const cpu::Backw
         state.lse[unit * kPanel + i] = lse;
         state.D[unit * kPanel + i] = D;
     }
+    if constexpr (kCounted) {
+        count_load(Moved::lse, end - first, head.lse.bytes);
+        count_load(Moved::out, (end - first) * dv, head.out.bytes);
+        count_load(Moved::dout, (end - first) * dv, head.dout.bytes);
+        count_store(Moved::lse, end - first, sizeof(float));
+        count_store(Moved::D, end - first, sizeof(float));
+        count_store(Moved::dq, (end - first) * p.head_dim, sizeof(float));
+    }
     float* dq = state.dq + (unit + first / kPanel) * state.dq_rows * kPanel;
     memset(dq, 0, static_cast<size_t>(round_up(end - first, kPanel) * state.dq_rows) * sizeof(float));
 }
@@ -44,6 +53,10 @@ inline void finish_queries(const Problem& p, const Head& head, const cpu::Backwa
                            int64_t first, int64_t end, float* row_buffer) {
     alignas(64) float scale[kPanel];
     for (float& x : scale) x = p.scale;
+    if constexpr (kCounted) {
+        count_load(Moved::dq, (end - first) * p.head_dim, sizeof(float));
+        count_store(Moved::dq, (end - first) * p.head_dim, head.dq.bytes);
+    }
     const int64_t unit = h * state.panels + head.first_unit(kPanel);
     for (int64_t i = first; i < end; i += kPanel)
         store_panel(state.dq + (unit + i / kPanel) * state.dq_rows * kPanel, p.head_dim, scale, row_buffer, head.dq, i,
@@ -130,6 +143,10 @@ public:
                 for (int64_t j0 = first; j0 < used_end; j0 += Bc)
                     tile_products(head, h, i0, i1, first, j0, lesser(j0 + Bc, used_end));
             }
+        }
+        if constexpr (kCounted) {
+            count_store(Moved::dk, (end - first) * d_, head.dk.bytes);
+            count_store(Moved::dv, (end - first) * dv_, head.dv.bytes);
         }
         write(head.dk, dk_, d_, d_wide_, first, end, problem_.scale);
         write(head.dv, dv_acc_, dv_, dv_wide_, first, end, head.drops ? head.dropout.scale() : 1.0f);
@@ -331,6 +348,10 @@ private:
                 int64_t to, bool all_visible) {
         float* dq =
             state_.dq + (h * state_.panels + head.first_unit(kPanel) + i0 / kPanel + n) * state_.dq_rows * kPanel;
+        if constexpr (kCounted) {
+            count_load(Moved::dq, queries_[n].count * d_, sizeof(float));
+            count_store(Moved::dq, queries_[n].count * d_, sizeof(float));
+        }
         Operand2d<Math> k;
         if (head.hides()) {
             k = columns_operand<Math>(head.k, j0 + from, j0 + to, d_, all_visible ? nullptr : visible_ + n * Bc,

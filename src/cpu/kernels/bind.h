@@ -10,6 +10,9 @@
 #include "cpu/kernels/forward.h"
 #include "cpu/kernels/merge.h"
 #include "cpu/kernels/tile_choice.h"
+#if defined(FLASHTILE_COUNTED)
+#include "cpu/isa/counted_math.h"
+#endif
 #if defined(FLASHTILE_TILES)
 #include "cpu/kernels/tile_pipeline.h"
 #endif
@@ -23,7 +26,11 @@ inline auto with_vectors([[maybe_unused]] DType dtype, F f) {
 #if defined(FLASHTILE_BF16_DOT)
     if (dtype == DType::bf16) return f(Bf16Math{});
 #endif
+#if defined(FLASHTILE_COUNTED)
+    return f(CountedMath{});
+#else
     return f(Fp32Math{});
+#endif
 }
 
 // Which arithmetic a problem gets: tiles where this unit has them.

@@ -9,6 +9,7 @@
 #include "cpu/kernels.h"
 #include "cpu/kernels/dropout.h"
 #include "cpu/kernels/key_blocks.h"
+#include "cpu/kernels/moves.h"
 #include "cpu/kernels/row_end.h"
 #include "cpu/kernels/scores.h"
 #include "cpu/kernels/tile_choice.h"
@@ -121,6 +122,7 @@ private:
 
     // Lines 4 and 5: load Q; O = 0, l = 0, m = "minus infinity".
     void start(Panel& panel) {
+        if constexpr (kCounted) count_load(Moved::q, panel.count * d_, head_.q.bytes);
         load_packed_panel<Math>(head_.q, panel.i0, panel.count, d_, head_.query_factor(), rows_, panel.q);
         memset(panel.o, 0, static_cast<size_t>(rows_of_o() * kPanel) * sizeof(float));
         for (int half = 0; half < kPanel; half += kLanes) {
@@ -317,8 +319,10 @@ private:
             for (int64_t n = 0; n < panel.count; ++n) lse[n] = lse_of(panel.m[n], unit_of_m(), panel.l[n]);
         if (sinks)
             for (int64_t n = 0; n < panel.count; ++n) factor[n] *= with_sink(lse[n], static_cast<double>(head_.sink));
+        if constexpr (kCounted) count_store(Moved::out, panel.count * dv_, head_.out.bytes);
         store_panel(panel.o, dv_, factor, rows_, head_.out, panel.i0, panel.count);
         if (!head_.lse) return;
+        if constexpr (kCounted) count_store(Moved::lse, panel.count, head_.lse.bytes);
         for (int64_t n = 0; n < panel.count; ++n) {
             const float rounded_lse = static_cast<float>(lse[n]);
             memcpy(head_.lse.at(panel.i0 + n), &rounded_lse, sizeof rounded_lse);

@@ -5,6 +5,7 @@
 
 #include "cpu/kernels.h"
 #include "cpu/kernels/dropout.h"
+#include "cpu/kernels/moves.h"
 #include "cpu/kernels/prefetch.h"
 #include "cpu/kernels/scores.h"
 
@@ -50,6 +51,10 @@ public:
 
     void load_keys(const Head& head, int64_t j0, int64_t j1) {
         first_key_ = j0;
+        if constexpr (kCounted) {
+            count_load(Moved::k, (j1 - j0) * d_, head.k.bytes);
+            count_load(Moved::v, (j1 - j0) * dv_, head.v.bytes);
+        }
         block_k_ = rows_operand<Math>(head.k, j0, j1, d_, k_);
         block_v_ = rows_operand<Math>(head.v, j0, j1, dv_, v_);
     }
@@ -58,6 +63,12 @@ public:
     Queries load_queries(const Head& head, const cpu::BackwardState& state, int64_t h, int64_t i0, Scalar* q,
                          Scalar* dout) {
         const int64_t count = head.seqlen_q - i0 < kPanel ? head.seqlen_q - i0 : kPanel;
+        if constexpr (kCounted) {
+            count_load(Moved::q, count * d_, head.q.bytes);
+            count_load(Moved::dout, count * dv_, head.dout.bytes);
+            count_load(Moved::lse, count, sizeof(float));
+            count_load(Moved::D, count, sizeof(float));
+        }
         load_packed_panel<Math>(head.q, i0, count, d_, head.query_factor(), rows_, q);
         load_packed_panel<Math>(head.dout, i0, count, dv_, 1.0f, rows_, dout);
         const int64_t at = (h * state.panels + head.first_unit(kPanel)) * kPanel + i0;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cpu/kernels.h"
+#include "cpu/kernels/moves.h"
 #include "cpu/kernels/panel.h"
 #include "cpu/kernels/prefetch.h"
 
@@ -37,6 +38,10 @@ public:
     void load(const Head& head, int64_t first, int64_t end, int64_t hidden, bool with_v) {
         with_v_ = with_v;
         if (holds(first, end, hidden)) return;
+        if constexpr (kCounted) {
+            count_load(Moved::k, (end - first) * d_, head.k.bytes);
+            count_load(Moved::v, (end - first) * dv_, head.v.bytes);
+        }
         if (next_.first != first || next_.end != end) prepare(head, first, end);
         copy(head, next_.end);
         current_ = next_;
