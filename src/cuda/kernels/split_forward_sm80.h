@@ -207,7 +207,8 @@ struct SplitForwardSm80 {
                                                Softmax<MT, own_units<config>()>& softmax, Fragments<MT, OT>& o) const {
         const Place place{warp_i0, j0};
         const float factor = log2_factor<config>(params);
-        ScoreModifier<config>::make(params, seq).template apply<false>(s, params, seq, place, bias_and_mask, s);
+        ScoreModifier<config>::make(params, seq)
+            .template apply<DerivativeBy::none>(s, params, seq, place, bias_and_mask, s);
         if (!seq.template sees_all<config>(warp_i0, warp_i1, j0, j0 + config.Bc)) apply_band<config>(s, seq, place);
         if constexpr (config.paged) tiles.places.hide_unnamed(s, n);
 

@@ -126,8 +126,8 @@ struct BiasAndMask {
         if constexpr (config.mask) mask.load(p.mask, seq, place);
     }
 
-    // Called once after each load. Rows past the sequence's end are hidden too; columns past it are left to the band.
-    __device__ __forceinline__ void apply(Fragments<MT, NT>& s, const Sequence& seq, const Place& place) {
+    // Called once after each load.
+    __device__ __forceinline__ void apply(Fragments<MT, NT>& s) {
         if constexpr (kBias) bias.deal_out();
         if constexpr (config.mask) mask.deal_out();
         if constexpr (config.bias_mapped) add_shared_bias(s);
@@ -137,10 +137,6 @@ struct BiasAndMask {
             if constexpr (config.mask)
                 if ((mask.word[m][e / 2][n / 2] & 0xFFu << (n % 2 * 2 + e % 2) * 8) == 0) x = -infinity();
         });
-        if (place.i0 + MT * 16 > seq.seqlen_q)
-            each_score<MT, NT>([&](int m, int n, int e) {
-                if (place.i0 + Place::row(m, e) >= seq.seqlen_q) s.c[m][n][e] = -infinity();
-            });
     }
 
     // Where config.bias_mapped: the tile of Br rows that TMA loaded, and this warp's first row in it.

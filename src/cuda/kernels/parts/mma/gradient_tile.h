@@ -107,14 +107,16 @@ struct GradientTile {
 
         BiasAndMask<config, MT, NT> bias_and_mask;
         // before the product, unless registers are short
-        constexpr bool kAhead = !config.softcap && !(config.mask && config.bias != BiasElement::none);
+        constexpr bool kAhead =
+            !config.softcap && !config.score_function && !(config.mask && config.bias != BiasElement::none);
         if constexpr (kAhead) bias_and_mask.load(params, seq, place);
         typename ScoreGrid::Accumulators s;
         dot_products<M, padded(config, config.head_dim), kPitchQ, kPitchQ>(s, q_stage(stage) + row0 * kPitchQ,
                                                                            k + column0 * kPitchQ);
         if constexpr (!kAhead) bias_and_mask.load(params, seq, place);
         typename ScoreGrid::Accumulators derivative;
-        Modifier::make(params, seq).template apply<config.softcap>(s, params, seq, place, bias_and_mask, derivative);
+        constexpr DerivativeBy kBy = kBeforeSoftcap ? DerivativeBy::product : DerivativeBy::bias;
+        Modifier::make(params, seq).template apply<kBy>(s, params, seq, place, bias_and_mask, derivative);
         const bool whole =
             seq.sees_all<config>(place.i0, smaller(place.i0 + MT * 16, seq.seqlen_q), place.j0, place.j0 + NT * 8);
         if (!whole) apply_band<config>(s, seq, place);
@@ -160,7 +162,7 @@ struct GradientTile {
                     for (int e = 2 * half; e < 2 * half + 2; ++e) {
                         float& x = dp.c[m][n][e];
                         x = s.c[m][n][e] * (x - row_D);
-                        if constexpr (config.softcap && kBeforeSoftcap) x *= derivative.c[m][n][e];
+                        if constexpr (Modifier::template kHasDerivative<kBy>) x *= derivative.c[m][n][e];
                         if constexpr (Modifier::kMayHide)  // dP may be anything where the key is hidden
                             if (s.c[m][n][e] == 0.0f) x = 0.0f;
                     }
