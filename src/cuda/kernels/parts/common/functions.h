@@ -68,13 +68,36 @@ __device__ __forceinline__ void apply_score_function(Fragments<MT, NT>& s, const
         });
 }
 
+// Which of this lane's scores the mask function shows, a bit for each. They are found before the product that computes
+// the scores: there is nothing to compute where there is none, and the scores' registers are free for it until then.
 template <KernelConfig config, int MT, int NT>
-__device__ __forceinline__ void apply_mask_function(Fragments<MT, NT>& s, const KernelParams& p, const Sequence& seq,
-                                                    const Place& place) {
-    each_function_value<MaskFunction, config, MT, NT>(
-        p, seq, place, [&](int m, int n, int e, const auto& function, const auto& row, const auto& column) {
-            if (!function.value(row, column)) s.c[m][n][e] = -infinity();
+struct ShownScores {
+    // Returns whether any lane of the warp has one; the answer is the same in all of them.
+    __device__ __forceinline__ bool find(const KernelParams& p, const Sequence& seq, const Place& place) {
+#pragma unroll
+        for (int w = 0; w < kWords; ++w) word_[w] = 0;
+        each_function_value<MaskFunction, config, MT, NT>(
+            p, seq, place, [&](int m, int n, int e, const auto& function, const auto& row, const auto& column) {
+                if (function.value(row, column)) word_[number(m, n, e) / 32] |= 1u << number(m, n, e) % 32;
+            });
+        unsigned any = 0;
+#pragma unroll
+        for (int w = 0; w < kWords; ++w) any |= word_[w];
+        return __any_sync(~0u, any != 0);
+    }
+    __device__ __forceinline__ void hide_others(Fragments<MT, NT>& s) const {
+        each_score<MT, NT>([&](int m, int n, int e) {
+            if ((word_[number(m, n, e) / 32] >> number(m, n, e) % 32 & 1) == 0) s.c[m][n][e] = -infinity();
         });
-}
+    }
+
+private:
+    static constexpr int kWords = (MT * NT * 4 + 31) / 32;
+    __device__ static __forceinline__ constexpr int number(int m, int n, int e) {
+        return (m * NT + n) * 4 + e;
+    }
+
+    unsigned word_[kWords];
+};
 
 }  // namespace flashtile

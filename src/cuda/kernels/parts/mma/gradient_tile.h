@@ -20,6 +20,7 @@ struct GradientTile {
     static constexpr int kPitchV = pitch(config, config.head_dim_v);
     static constexpr int kPitchS = pitch(config, config.Bc);
     using ScoreGrid = WarpGrid<config.Br, config.Bc, config.warps, config.warps_s>;
+    using ScoreOptions = BiasAndMask<config, ScoreGrid::MT, ScoreGrid::NT>;
 
     // Shared memory. A stage holds Q, dO and the statistics of a block of queries.
     Scalar *k, *v, *q, *dout, *p, *ds;
@@ -92,20 +93,25 @@ struct GradientTile {
             }
     }
 
+    // This warp's part of the block.
+    __device__ static __forceinline__ Place place_in(int i0, int j0) {
+        return {i0 + ScoreGrid::row(), j0 + ScoreGrid::column()};
+    }
+
     // P = 2^(S - LSE), dP = dO V^T, dS = P * (dP - D). P is written to its tile, in which dropped probabilities are 0
     // and dropout's factor is missing. With kBeforeSoftcap, dS is the gradient of scale q.k; otherwise it is that of
-    // the score that bias is added to.
+    // the score that bias is added to. `bias_and_mask` knows what the mask function shows, and loads the rest here.
     template <bool kBeforeSoftcap>
     __device__ __forceinline__ void compute(const KernelParams& params, const Sequence& seq, int i0, int j0, int stage,
-                                            int parity, typename ScoreGrid::Accumulators& dp) const {
+                                            int parity, ScoreOptions& bias_and_mask,
+                                            typename ScoreGrid::Accumulators& dp) const {
         constexpr int MT = ScoreGrid::MT, NT = ScoreGrid::NT;
         using Modifier = ScoreModifier<config>;
         const int row0 = ScoreGrid::row(), column0 = ScoreGrid::column();
-        const Place place{i0 + row0, j0 + column0};
+        const Place place = place_in(i0, j0);
         const float* lse = statistics + stage * kRowStatistics * config.Br + row0;
         const float* D = lse + 2 * config.Br;
 
-        BiasAndMask<config, MT, NT> bias_and_mask;
         // before the product, unless registers are short
         constexpr bool kAhead =
             !config.softcap && !config.score_function && !(config.mask && config.bias != BiasElement::none);
