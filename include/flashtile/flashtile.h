@@ -210,8 +210,8 @@ typedef struct flashtile_inputs {
     const flashtile_tensor* origins_i; /* likewise, for origin_i */
     const flashtile_tensor* origins_j; /* likewise, for origin_j */
     const char* score_function; /* an expression of s, b, h, i, j, seqlen_q, seqlen_k and named tensors that takes the
-                                   place of a score s before the masks (docs/functions.md); may be NULL. CPU only */
-    const char* mask_function;  /* likewise, without s: whether query i of head h sees key j; may be NULL. CPU only */
+                                   place of a score s before the masks (docs/functions.md); may be NULL */
+    const char* mask_function;  /* likewise, without s: whether query i of head h sees key j; may be NULL */
     const flashtile_named_tensor* function_tensors; /* what these two may name; may be NULL */
     int64_t function_tensor_count;                  /* to FLASHTILE_MAX_FUNCTION_TENSORS */
 } flashtile_inputs;

@@ -30,7 +30,7 @@ def flex_attention(
     *,
     return_aux: Any = None,
 ) -> Union[Tensor, tuple[Tensor, Any]]:
-    """torch.nn.attention.flex_attention.flex_attention, on flashtile. CPU only so far, where PyTorch has no backward.
+    """torch.nn.attention.flex_attention.flex_attention, on flashtile, with a gradient on the CPU too.
 
     Args:
         query: (batch, heads, seqlen_q, head_dim); key, value: (batch, kv_heads, seqlen_k, ..).

@@ -5,6 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
+from conftest import DEVICE
 from oracle import assert_close
 
 BATCH, ROWS, KEYS, HEADS, KV_HEADS, D = 2, 37, 53, 4, 2, 16
@@ -64,10 +65,10 @@ def check(tensors, ours, reference, names=("q", "k", "v")):
         assert_close(got, wanted, usual, what)
 
 
-SLOPES = torch.tensor([0.5, 0.25, 0.125, 0.0625])
-TABLE = torch.randn(HEADS, 17, generator=torch.Generator().manual_seed(1))
-DOCUMENTS = torch.tensor([[0] * 20 + [1] * 13 + [2] * 20, [0] * 5 + [1] * 48], dtype=torch.int32)
-PREFIX = torch.tensor([11, 30])
+SLOPES = torch.tensor([0.5, 0.25, 0.125, 0.0625], device=DEVICE)
+TABLE = torch.randn(HEADS, 17, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+DOCUMENTS = torch.tensor([[0] * 20 + [1] * 13 + [2] * 20, [0] * 5 + [1] * 48], dtype=torch.int32, device=DEVICE)
+PREFIX = torch.tensor([11, 30], device=DEVICE)
 WIDTH = 6
 
 

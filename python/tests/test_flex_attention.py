@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import flashtile
+from conftest import DEVICE
 from function_cases import BATCH, CASES, D, HEADS, KEYS, KV_HEADS, ROWS, dense, gradients
 
 flex = pytest.importorskip("torch.nn.attention.flex_attention", reason="PyTorch before 2.5 has no flex_attention")
@@ -43,7 +44,7 @@ MASK_MODS = {
 def test_flex_attention(score_mod, mask_mod, kv_heads):
     tensors = heads_first(kv_heads)
     mask_mod = MASK_MODS[mask_mod]
-    block_mask = mask_mod and flex.create_block_mask(mask_mod, BATCH, HEADS, ROWS, KEYS, device="cpu", BLOCK_SIZE=16)
+    block_mask = mask_mod and flex.create_block_mask(mask_mod, BATCH, HEADS, ROWS, KEYS, device=DEVICE, BLOCK_SIZE=16)
     given = (SCORE_MODS[score_mod], block_mask, 0.3, kv_heads != HEADS, True)
     with uncompiled():
         expected, expected_lse = flex.flex_attention(*tensors, *given)
@@ -55,7 +56,7 @@ def test_flex_attention(score_mod, mask_mod, kv_heads):
 
 def test_flex_attention_has_a_gradient():
     tensors = [t.requires_grad_() for t in heads_first()]
-    block_mask = flex.create_block_mask(MASK_MODS["causal"], None, None, ROWS, KEYS, device="cpu")
+    block_mask = flex.create_block_mask(MASK_MODS["causal"], None, None, ROWS, KEYS, device=DEVICE)
     out = flashtile.flex_attention(*tensors, rope_like, block_mask)
     wide = [t.detach().double().transpose(1, 2).requires_grad_() for t in tensors]
     expected, _ = dense(*wide, rope_like, MASK_MODS["causal"])
@@ -78,7 +79,7 @@ def test_flex_attention_with_blocks_alone():
 
 def test_flex_attention_of_one_batch_of_keys():
     q, k, v = heads_first()
-    block_mask = flex.create_block_mask(MASK_MODS["documents"], BATCH, None, ROWS, KEYS, device="cpu")
+    block_mask = flex.create_block_mask(MASK_MODS["documents"], BATCH, None, ROWS, KEYS, device=DEVICE)
     out = flashtile.flex_attention(q, k[:1], v[:1], block_mask=block_mask)
     expected = flashtile.flex_attention(q, k[:1].repeat(2, 1, 1, 1), v[:1].repeat(2, 1, 1, 1), block_mask=block_mask)
     assert torch.equal(out, expected)
@@ -98,7 +99,7 @@ def test_flex_attention_with_return_aux():
 
 def test_flex_attention_refuses():
     q, k, v = heads_first()
-    mask = flex.create_block_mask(MASK_MODS["causal"], None, None, ROWS, KEYS, device="cpu")
+    mask = flex.create_block_mask(MASK_MODS["causal"], None, None, ROWS, KEYS, device=DEVICE)
     few = heads_first(KV_HEADS)
     for arguments, kind, message in [
             (dict(query=q[0]), ValueError, "^query has 3 dimensions, allowed are 4"),
@@ -113,7 +114,7 @@ def test_flex_attention_refuses():
 
 def test_flex_attention_compiled():
     torch._dynamo.reset()
-    block_mask = flex.create_block_mask(MASK_MODS["causal"], None, None, ROWS, KEYS, device="cpu")
+    block_mask = flex.create_block_mask(MASK_MODS["causal"], None, None, ROWS, KEYS, device=DEVICE)
 
     def block(q, k, v):
         return flashtile.flex_attention(q * 2, k, v, rope_like, block_mask).relu()

@@ -5,11 +5,13 @@ import torch
 import torch.nn.functional as F
 
 import flashtile
+from conftest import DEVICE
 
-NUMBERS = torch.tensor([-7, -3, -1, 1, 2, 5, 9])
-FLOATS = torch.tensor([-2.5, -0.75, 0.25, 1.5, 3.0], dtype=torch.float64)
-HALF, SEVEN, TRUE = torch.tensor(0.5, dtype=torch.bfloat16), torch.tensor(7, dtype=torch.int32), torch.tensor(True)
-COUNTS = torch.arange(12, dtype=torch.int32).reshape(3, 4)
+NUMBERS = torch.tensor([-7, -3, -1, 1, 2, 5, 9], device=DEVICE)
+FLOATS = torch.tensor([-2.5, -0.75, 0.25, 1.5, 3.0], dtype=torch.float64, device=DEVICE)
+HALF = torch.tensor(0.5, dtype=torch.bfloat16, device=DEVICE)
+SEVEN, TRUE = torch.tensor(7, dtype=torch.int32, device=DEVICE), torch.tensor(True, device=DEVICE)
+COUNTS = torch.arange(12, dtype=torch.int32, device=DEVICE).reshape(3, 4)
 
 
 def written(s, b, h, i, j):

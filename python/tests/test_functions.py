@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import flashtile
+from conftest import DEVICE
 from function_cases import BATCH, CASES, D, DOCUMENTS, HEADS, KEYS, KV_HEADS, ROWS, SLOPES, TABLE, check, dense
 from function_cases import gradients, problem
 
@@ -304,7 +305,7 @@ def test_gradients_of_gradients_and_transforms_are_refused():
 
 def test_autocast():
     q, k, v = problem()
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(DEVICE, torch.bfloat16):
         out = flashtile.attention(q, k, v, mask="i >= j")
     assert torch.equal(out, flashtile.attention(*(t.bfloat16() for t in (q, k, v)), mask="i >= j"))
 

@@ -101,10 +101,13 @@ constexpr BundleOption kOptions[] = {
     {FLASHTILE_WITH_SINKS, "sinks", [](Problem& p, Access& access) { p.sinks = DType::fp32, access.dsinks = true; }},
 };
 
+// No bundle holds the user's functions, which are known when they are called.
+constexpr std::string_view kNotInBundles[] = {"functions", "score_function", "mask_function"};
+
 consteval bool has_every_option() {
     bool every = true;
     visit_members([&](std::string_view name, auto, FieldGroup group) {
-        bool found = group != FieldGroup::option;
+        bool found = group != FieldGroup::option || std::ranges::find(kNotInBundles, name) != std::end(kNotInBundles);
         for (const BundleOption& option : kOptions) found = found || option.field == name;
         every = every && found;
     });

@@ -2,6 +2,7 @@
 #include "cuda/launch.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "core/device_operands.h"
@@ -12,6 +13,15 @@ namespace flashtile::gpu {
 namespace {
 
 constexpr double kLog2e = 1.4426950408889634;
+
+DeviceFunctionTensor function_tensor_of(const functions::FunctionTensor& x) {
+    static_assert(std::size(DeviceFunctionTensor{}.shape) == functions::kMostDimensions);
+    static_assert(std::size(KernelParams{}.function_tensors) == functions::kMostTensors);
+    DeviceFunctionTensor tensor{.data = x.data, .shape = {}, .stride = {}};
+    std::ranges::copy(x.shape, tensor.shape);
+    std::ranges::copy(x.stride, tensor.stride);
+    return tensor;
+}
 
 }  // namespace
 
@@ -104,6 +114,7 @@ KernelParams params_of(const Plan& plan, const Problem& p, const Operands& x) {
     k.seqlen_k_new = p.append.seqlen_k;
     k.dsinks = tensor_of(x.dsinks);
     k.dsinks_fp32 = x.dsinks.dtype == DType::fp32 ? 1 : 0;
+    std::ranges::transform(x.function_tensors, k.function_tensors, function_tensor_of);
     return k;
 }
 

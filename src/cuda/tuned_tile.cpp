@@ -37,6 +37,7 @@ Subject subject_of(const KernelConfig& planned, const Problem& p, const DeviceFa
     c.head_dim_v = padded(planned, planned.head_dim_v);
     reset(c, FieldGroup::tile);
     c.lse = false;
+    c.functions = 0;  // other functions have this number in another process
     const double queries = static_cast<double>(p.rows_q() * p.runs());
     const double blocks = queries * static_cast<double>(p.heads) / kQueriesOfABlock;
     return {c, nearest_power(p.seqlen_q), nearest_power(p.seqlen_k),

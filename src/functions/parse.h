@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/operand.h"
 #include "functions/graph.h"
 
 namespace flashtile::functions {
@@ -18,6 +19,7 @@ struct TensorType {
     std::string name;
     int rank = 0;
     Type type = Type::real;
+    DType dtype = DType::unset;  // as kernels that are compiled for it read it; no text depends on it
 
     bool operator==(const TensorType&) const = default;
 };

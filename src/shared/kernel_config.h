@@ -81,6 +81,11 @@ struct KernelConfig {
     BiasElement bias = BiasElement::none;
     bool bias_mapped = false;  // Hopper's kernels: TMA loads blocks of bias
     bool mask = false;
+    // The user's functions, whose code the JIT writes beside the kernel. `functions` is what this process calls them
+    // (functions/functions.h); 0: none. No kernel knows this number, since another process may give it to others.
+    int functions = 0;
+    bool score_function = false;
+    bool mask_function = false;
     bool dropout = false;
     // A shard's first row or column is no multiple of 16, or lies in memory and may be none, and so a lane's draws come
     // from more than one Philox call.
@@ -104,6 +109,7 @@ struct KernelConfig {
     constexpr bool hides_first_keys() const { return first_k || prefixes; }
     constexpr bool packed_keys() const { return packed && !cache; }
     constexpr bool has_bias_or_mask() const { return mask || bias != BiasElement::none; }
+    constexpr bool has_functions() const { return score_function || mask_function; }
     bool operator==(const KernelConfig&) const = default;
 };
 

@@ -30,6 +30,13 @@ FLASHTILE_DEVICE Index value_at(const DeviceLengths& list, Index n) {
     return list.wide != 0 ? static_cast<const long long*>(list.data)[n] : static_cast<const int*>(list.data)[n];
 }
 
+// A tensor that the user's functions read; strides are in elements.
+struct DeviceFunctionTensor {
+    const void* data;
+    Index shape[4];
+    Index stride[4];
+};
+
 // The description of a tensor for TMA: the driver's CUtensorMap.
 struct alignas(64) TensorMap {
     unsigned long long word[16];
@@ -132,6 +139,8 @@ struct KernelParams {
     const Index* diagonals;
     const Index* origins_i;
     const Index* origins_j;
+
+    DeviceFunctionTensor function_tensors[8];  // in the order in which the call names them
 };
 
 }  // namespace FLASHTILE_TARGET

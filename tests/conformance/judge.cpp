@@ -30,16 +30,14 @@ public:
     }
 
 private:
-    // Runs a pass. A GPU need not have the shared memory for wide heads, and takes no functions yet; it may then
-    // refuse, before it writes anything.
+    // Runs a pass. A GPU need not have the shared memory for wide heads; it may then refuse, before it writes anything.
     template <class Pass>
     bool ran(Pass pass) {
         try {
             pass();
             return true;
         } catch (const flashtile::error& e) {
-            const bool may_refuse = std::max(case_.head_dim, case_.head_dim_v) > kWidestEverywhere ||
-                                    !case_.score_function.empty() || !case_.mask_function.empty();
+            const bool may_refuse = std::max(case_.head_dim, case_.head_dim_v) > kWidestEverywhere;
             if (!target_.on_gpu() || !may_refuse || e.code() != status::unsupported) throw;
             verdict_.refused = e.what();
             data_.download();

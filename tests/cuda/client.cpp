@@ -5,6 +5,8 @@
 //
 //   cuda_client forward                                  flashtile_forward twice, causal, bf16, head dimension 64
 //
+//   cuda_client scores FUNCTION ...                      forward's problem once with each score function
+//
 //   cuda_client can                                      what flashtile_can_run says of forward's problem, a line a
 //   pass
 //
@@ -86,6 +88,18 @@ void forward_twice() {
                 ask_fake("fake_launches"));
 }
 
+void forward_with_scores(int count, char** functions) {
+    const auto tensor = [](std::uintptr_t address) {
+        return view(reinterpret_cast<void*>(address << 32), bf16, {2, 100, 3, 64}, device{FLASHTILE_CUDA, 1});
+    };
+    for (int n = 0; n < count; ++n) {
+        options o;
+        o.score_function = functions[n];
+        forward(o, tensor(1), tensor(2), tensor(3), tensor(4));
+    }
+    std::printf("loads %d launches %d\n", ask_fake("fake_loads"), ask_fake("fake_launches"));
+}
+
 void ask_whether_it_can_run() {
     const tensor x = view(reinterpret_cast<void*>(std::uintptr_t{1} << 32), bf16, {2, 100, 3, 64}, cuda(1));
     for (const runnable& answer :
@@ -147,6 +161,7 @@ int main(int argc, char** argv) {
     const std::string_view what = argv[1];
     try {
         if (what == "kernels") ask_for_kernels(std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]));
+        if (what == "scores") forward_with_scores(argc - 2, argv + 2);
         if (what == "bundle")
             make_bundle(argv[2], std::atoi(argv[3]), static_cast<unsigned>(std::atoi(argv[4])), std::atoi(argv[5]));
         if (what == "load") load_bundle(argv[2]);

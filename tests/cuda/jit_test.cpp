@@ -71,6 +71,16 @@ TEST_F(Jit, CompilesOnceAndThenComesFromTheDisk) {
     EXPECT_EQ(entries(), 3u);
 }
 
+// A process numbers functions as it meets them; the cache knows them by what they compute.
+TEST_F(Jit, FunctionsComeFromTheDiskInWhateverOrderTheyAreMet) {
+    EXPECT_EQ(run("scores 's + 1.0' 's + 2.0' 's + 1.0'"), "loads 2 launches 3\n");
+    EXPECT_EQ(compiles(), 2);
+    EXPECT_EQ(run("scores 's + 2.0' 's + 1.0'"), "loads 2 launches 2\n");
+    EXPECT_EQ(compiles(), 2);
+    EXPECT_EQ(run("scores 's + 3.0'"), "loads 1 launches 1\n");
+    EXPECT_EQ(compiles(), 3);
+}
+
 TEST_F(Jit, ManyThreadsAndDevicesCompileOnceAndLoadOnceADevice) {
     environment["FAKE_NVRTC_MILLISECONDS"] = "100";
     EXPECT_EQ(run(3, 16, 2), "loads 6 contexts 2 shared 50000 mode 0 functions 6\n");

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "cuda/kernel_names.h"
 #include "cuda/plan/describe.h"
+#include "functions/functions.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -415,6 +416,10 @@ const std::vector<Fallback>& fallbacks_of_both() {
         {{"fp32", [](Problem& p, Access&) { p.dtype = DType::fp32; }}, "fp32"},
         {{"unaligned", [](Problem&, Access& a) { a.vector_bytes = 8; }}, "16 bytes"},
         {{"broadcast", [](Problem&, Access& a) { a.tensor_maps = false; }}, "broadcast"},
+        {{"score function", [](Problem& p, Access&) { p.functions = functions::number_of("s * 2.0", "", {}); }},
+         "score_function"},
+        {{"mask function", [](Problem& p, Access&) { p.functions = functions::number_of("", "i >= j", {}); }},
+         "mask_function"},
     };
     return list;
 }
@@ -454,6 +459,45 @@ TEST(Plan, SequencesThatAreShardsAreTheGeneralKernels) {
     access.values_in_keys = true;
     const Plan plan = plan_forward(latent, access, known_device("H200"));
     EXPECT_NE(passed_over(plan, "latent_forward_sm90").reason.find("diagonals"), std::string_view::npos);
+}
+
+// Of a problem's kernels those that see scores have its functions; the others are shared by all.
+TEST(Plan, FunctionsAreOfTheKernelsThatSeeScores) {
+    for (const DeviceFacts& device : known_devices()) {
+        SCOPED_TRACE(device.name);
+        Problem p = problem(DType::bf16, 64, 64);
+        p.bias = p.dtype;
+        p.functions = functions::number_of("s + float(i)", "", {});
+        Access access = contiguous_access(p);
+        access.dbias = true;
+        for (const std::int64_t queries : {1, 1000}) {
+            p.seqlen_q = queries;
+            p.seqlen_k = 100000;  // with one query split over thread blocks
+            for (const auto plan_pass : {plan_forward, plan_backward}) {
+                const Plan plan = plan_pass(p, access, device, {});
+                for (const Launch& launch : plan.launches) {
+                    const KernelConfig& c = launch.config;
+                    const bool sees = c.kernel == Kernel::forward_sm80 || c.kernel == Kernel::split_forward_sm80 ||
+                                      c.kernel == Kernel::backward_sm80 || c.kernel == Kernel::backward_bias_sm80;
+                    EXPECT_EQ(c.functions, sees ? p.functions : 0) << describe(launch);
+                    EXPECT_EQ(c.score_function, sees) << describe(launch);
+                    EXPECT_FALSE(c.mask_function) << describe(launch);
+                    EXPECT_EQ(c.group_rows, 1) << "rows of a tile are of one head: " << describe(launch);
+                }
+            }
+        }
+        EXPECT_TRUE(plan_forward(p, access, device).main().config.scale_first) << "functions see natural units";
+    }
+}
+
+TEST(Plan, LatentHeadsWithFunctionsAreTheGeneralKernels) {
+    Problem p = problem(DType::bf16, 576, 512);
+    p.functions = functions::number_of("", "i >= j", {});
+    Access access = contiguous_access(p);
+    access.values_in_keys = true;
+    const Plan plan = plan_forward(p, access, known_device("H200"));
+    EXPECT_STREQ(plan.name, "forward_sm80");
+    EXPECT_NE(passed_over(plan, "latent_forward_sm90").reason.find("mask_function"), std::string_view::npos);
 }
 
 TEST(Plan, OnlyDropoutAsksWhereAShardStarts) {

@@ -8,7 +8,9 @@
 
 #include "core/error.h"
 #include "cuda/jit/compile.h"
+#include "cuda/jit/function_source.h"
 #include "cuda/jit/kernel_sources.h"
+#include "functions/functions.h"
 #include "temporary_folder.h"
 
 namespace flashtile::gpu {
@@ -20,7 +22,7 @@ namespace {
 // Every field with another value than its default, so that the text of each is seen. The compiler reads these words as
 // C++, and the test holds to_string against the same words as text.
 // clang-format off
-#define CONFIG flashtile::KernelConfig{.kernel = flashtile::Kernel::backward_sm80, .element = flashtile::Element::fp16, .head_dim = 96, .head_dim_v = 128, .value_slices = 3, .group_rows = 4, .Br = 64, .Bc = 32, .warps = 8, .stages = 2, .warps_s = 3, .warps_dkv = 4, .warps_dq = 5, .blocks_per_sm = 6, .vector_bytes = 16, .out_element = flashtile::Element::fp32, .lse = true, .band = true, .window = true, .packed = true, .seqused = true, .seqused_q = true, .cache = true, .paged = true, .first_k = true, .chunk = true, .diagonals = true, .tree_mask = true, .sinks = true, .scale_first = true, .softcap = true, .alibi = true, .bias = flashtile::BiasElement::same, .bias_mapped = true, .mask = true, .dropout = true, .shifted_dropout = true, .deterministic = true, .lazy_rescale = true, .shares = true, .prefixes = true, .split = true, .exact_max = true}
+#define CONFIG flashtile::KernelConfig{.kernel = flashtile::Kernel::backward_sm80, .element = flashtile::Element::fp16, .head_dim = 96, .head_dim_v = 128, .value_slices = 3, .group_rows = 4, .Br = 64, .Bc = 32, .warps = 8, .stages = 2, .warps_s = 3, .warps_dkv = 4, .warps_dq = 5, .blocks_per_sm = 6, .vector_bytes = 16, .out_element = flashtile::Element::fp32, .lse = true, .band = true, .window = true, .packed = true, .seqused = true, .seqused_q = true, .cache = true, .paged = true, .first_k = true, .chunk = true, .diagonals = true, .tree_mask = true, .sinks = true, .scale_first = true, .softcap = true, .alibi = true, .bias = flashtile::BiasElement::same, .bias_mapped = true, .mask = true, .functions = 7, .score_function = true, .mask_function = true, .dropout = true, .shifted_dropout = true, .deterministic = true, .lazy_rescale = true, .shares = true, .prefixes = true, .split = true, .exact_max = true}
 // clang-format on
 
 TEST(Render, TheConfigIsTheCppThatMakesIt) {
@@ -138,6 +140,44 @@ TEST(Key, ChangesWithEveryInputAndWithNothingElse) {
     expect_new(key_of(program));
     program.options = {"-DA-DB"};
     expect_new(key_of(program));
+}
+
+KernelConfig with_functions(std::string_view score, std::string_view mask, DType table) {
+    const std::vector<functions::TensorType> tensors = {{"table", 1, functions::Type::real, table}};
+    return {.head_dim = 64,
+            .warps = 4,
+            .functions = functions::number_of(score, mask, tensors),
+            .score_function = !score.empty(),
+            .mask_function = !mask.empty()};
+}
+
+TEST(Key, OfKernelsWithFunctionsIsAnotherForEveryFunction) {
+    std::set<std::string> keys;
+    const auto key = [](std::string_view score, std::string_view mask, DType table = DType::fp32) {
+        return key_of(program_for(with_functions(score, mask, table), 80));
+    };
+    const auto expect_new = [&](const std::string& made) { EXPECT_TRUE(keys.insert(made).second) << keys.size(); };
+    expect_new(key_of(program_for({.head_dim = 64, .warps = 4}, 80)));
+    expect_new(key("s + 1.0", ""));
+    expect_new(key("s + 2.0", ""));
+    expect_new(key("s + 1.0", "i >= j"));
+    expect_new(key("", "i >= j"));
+    expect_new(key("", "i >= j + 1"));
+    expect_new(key("s + table[h]", ""));
+    expect_new(key("s + table[h]", "", DType::bf16));
+    // Another process may have other numbers for them, and another user other names and other spaces.
+    EXPECT_FALSE(keys.insert(key("(s) + 1.0 # one", "(i) >= (j)")).second);
+}
+
+// What stands in a text, as in a comment that ends with its line, is never compiled as it stands.
+TEST(Render, WritesWhatFunctionsComputeAndNotTheirTexts) {
+    const Program program = program_for(with_functions("s * 3.0 # } #error\n", "", DType::fp32), 80);
+    EXPECT_EQ(program.headers.back().name, kFunctionFile);
+    const std::string& text = program.headers.back().text;
+    EXPECT_NE(text.find("__fmul_rn("), std::string::npos) << text;
+    EXPECT_EQ(text.find("#error"), std::string::npos) << text;
+    EXPECT_NE(program.main.text.find("#include \"" + std::string(kFunctionFile) + "\""), std::string::npos);
+    EXPECT_NE(program.main.text.find(".functions = 0, .score_function = true"), std::string::npos);
 }
 
 TEST(Key, OfKernelsUnderStressIsAnotherForEverySeed) {

@@ -10,6 +10,7 @@
 #include "cuda/kernel_names.h"
 #include "cuda/plan/tile_fit.h"
 #include "flashtile/version.h"
+#include "functions/functions.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -102,6 +103,24 @@ TEST(TunedTile, HoldsForItsKindOfProblemOnly) {
     EXPECT_FALSE(taken([](Problem& q) { q.batch = 1, q.heads = q.kv_heads = 4; }));
     EXPECT_FALSE(taken([](Problem& q) { q.batch_invariant = true; }))
         << "a row's bits would depend on the longest sequence of its batch";
+}
+
+// Numbers of functions are a process's own, and so no tile is for certain functions.
+TEST(TunedTile, HoldsForAllFunctionsOfAKind) {
+    const DeviceFacts& device = known_device("H200");
+    const auto with_score = [](const char* text) {
+        Problem p = problem();
+        p.functions = functions::number_of(text, "", {});
+        return p;
+    };
+    const TunedTile tuned = other(with_score("s + 1.0"), device);
+    EXPECT_TRUE(forward_with(tuned, with_score("s + 1.0"), device).measured);
+    const Launch another = forward_with(tuned, with_score("s + 2.0"), device);
+    EXPECT_TRUE(another.measured);
+    EXPECT_EQ(another.config.functions, with_score("s + 2.0").functions);
+    Problem masked = problem();
+    masked.functions = functions::number_of("", "i >= j", {});
+    EXPECT_FALSE(forward_with(tuned, masked, device).measured);
 }
 
 TEST(TunedTile, LseDoesNotCount) {

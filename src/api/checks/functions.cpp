@@ -48,7 +48,7 @@ std::vector<functions::TensorType> check_tensors(CallUnderCheck& c) {
         tensor.check_device({c.inputs.q, "q"});
         if (tensor->rank < 1 || tensor->rank > functions::kMostDimensions)
             refuse(text(given.name, ".rank"), tensor->rank, text("1 to ", functions::kMostDimensions));
-        types.push_back({given.name, tensor->rank, type_of(tensor)});
+        types.push_back({given.name, tensor->rank, type_of(tensor), tensor.dtype()});
         functions::FunctionTensor& x = c.call.operands.function_tensors[n];
         x.data = tensor->data;
         x.dtype = tensor->dtype;

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "cuda/driver.h"
+#include "cuda/jit/function_source.h"
 #include "cuda/jit/kernel_sources.h"
 #include "cuda/jit/render.h"
 #include "cuda/jit/stress_seed.h"
@@ -10,7 +11,9 @@
 namespace flashtile::gpu {
 
 Program program_for(const KernelConfig& config, int architecture, int newest) {
-    return program_of(render(config, stress_seed()), with_includes(kernel_file(config.kernel)), architecture, newest);
+    std::vector<SourceFile> headers = with_includes(kernel_file(config.kernel));
+    if (config.functions != 0) headers.push_back({kFunctionFile, function_source(config.functions)});
+    return program_of(render(config, stress_seed()), std::move(headers), architecture, newest);
 }
 
 std::string ptx_note(int architecture) {

@@ -54,6 +54,9 @@ constexpr void visit_members(Visit&& visit) {
     visit("bias", &C::bias, option);
     visit("bias_mapped", &C::bias_mapped, manner);
     visit("mask", &C::mask, option);
+    visit("functions", &C::functions, option);
+    visit("score_function", &C::score_function, option);
+    visit("mask_function", &C::mask_function, option);
     visit("dropout", &C::dropout, option);
     visit("shifted_dropout", &C::shifted_dropout, manner);
     visit("deterministic", &C::deterministic, option);

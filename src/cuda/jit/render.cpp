@@ -2,6 +2,7 @@
 #include "cuda/jit/render.h"
 
 #include "cuda/jit/config_fields.h"
+#include "cuda/jit/function_source.h"
 #include "cuda/kernel_names.h"
 #include "shared/kernel_layout.h"
 
@@ -31,6 +32,17 @@ std::string cluster_of(const KernelConfig& config) {
     return blocks == 1 ? "" : "__cluster_dims__(" + std::to_string(blocks) + ", 1, 1)\n";
 }
 
+// Behind the kernel's own file, which declares them.
+std::string functions_of(const KernelConfig& config) {
+    return config.functions == 0 ? "" : std::string("#include \"").append(kFunctionFile).append("\"\n");
+}
+
+// The number would be another one in another process, which would not find the kernel in the cache.
+KernelConfig without_number(KernelConfig config) {
+    config.functions = 0;
+    return config;
+}
+
 }  // namespace
 
 std::string to_string(const KernelConfig& config) {
@@ -49,10 +61,8 @@ std::string render(const KernelConfig& config, unsigned stress) {
     return "namespace flashtile { [[maybe_unused]] constexpr unsigned kStressSeed = " + std::to_string(stress) +
            "; }\n"
            "#include \"" +
-           kernel_file(config.kernel) +
-           "\"\n"
-           "constexpr flashtile::KernelConfig config = " +
-           to_string(config) +
+           kernel_file(config.kernel) + "\"\n" + functions_of(config) +
+           "constexpr flashtile::KernelConfig config = " + to_string(without_number(config)) +
            ";\n"
            "extern \"C\" __global__ void __launch_bounds__(config.warps * 32, config.blocks_per_sm)\n" +
            cluster_of(config) + kKernelName + "(const __grid_constant__ flashtile::" + params_of(config.kernel) +

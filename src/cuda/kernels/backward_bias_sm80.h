@@ -58,9 +58,11 @@ private:
         ptx::cp_async_wait<0>();
         __syncthreads();  // the block has come for every thread
         tile.clear_empty_rows(0);
-        __syncthreads();  // empty rows read as zero from here on
+        typename Tile::ScoreOptions options;
+        const bool shows = options.find_shown(params, seq, Tile::place_in(i0, j0));
+        if (!__syncthreads_or(shows)) return;  // empty rows read as zero from here on
         Accumulators ds;
-        tile.template compute<false>(params, seq, i0, j0, 0, 0, ds);
+        tile.template compute<false>(params, seq, i0, j0, 0, 0, options, ds);
         each_score<Grid::MT, Grid::NT>([&](int m, int n, int e) { sum.c[m][n][e] += ds.c[m][n][e]; });
     }
 

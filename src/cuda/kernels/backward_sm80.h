@@ -77,12 +77,15 @@ struct BackwardSm80 {
                                       stage == 0 ? config.stages - 1 : stage - 1);
                 ptx::cp_async_commit();
             }
+            seq.h = head_of(n);
+            typename Tile::ScoreOptions options;
+            bool shows = options.find_shown(params, seq, Tile::place_in(query_of(n), j0));
             if constexpr (ScoreModifier<config>::kMayHide) {
                 tile.clear_empty_rows(stage);
-                __syncthreads();  // empty rows read as zero from here on
+                shows = __syncthreads_or(shows);  // empty rows read as zero from here on
             }
-            seq.h = head_of(n);
-            process_block(query_of(n), stage, parity, dk, dv);
+            // a block of which nothing is shown must have its turn
+            if (config.deterministic || shows) process_block(query_of(n), stage, parity, options, dk, dv);
             stage = stage == config.stages - 1 ? 0 : stage + 1;
             parity ^= 1;
         }
@@ -100,10 +103,11 @@ struct BackwardSm80 {
         Turn<config>(params, seq, block, query_of(n - 1)).pass();
     }
 
-    __device__ __forceinline__ void process_block(int i0, int stage, int parity, typename KeyGrid::Accumulators& dk,
+    __device__ __forceinline__ void process_block(int i0, int stage, int parity, typename Tile::ScoreOptions& options,
+                                                  typename KeyGrid::Accumulators& dk,
                                                   typename ValueGrid::Accumulators& dv) const {
         typename Tile::ScoreGrid::Accumulators score_gradient;
-        tile.template compute<true>(params, seq, i0, j0, stage, parity, score_gradient);
+        tile.template compute<true>(params, seq, i0, j0, stage, parity, options, score_gradient);
         tile.write_ds(score_gradient);
         // This is another warp than the one that passes turns on.
         if (config.deterministic && threadIdx.x == 32) Turn<config>(params, seq, block, i0).wait();

@@ -266,7 +266,7 @@ struct ForwardSm90 : QueryPipeline<config> {
             bias_and_mask.bias_row = place.i0 - tile.i0;
         }
         ScoreModifier<config>::make(params, tile.seq)
-            .template apply<false>(s, params, tile.seq, place, bias_and_mask, s);
+            .template apply<DerivativeBy::none>(s, params, tile.seq, place, bias_and_mask, s);
         if (config.paged && unnamed != 0)
             each_score<1, NT>([&](int m, int n, int e) {
                 if ((unnamed >> n & 1) != 0) s.c[m][n][e] = -infinity();

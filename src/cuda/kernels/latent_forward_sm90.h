@@ -153,7 +153,8 @@ struct LatentForwardSm90 : QueryPipeline<config> {
         if (Ring::kChunks > Ring::kValueChunks && elected()) latent_ring.release(before(), LatentShare::keys_only);
         const Place place{tile.i0 + own_row(), tile.key_of(n)};
         BiasAndMask<config, 1, NT> none;
-        ScoreModifier<config>::make(params, tile.seq).template apply<false>(s, params, tile.seq, place, none, s);
+        ScoreModifier<config>::make(params, tile.seq)
+            .template apply<DerivativeBy::none>(s, params, tile.seq, place, none, s);
         if constexpr (config.paged)
             if (const unsigned unnamed = ptx::load_shared_word(Base::unnamed + before() * 4); unnamed != 0)
                 each_score<1, NT>([&](int, int t, int e) {

@@ -149,7 +149,8 @@ struct SplitForwardSm80 {
 #pragma unroll 1
             for (int n = 0; n < blocks; ++n) {
                 const int j0 = key_of(n);
-                const bool sees = seq.template sees_any<config>(warp_i0, warp_i1, j0, j0 + config.Bc);
+                const bool sees = seq.template sees_any<config>(warp_i0, warp_i1, j0, j0 + config.Bc) &&
+                                  bias_and_mask.find_shown(params, seq, {warp_i0, j0});
                 ptx::cp_async_wait<0>();
                 __syncthreads();  // K has come for every thread, and none still reads V
                 load_values(0, n, j0);
@@ -178,7 +179,8 @@ struct SplitForwardSm80 {
 #pragma unroll 1
             for (int n = 0; n < blocks; ++n) {
                 const int j0 = key_of(n);
-                const bool sees = seq.template sees_any<config>(warp_i0, warp_i1, j0, j0 + config.Bc);
+                const bool sees = seq.template sees_any<config>(warp_i0, warp_i1, j0, j0 + config.Bc) &&
+                                  bias_and_mask.find_shown(params, seq, {warp_i0, j0});
                 if (sees) bias_and_mask.load(params, seq, {warp_i0, j0});  // the wait and the product hide the load
                 ptx::cp_async_wait<config.stages - 2>();
                 __syncthreads();  // block n has come, and none still reads the stage that is filled next
@@ -207,7 +209,8 @@ struct SplitForwardSm80 {
                                                Softmax<MT, own_units<config>()>& softmax, Fragments<MT, OT>& o) const {
         const Place place{warp_i0, j0};
         const float factor = log2_factor<config>(params);
-        ScoreModifier<config>::make(params, seq).template apply<false>(s, params, seq, place, bias_and_mask, s);
+        ScoreModifier<config>::make(params, seq)
+            .template apply<DerivativeBy::none>(s, params, seq, place, bias_and_mask, s);
         if (!seq.template sees_all<config>(warp_i0, warp_i1, j0, j0 + config.Bc)) apply_band<config>(s, seq, place);
         if constexpr (config.paged) tiles.places.hide_unnamed(s, n);
 

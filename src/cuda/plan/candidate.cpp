@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "functions/functions.h"
+
 namespace flashtile::gpu {
 namespace {
 
@@ -37,12 +39,18 @@ Question question_of(const Problem& p, const Access& access, const DeviceFacts& 
              : p.bias == DType::fp32 && p.dtype != DType::fp32 ? BiasElement::fp32
                                                                : BiasElement::same;
     c.mask = p.mask;
+    if (p.functions != 0) {
+        const functions::Functions& given = functions::functions_of(p.functions);
+        c.functions = p.functions;
+        c.score_function = given.score() >= 0;
+        c.mask_function = given.mask() >= 0;
+    }
     c.dropout = p.dropout_threshold != 0;
     c.diagonals = p.diagonals && (c.band || c.alibi);  // nothing else counts from it
     c.shifted_dropout = c.dropout && (p.origins_i || p.origins_j || p.origin_i % 16 != 0 || p.origin_j % 16 != 0);
     // softcap / scale is a factor in fp32
     const float cap = p.softcap / p.scale;
-    c.scale_first = c.alibi || c.bias != BiasElement::none || !(p.scale > 0.0f) ||
+    c.scale_first = c.alibi || c.bias != BiasElement::none || c.score_function || !(p.scale > 0.0f) ||
                     (c.softcap && !(cap > kLeastCap && cap < kMostCap));
     return {p, access, device, c};
 }

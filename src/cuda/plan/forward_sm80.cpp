@@ -29,7 +29,7 @@ constexpr std::int64_t kAnyLength[] = {1};
 
 std::span<const Tile> table_for(const KernelConfig& c) {
     if (c.element == Element::fp32) return sm80::kForwardFp32;
-    if (c.scale_first || c.softcap || c.mask || c.dropout) return sm80::kForwardWithOptions;
+    if (c.scale_first || c.softcap || c.mask || c.mask_function || c.dropout) return sm80::kForwardWithOptions;
     if (c.lengths_differ()) return sm80::kForwardPacked;
     return sm80::kForward;
 }

@@ -50,7 +50,6 @@ void check_limits(const Problem& p, const DeviceFacts& device) {
         if (count > kMostRows)
             unsupported(std::string(name) + " is " + std::to_string(count) + ", supported on CUDA is at most " +
                         std::to_string(kMostRows));
-    if (p.functions != 0) unsupported("score_function or mask_function is given, which only the CPU takes so far");
     // Kernels count positions in 32 bits.
     const std::int64_t most = kMostRows - std::min(p.seqlen_q + p.seqlen_k, kMostRows);
     if (std::abs(p.diagonal) > most && p.diagonal != 0)

@@ -23,7 +23,7 @@ bool few_queries(const Problem& p) {
 
 // Rows of a tile for each query, where the heads of a group share it: they read K and V together.
 int group_rows(const KernelConfig& c, const Problem& p) {
-    const bool alike = !c.alibi && !c.dropout && !c.has_bias_or_mask();
+    const bool alike = !c.alibi && !c.dropout && !c.has_bias_or_mask() && !c.has_functions();
     return alike && few_queries(p) ? static_cast<int>(p.group()) : 1;
 }
 

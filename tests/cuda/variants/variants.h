@@ -51,6 +51,9 @@ std::vector<Variant> latent();
 // Those of Hopper's forward as it serves.
 std::vector<Variant> shares();
 
+// Those with a user's functions.
+std::vector<Variant> with_functions();
+
 // The variants of all rows, and those above, each once.
 std::vector<Variant> all_variants();
 

@@ -194,7 +194,10 @@ inline unsigned __viaddmin_u16x2(unsigned a, unsigned b, unsigned c) {
 
 // Threads that wait for each other.
 inline void __syncthreads() {
-    emulator_runtime->sync_threads();
+    emulator_runtime->sync_threads(true);
+}
+inline int __syncthreads_or(int x) {
+    return !emulator_runtime->sync_threads(x == 0);
 }
 inline void __syncwarp(unsigned mask = ~0u) {
     emulator_runtime->sync_warp(mask);

@@ -37,7 +37,7 @@ struct Runtime {
     // Stops the launch with an error that says what the calling thread did wrong.
     [[noreturn]] void (*fail)(const char* what, unsigned long long value);
 
-    void (*sync_threads)();
+    bool (*sync_threads)(bool x);  // returns whether x is true for all threads
     void (*sync_warp)(unsigned mask);
     unsigned (*shuffle)(unsigned mask, unsigned x, unsigned from_lane);
     unsigned (*ballot)(unsigned mask, bool x);

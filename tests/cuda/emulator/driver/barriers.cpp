@@ -61,19 +61,22 @@ void complete(Block& block, unsigned address, MBarrier& barrier) {
 
 }  // namespace
 
-void sync_threads() {
+bool sync_threads(bool x) {
     Lane& lane = grid().lane();
     Block& block = grid().block();
     NamedBarrier& barrier = block.barriers[kSyncThreads];
     grid().progress();
     ++barrier.arrived;
+    barrier.all = barrier.all && x;
     if (barrier.arrived == block.running) {
+        const bool all = barrier.all;
         release(block, barrier);
         grid().pause();
-    } else {
-        barrier.waiting.push_back(&lane);
-        grid().wait(Wait::syncthreads);
+        return all;
     }
+    barrier.waiting.push_back(&lane);
+    grid().wait(Wait::syncthreads);
+    return lane.answer;
 }
 
 void complete_syncthreads(Block& block) {

@@ -6,7 +6,7 @@
 
 namespace emulator {
 
-void sync_threads();
+bool sync_threads(bool x);  // returns whether x is true for all threads
 // A thread has ended; others may have waited for it.
 void complete_syncthreads(Block& block);
 

@@ -1,8 +1,9 @@
-// bias_and_mask.h: the additive bias and the boolean mask of one warp's scores. They wait in registers, as they lie in
-// memory, so that they can be loaded before the product that computes the scores and be there after it. A bias that TMA
-// loads lies in shared memory.
+// bias_and_mask.h: the additive bias, the boolean mask and the mask function of one warp's scores. They wait in
+// registers, as they lie in memory, so that they can be loaded before the product that computes the scores and be there
+// after it. A bias that TMA loads lies in shared memory.
 #pragma once
 
+#include "cuda/kernels/parts/common/functions.h"
 #include "cuda/kernels/parts/common/place.h"
 #include "cuda/kernels/parts/common/quad_transpose.h"
 #include "cuda/kernels/parts/common/sequence.h"
@@ -126,8 +127,8 @@ struct BiasAndMask {
         if constexpr (config.mask) mask.load(p.mask, seq, place);
     }
 
-    // Called once after each load. Rows past the sequence's end are hidden too; columns past it are left to the band.
-    __device__ __forceinline__ void apply(Fragments<MT, NT>& s, const Sequence& seq, const Place& place) {
+    // Called once after each load.
+    __device__ __forceinline__ void apply(Fragments<MT, NT>& s) {
         if constexpr (kBias) bias.deal_out();
         if constexpr (config.mask) mask.deal_out();
         if constexpr (config.bias_mapped) add_shared_bias(s);
@@ -137,11 +138,14 @@ struct BiasAndMask {
             if constexpr (config.mask)
                 if ((mask.word[m][e / 2][n / 2] & 0xFFu << (n % 2 * 2 + e % 2) * 8) == 0) x = -infinity();
         });
-        if (place.i0 + MT * 16 > seq.seqlen_q)
-            each_score<MT, NT>([&](int m, int n, int e) {
-                if (place.i0 + Place::row(m, e) >= seq.seqlen_q) s.c[m][n][e] = -infinity();
-            });
     }
+
+    // Of the mask function; false if it shows nothing of the warp's block. To be called before the scores are computed.
+    __device__ __forceinline__ bool find_shown(const KernelParams& p, const Sequence& seq, const Place& place) {
+        if constexpr (config.mask_function) return shown.find(p, seq, place);
+        return true;
+    }
+    ShownScores<config, MT, NT> shown;
 
     // Where config.bias_mapped: the tile of Br rows that TMA loaded, and this warp's first row in it.
     unsigned bias_tile;

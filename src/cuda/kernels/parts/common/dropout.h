@@ -24,15 +24,6 @@ __device__ __forceinline__ Dropout dropout_of(const KernelParams& p, const Seque
                          static_cast<unsigned>(p.origin_h + s.h), p.dropout_threshold);
 }
 
-// Where row 0 and column 0 of sequence b lie in the whole problem. Those that lie in memory may be anything: they are
-// used for nothing but draws.
-__device__ __forceinline__ Index origin_i_of(const KernelParams& p, Index b) {
-    return p.origins_i != nullptr ? p.origins_i[b] : p.origin_i;
-}
-__device__ __forceinline__ Index origin_j_of(const KernelParams& p, Index b) {
-    return p.origins_j != nullptr ? p.origins_j[b] : p.origin_j;
-}
-
 // What kept probabilities are multiplied by; 1 without dropout.
 template <KernelConfig config>
 __device__ __forceinline__ float kept_factor(const KernelParams& p) {

@@ -1,8 +1,9 @@
-// scores.h: from q.k to the score that softmax sees, on one warp's accumulators: scale, softcap, ALiBi, bias, boolean
-// mask, then the band and the sequence's end (docs/semantics.md).
+// scores.h: from q.k to the score that softmax sees, on one warp's accumulators: scale, softcap, ALiBi, bias, the score
+// function, then boolean masks, the mask function, the band and the sequence's end (docs/semantics.md).
 #pragma once
 
 #include "cuda/kernels/parts/common/bias_and_mask.h"
+#include "cuda/kernels/parts/common/functions.h"
 #include "cuda/kernels/parts/common/sequence.h"
 #include "cuda/kernels/parts/common/tree_mask.h"
 
@@ -40,6 +41,9 @@ __device__ __forceinline__ int clamp_to_int(Index x) {
 constexpr float kNearZero = 0.6f;
 constexpr float kTanh[] = {-0.33332598f, 0.13313117f, -0.05221181f, 0.01561263f};
 
+// Of the score, by scale * q.k or by what the bias is added to.
+enum class DerivativeBy { none, product, bias };
+
 // What the options except the band do to a head's scores.
 template <KernelConfig config>
 struct ScoreModifier {
@@ -54,16 +58,17 @@ struct ScoreModifier {
     }
 
     // Whether scores may hide keys from some rows, beyond what the band hides.
-    static constexpr bool kMayHide = config.has_bias_or_mask() || config.tree_mask;
+    static constexpr bool kMayHide = config.has_bias_or_mask() || config.tree_mask || config.has_functions();
 
-    // s = q.k on entry, and then in natural units where config.scale_first. Where kDerivative, `derivative` receives
-    // softcap's 1 - tanh^2.
-    template <bool kDerivative, int MT, int NT>
+    // s = q.k on entry, and then in natural units where config.scale_first. `derivative` receives the derivative, where
+    // kBy asks for one and it is not 1.
+    template <DerivativeBy kBy, int MT, int NT>
     __device__ __forceinline__ void apply(Fragments<MT, NT>& s, const KernelParams& p, const Sequence& seq,
                                           const Place& place, BiasAndMask<config, MT, NT>& bias_and_mask,
                                           Fragments<MT, NT>& derivative) const {
+        constexpr bool kOfSoftcap = config.softcap && kBy == DerivativeBy::product;
         if constexpr (config.softcap)
-            soften<kDerivative>(s, p.scale, p.softcap, derivative);
+            soften<kOfSoftcap>(s, p.scale, p.softcap, derivative);
         else if constexpr (config.scale_first)
             each_score<MT, NT>([&](int m, int n, int e) { s.c[m][n][e] *= p.scale; });
         if (config.alibi && config.tree_mask && seq.positions != nullptr) {
@@ -79,9 +84,18 @@ struct ScoreModifier {
                 s.c[m][n][e] -= slope * static_cast<float>(d < 0 ? -d : d);
             });
         }
-        if constexpr (config.has_bias_or_mask()) bias_and_mask.apply(s, seq, place);
+        if constexpr (config.has_bias_or_mask()) bias_and_mask.apply(s);
+        if constexpr (config.score_function)
+            apply_score_function<config, kBy != DerivativeBy::none, kOfSoftcap>(s, p, seq, place, derivative);
+        if constexpr (config.mask_function) bias_and_mask.shown.hide_others(s);
+        if constexpr (config.has_bias_or_mask() || config.has_functions()) hide_rows_past_end(s, seq, place);
         if constexpr (config.tree_mask) apply_tree_mask<config>(s, p, seq, place);
     }
+
+    // Whether apply writes a derivative.
+    template <DerivativeBy kBy>
+    static constexpr bool kHasDerivative = (config.score_function && kBy != DerivativeBy::none) ||
+                                           (config.softcap && kBy == DerivativeBy::product);
 
     // kHiddenScore in the units that apply leaves.
     __device__ static __forceinline__ float hidden_score(const KernelParams& p) {
@@ -90,6 +104,16 @@ struct ScoreModifier {
     // softcap, in the same units: no score is beyond.
     __device__ static __forceinline__ float cap(const KernelParams& p) {
         return config.scale_first ? p.softcap : p.softcap / p.scale;
+    }
+
+    // What lies there may be anything, and its P must be 0. Columns past the end are left to the band.
+    template <int MT, int NT>
+    __device__ static __forceinline__ void hide_rows_past_end(Fragments<MT, NT>& s, const Sequence& seq,
+                                                              const Place& place) {
+        if (place.i0 + MT * 16 > seq.seqlen_q)
+            each_score<MT, NT>([&](int m, int n, int e) {
+                if (place.i0 + Place::row(m, e) >= seq.seqlen_q) s.c[m][n][e] = -infinity();
+            });
     }
 
     // s = c tanh(scale s / c), divided by scale unless config.scale_first. Most scores are well below c. Where all

@@ -330,6 +330,15 @@ struct HeadBlock {
     }
 };
 
+// Where row 0 and column 0 of sequence b lie in the whole problem. Those that lie in memory may be anything: they are
+// used for nothing but draws and the user's functions.
+__device__ __forceinline__ Index origin_i_of(const KernelParams& p, Index b) {
+    return p.origins_i != nullptr ? p.origins_i[b] : p.origin_i;
+}
+__device__ __forceinline__ Index origin_j_of(const KernelParams& p, Index b) {
+    return p.origins_j != nullptr ? p.origins_j[b] : p.origin_j;
+}
+
 template <class T>
 __device__ __forceinline__ T* rows_of(const DeviceTensor& x, Index b, Index h, Index first_row) {
     return static_cast<T*>(x.data) + b * x.stride_batch + h * x.stride_head + first_row * x.stride_row;

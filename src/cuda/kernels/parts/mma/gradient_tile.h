@@ -20,6 +20,7 @@ struct GradientTile {
     static constexpr int kPitchV = pitch(config, config.head_dim_v);
     static constexpr int kPitchS = pitch(config, config.Bc);
     using ScoreGrid = WarpGrid<config.Br, config.Bc, config.warps, config.warps_s>;
+    using ScoreOptions = BiasAndMask<config, ScoreGrid::MT, ScoreGrid::NT>;
 
     // Shared memory. A stage holds Q, dO and the statistics of a block of queries.
     Scalar *k, *v, *q, *dout, *p, *ds;
@@ -92,29 +93,36 @@ struct GradientTile {
             }
     }
 
+    // This warp's part of the block.
+    __device__ static __forceinline__ Place place_in(int i0, int j0) {
+        return {i0 + ScoreGrid::row(), j0 + ScoreGrid::column()};
+    }
+
     // P = 2^(S - LSE), dP = dO V^T, dS = P * (dP - D). P is written to its tile, in which dropped probabilities are 0
     // and dropout's factor is missing. With kBeforeSoftcap, dS is the gradient of scale q.k; otherwise it is that of
-    // the score that bias is added to.
+    // the score that bias is added to. `bias_and_mask` knows what the mask function shows, and loads the rest here.
     template <bool kBeforeSoftcap>
     __device__ __forceinline__ void compute(const KernelParams& params, const Sequence& seq, int i0, int j0, int stage,
-                                            int parity, typename ScoreGrid::Accumulators& dp) const {
+                                            int parity, ScoreOptions& bias_and_mask,
+                                            typename ScoreGrid::Accumulators& dp) const {
         constexpr int MT = ScoreGrid::MT, NT = ScoreGrid::NT;
         using Modifier = ScoreModifier<config>;
         const int row0 = ScoreGrid::row(), column0 = ScoreGrid::column();
-        const Place place{i0 + row0, j0 + column0};
+        const Place place = place_in(i0, j0);
         const float* lse = statistics + stage * kRowStatistics * config.Br + row0;
         const float* D = lse + 2 * config.Br;
 
-        BiasAndMask<config, MT, NT> bias_and_mask;
         // before the product, unless registers are short
-        constexpr bool kAhead = !config.softcap && !(config.mask && config.bias != BiasElement::none);
+        constexpr bool kAhead =
+            !config.softcap && !config.score_function && !(config.mask && config.bias != BiasElement::none);
         if constexpr (kAhead) bias_and_mask.load(params, seq, place);
         typename ScoreGrid::Accumulators s;
         dot_products<M, padded(config, config.head_dim), kPitchQ, kPitchQ>(s, q_stage(stage) + row0 * kPitchQ,
                                                                            k + column0 * kPitchQ);
         if constexpr (!kAhead) bias_and_mask.load(params, seq, place);
         typename ScoreGrid::Accumulators derivative;
-        Modifier::make(params, seq).template apply<config.softcap>(s, params, seq, place, bias_and_mask, derivative);
+        constexpr DerivativeBy kBy = kBeforeSoftcap ? DerivativeBy::product : DerivativeBy::bias;
+        Modifier::make(params, seq).template apply<kBy>(s, params, seq, place, bias_and_mask, derivative);
         const bool whole =
             seq.sees_all<config>(place.i0, smaller(place.i0 + MT * 16, seq.seqlen_q), place.j0, place.j0 + NT * 8);
         if (!whole) apply_band<config>(s, seq, place);
@@ -160,7 +168,7 @@ struct GradientTile {
                     for (int e = 2 * half; e < 2 * half + 2; ++e) {
                         float& x = dp.c[m][n][e];
                         x = s.c[m][n][e] * (x - row_D);
-                        if constexpr (config.softcap && kBeforeSoftcap) x *= derivative.c[m][n][e];
+                        if constexpr (Modifier::template kHasDerivative<kBy>) x *= derivative.c[m][n][e];
                         if constexpr (Modifier::kMayHide)  // dP may be anything where the key is hidden
                             if (s.c[m][n][e] == 0.0f) x = 0.0f;
                     }

@@ -1,0 +1,77 @@
+// function_operations.h: the operations of the user's functions that CUDA C++ does not have as docs/functions.md wants
+// them. src/cuda/jit/function_source.cpp writes calls of them. An int has 64 bits and wraps, and no division or read of
+// a tensor can fault.
+#pragma once
+
+#include "shared/kernel_params.h"
+
+namespace flashtile::op {
+
+__device__ __forceinline__ unsigned long long bits(long long x) {
+    return static_cast<unsigned long long>(x);
+}
+__device__ __forceinline__ long long wrapped(unsigned long long x) {
+    return static_cast<long long>(x);
+}
+
+__device__ __forceinline__ long long add(long long a, long long b) {
+    return wrapped(bits(a) + bits(b));
+}
+__device__ __forceinline__ long long subtract(long long a, long long b) {
+    return wrapped(bits(a) - bits(b));
+}
+__device__ __forceinline__ long long multiply(long long a, long long b) {
+    return wrapped(bits(a) * bits(b));
+}
+__device__ __forceinline__ long long negate(long long a) {
+    return wrapped(0 - bits(a));
+}
+__device__ __forceinline__ long long absolute(long long a) {
+    return a < 0 ? negate(a) : a;
+}
+__device__ __forceinline__ long long floor_divide(long long a, long long b) {
+    if (b == 0) return 0;
+    if (b == -1) return negate(a);  // the least int has no quotient
+    const long long quotient = a / b;
+    return quotient - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+}
+__device__ __forceinline__ long long remainder(long long a, long long b) {
+    if (b == 0 || b == -1) return 0;
+    const long long rest = a % b;
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+__device__ __forceinline__ long long shift_left(long long a, long long b) {
+    return wrapped(bits(a) << (b & 63));
+}
+__device__ __forceinline__ long long shift_right(long long a, long long b) {
+    return a >> (b & 63);
+}
+// Rounds to zero; 0 where there is no such int, as of a NaN.
+__device__ __forceinline__ long long truncated(float x) {
+    return x >= -0x1p63f && x < 0x1p63f ? static_cast<long long>(x) : 0;
+}
+
+// The branch that a NaN takes matters, which fminf and fmaxf do otherwise.
+template <class T>
+__device__ __forceinline__ T minimum(T a, T b) {
+    return b < a ? b : a;
+}
+template <class T>
+__device__ __forceinline__ T maximum(T a, T b) {
+    return a < b ? b : a;
+}
+
+// An element of a tensor, as it lies in memory; outside of the tensor 0.
+template <class T, class... Indices>
+__device__ __forceinline__ T element(const DeviceFunctionTensor& tensor, Indices... indices) {
+    const long long index[] = {indices...};
+    Index offset = 0;
+#pragma unroll
+    for (int d = 0; d < static_cast<int>(sizeof...(Indices)); ++d) {
+        if (bits(index[d]) >= bits(tensor.shape[d])) return T{};
+        offset += index[d] * tensor.stride[d];
+    }
+    return static_cast<const T*>(tensor.data)[offset];
+}
+
+}  // namespace flashtile::op

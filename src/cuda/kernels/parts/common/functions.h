@@ -1,0 +1,103 @@
+// functions.h: the user's score and mask functions (docs/functions.md) on one warp's scores. What they compute is
+// written for each call by src/cuda/jit/function_source.cpp. Of an expression, what depends on the query alone is
+// computed once a row, what depends on the key alone once a column, and the rest for each score.
+#pragma once
+
+#include "cuda/kernels/parts/common/function_operations.h"
+#include "cuda/kernels/parts/common/place.h"
+#include "cuda/kernels/parts/common/sequence.h"
+
+namespace flashtile {
+
+// What functions are given beside the score, the query and the key.
+struct FunctionArguments {
+    Index b, h, seqlen_q, seqlen_k;
+    const DeviceFunctionTensor* tensors;
+};
+
+// Each is made of FunctionArguments, and has
+//   Row row_of(Index i), Column column_of(Index j)
+//   float value(const Row&, const Column&, float s, float& derivative), of a score function
+//   bool value(const Row&, const Column&), of a mask function
+template <KernelConfig config>
+struct ScoreFunction;
+template <KernelConfig config>
+struct MaskFunction;
+
+// Calls body(m, n, e, function, row, column) for every score of this lane. i, j, b and h are those of the whole problem
+// where this one is a shard of it. The rows of a tile are queries of one head.
+template <template <KernelConfig> class Function, KernelConfig config, int MT, int NT, class Body>
+__device__ __forceinline__ void each_function_value(const KernelParams& p, const Sequence& seq, const Place& place,
+                                                    Body body) {
+    static_assert(config.group_rows == 1, "");
+    const Function<config> function(
+        FunctionArguments{p.origin_b + seq.b, p.origin_h + seq.h, seq.seqlen_q, seq.seqlen_k, p.function_tensors});
+    const Index i0 = origin_i_of(p, seq.b) + place.i0, j0 = origin_j_of(p, seq.b) + place.j0;
+    typename Function<config>::Row rows[MT][2];
+#pragma unroll
+    for (int m = 0; m < MT; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) rows[m][half] = function.row_of(i0 + Place::row(m, 2 * half));
+#pragma unroll
+    for (int n = 0; n < NT; ++n)
+#pragma unroll
+        for (int second = 0; second < 2; ++second) {
+            const typename Function<config>::Column column = function.column_of(j0 + Place::column(n, second));
+#pragma unroll
+            for (int m = 0; m < MT; ++m)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) body(m, n, 2 * half + second, function, rows[m][half], column);
+        }
+}
+
+// s becomes the score function of s. A key that a bias or a mask has hidden stays hidden. Where kDerivative,
+// `derivative` is multiplied by the function's, or set to it where there is none before.
+template <KernelConfig config, bool kDerivative, bool kDerivativeBefore, int MT, int NT>
+__device__ __forceinline__ void apply_score_function(Fragments<MT, NT>& s, const KernelParams& p, const Sequence& seq,
+                                                     const Place& place, Fragments<MT, NT>& derivative) {
+    each_function_value<ScoreFunction, config, MT, NT>(
+        p, seq, place, [&](int m, int n, int e, const auto& function, const auto& row, const auto& column) {
+            float& x = s.c[m][n][e];
+            float by_s;
+            const float value = function.value(row, column, x, by_s);
+            x = x <= kHiddenScore ? -infinity() : value;
+            if constexpr (kDerivative) {
+                float& d = derivative.c[m][n][e];
+                d = kDerivativeBefore ? d * by_s : by_s;
+            }
+        });
+}
+
+// Which of this lane's scores the mask function shows, a bit for each. They are found before the product that computes
+// the scores: there is nothing to compute where there is none, and the scores' registers are free for it until then.
+template <KernelConfig config, int MT, int NT>
+struct ShownScores {
+    // Returns whether any lane of the warp has one; the answer is the same in all of them.
+    __device__ __forceinline__ bool find(const KernelParams& p, const Sequence& seq, const Place& place) {
+#pragma unroll
+        for (int w = 0; w < kWords; ++w) word_[w] = 0;
+        each_function_value<MaskFunction, config, MT, NT>(
+            p, seq, place, [&](int m, int n, int e, const auto& function, const auto& row, const auto& column) {
+                if (function.value(row, column)) word_[number(m, n, e) / 32] |= 1u << number(m, n, e) % 32;
+            });
+        unsigned any = 0;
+#pragma unroll
+        for (int w = 0; w < kWords; ++w) any |= word_[w];
+        return __any_sync(~0u, any != 0);
+    }
+    __device__ __forceinline__ void hide_others(Fragments<MT, NT>& s) const {
+        each_score<MT, NT>([&](int m, int n, int e) {
+            if ((word_[number(m, n, e) / 32] >> number(m, n, e) % 32 & 1) == 0) s.c[m][n][e] = -infinity();
+        });
+    }
+
+private:
+    static constexpr int kWords = (MT * NT * 4 + 31) / 32;
+    __device__ static __forceinline__ constexpr int number(int m, int n, int e) {
+        return (m * NT + n) * 4 + e;
+    }
+
+    unsigned word_[kWords];
+};
+
+}  // namespace flashtile
