@@ -71,8 +71,17 @@ void backward(const Kernels& kernels, const CountedPass& c, const Problem& p, co
     const std::int64_t rows = p.heads * panels * kernels.panel;
     std::vector<float> lse = floats(rows), D = floats(rows), dq = floats(rows * p.head_dim);
     std::vector<std::uint32_t> turn(static_cast<std::size_t>(p.heads * query_blocks));
-    const BackwardState state = {lse.data(), D.data(), dq.data(),    turn.data(),
-                                 p.head_dim, panels,   query_blocks, c.task_rows};
+    const BackwardState state = {.lse = lse.data(),
+                                 .D = D.data(),
+                                 .dq = dq.data(),
+                                 .turn = turn.data(),
+                                 .dq_rows = p.head_dim,
+                                 .panels = panels,
+                                 .query_blocks = query_blocks,
+                                 .key_block = c.task_rows,
+                                 .tensor_sums = nullptr,
+                                 .tensor_parts = 0,
+                                 .tensor_elements = 0};
     moves.scratch = kernels.backward_scratch(p, c.task_rows);
     std::vector<Line> scratch = lines(moves.scratch);
     const auto tasks = [&](BackwardKernel kernel, std::int64_t heads, std::int64_t of_a_task) {
