@@ -34,7 +34,7 @@ BackendPlan backend_plan(Pass pass, const std::string& dtype, std::int64_t heads
     return {plan.at("candidate"), {step.at("Br"), step.at("Bc")}, step.at("task_rows")};
 }
 
-AnalyticTraffic analytic_moves(const cpu::CountedPass& pass, const baselines::Tile& tile) {
+AnalyticTraffic analytic_moves(const counting::CountedPass& pass, const baselines::Tile& tile) {
     const auto N = static_cast<double>(pass.N), d = static_cast<double>(pass.d);
     const auto heads = static_cast<double>(pass.group), task_rows = static_cast<double>(pass.task_rows);
     if (pass.pass == Pass::forward) {

@@ -22,6 +22,6 @@ BackendPlan backend_plan(Pass pass, const std::string& dtype, std::int64_t heads
                          std::int64_t d, bool causal);
 
 // By formula what count_moves counts, of one key head and its query heads.
-baselines::AnalyticTraffic analytic_moves(const cpu::CountedPass& pass, const baselines::Tile& tile);
+baselines::AnalyticTraffic analytic_moves(const counting::CountedPass& pass, const baselines::Tile& tile);
 
 }  // namespace flashtile::cli::traffic

@@ -111,15 +111,15 @@ void add_pass(Row& row, const Options& options, Direction direction) {
 void add_backend_pass(Row& row, Pass pass) {
     row.plan = backend_plan(pass, row.dtype, row.heads, row.kv_heads, row.seqlen, row.head_dim, row.causal);
     row.tile = row.plan.tile;
-    const cpu::CountedPass one = {.pass = pass,
-                                  .dtype = dtype_of(row.dtype),
-                                  .group = row.heads / row.kv_heads,
-                                  .N = row.seqlen,
-                                  .d = row.head_dim,
-                                  .causal = row.causal,
-                                  .task_rows = row.plan.task_rows};
+    const counting::CountedPass one = {.pass = pass,
+                                       .dtype = dtype_of(row.dtype),
+                                       .group = row.heads / row.kv_heads,
+                                       .N = row.seqlen,
+                                       .d = row.head_dim,
+                                       .causal = row.causal,
+                                       .task_rows = row.plan.task_rows};
     row.moves.add(count_moves(one), row.kv_heads);
-    const cpu::TensorMoves all = row.moves.all();
+    const counting::TensorMoves all = row.moves.all();
     row.counted = {all.loads, all.stores, static_cast<std::int64_t>(row.moves.scratch) / row.element_bytes()};
     row.bytes = static_cast<double>(all.bytes);
     add(row.analytic, analytic_moves(one, row.tile), row.kv_heads);
@@ -148,14 +148,14 @@ Row row_of(const Options& options, const std::string& pass, std::int64_t head_di
     return row;
 }
 
-nlohmann::json to_json(const cpu::Moves& moves) {
-    using cpu::Moved;
+nlohmann::json to_json(const counting::Moves& moves) {
+    using counting::Moved;
     const std::pair<const char*, Moved> tensors[] = {
         {"q", Moved::q},       {"k", Moved::k}, {"v", Moved::v},   {"out", Moved::out}, {"lse", Moved::lse},
         {"dout", Moved::dout}, {"D", Moved::D}, {"dq", Moved::dq}, {"dk", Moved::dk},   {"dv", Moved::dv}};
     nlohmann::json result;
     for (const auto& [name, tensor] : tensors) {
-        const cpu::TensorMoves& of = moves[tensor];
+        const counting::TensorMoves& of = moves[tensor];
         result[name] = {{"loads", of.loads}, {"stores", of.stores}, {"bytes", of.bytes}};
     }
     return result;

@@ -47,8 +47,8 @@ struct Row {
     baselines::AnalyticTraffic analytic{};
 
     // Of the CPU backend.
-    BackendPlan plan{};  // as `tile`
-    cpu::Moves moves{};  // of all heads
+    BackendPlan plan{};       // as `tile`
+    counting::Moves moves{};  // of all heads
 
     std::int64_t element_bytes() const { return dtype == "fp32" ? 4 : 2; }
     bool of_backend() const { return algorithm == "cpu"; }

@@ -18,9 +18,9 @@
 namespace flashtile::cli::traffic {
 namespace {
 
-using cpu::CountedPass;
-using cpu::Moved;
-using cpu::Moves;
+using counting::CountedPass;
+using counting::Moved;
+using counting::Moves;
 
 constexpr std::int64_t Br = 128, Bc = 128;  // of the backward
 
@@ -118,7 +118,7 @@ void expect_analytic(const CountedPass& c, const Moves& counted) {
     ASSERT_NEAR(analytic.elements, elements, 1e-9 * elements) << text(c);
     ASSERT_NEAR(analytic.below, below, 1e-9 * elements) << text(c);
     ASSERT_NEAR(analytic.above, above, 1e-9 * elements) << text(c);
-    const cpu::TensorMoves all = counted.all();
+    const counting::TensorMoves all = counted.all();
     ASSERT_TRUE(analytic.holds({all.loads, all.stores}))
         << text(c) << ": " << elements << ", counted " << all.loads + all.stores;
     const bool whole = c.N % c.task_rows == 0 && (c.pass == Pass::forward || c.task_rows >= Br || !c.causal);

@@ -8,7 +8,7 @@ shift
 checked=0
 bad=0
 for object in "$@"; do
-    if "$nm" -C "$object" | grep -E 'flashtile::(counted::|cpu::count(ed_kernels|_load|_store)\()'; then
+    if "$nm" -C "$object" | grep -E 'flashtile::(counted::|counting::|cpu::counted_kernels)'; then
         echo "$object names the unit that counts"
         bad=1
     fi

@@ -6,8 +6,13 @@
 #include "cpu/counted/counted.h"
 #include "cpu/schedule.h"
 
-namespace flashtile::cpu {
+namespace flashtile::counting {
 namespace {
+
+using cpu::BackwardKernel;
+using cpu::BackwardState;
+using cpu::Block;
+using cpu::Kernels;
 
 thread_local Moves* counting = nullptr;
 
@@ -54,14 +59,14 @@ private:
 
 template <class Run>
 void each_task(std::int64_t heads, std::int64_t length, std::int64_t rows, Run run) {
-    const Schedule schedule(1, heads, length, {}, rows);
+    const cpu::Schedule schedule(1, heads, length, {}, rows);
     for (std::int64_t ticket = 0; ticket < schedule.tickets(); ++ticket) run(schedule.by_turns(ticket, 1));
 }
 
 void forward(const Kernels& kernels, const CountedPass& c, const Problem& p, const Operands& x, Moves& moves) {
     moves.scratch = kernels.forward_scratch(p, c.task_rows);
     std::vector<Line> scratch = lines(moves.scratch);
-    HeldKeys held;
+    cpu::HeldKeys held;
     each_task(p.heads, c.N, c.task_rows,
               [&](const Block& block) { kernels.forward(p, x, block, held, scratch.data()->bytes); });
 }
@@ -108,9 +113,9 @@ Moves count_moves(const CountedPass& c) {
     counting = &moves;
     const Problem p = problem_of(c);
     const Tensors tensors(c);
-    (c.pass == Pass::forward ? forward : backward)(counted_kernels(), c, p, tensors.operands(), moves);
+    (c.pass == Pass::forward ? forward : backward)(cpu::counted_kernels(), c, p, tensors.operands(), moves);
     counting = nullptr;
     return moves;
 }
 
-}  // namespace flashtile::cpu
+}  // namespace flashtile::counting

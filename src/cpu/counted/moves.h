@@ -10,7 +10,7 @@
 #include "core/backend.h"
 #include "cpu/moved.h"
 
-namespace flashtile::cpu {
+namespace flashtile::counting {
 
 // One pass for one key head and the query heads that share it.
 struct CountedPass {
@@ -54,4 +54,4 @@ struct Moves {
 
 Moves count_moves(const CountedPass& pass);
 
-}  // namespace flashtile::cpu
+}  // namespace flashtile::counting

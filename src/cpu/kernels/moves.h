@@ -10,9 +10,9 @@
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
-using cpu::count_load;
-using cpu::count_store;
-using cpu::Moved;
+using counting::count_load;
+using counting::count_store;
+using counting::Moved;
 
 #if defined(FLASHTILE_COUNTED)
 constexpr bool kCounted = true;
