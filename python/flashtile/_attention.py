@@ -158,8 +158,8 @@ def attention(
             hides in whole blocks costs nothing.
         score: a score function, "s - slopes[h] * abs(i - j)" or score(s, b, h, i, j), which takes the place of a score
             before the masks. A function of Python's is called with tensors of one element, and may read others by them,
-            as slopes[h]; of floats these get a gradient where they require one. It is written as a text at each call,
-            in some 50 us an operation. CPU only, as mask functions are.
+            as slopes[h]; of floats these get a gradient where they require one, on the CPU only. It is written as a
+            text at each call, in some 50 us an operation.
         tensors: by their names the tensors that texts name; to 4 dimensions. Of floats they get a gradient likewise.
         dropout_p: the probability with which a normalised probability is dropped. The mask is drawn from PyTorch's
             generator of q's device, and drawn again in backward, never stored.
