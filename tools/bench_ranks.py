@@ -13,7 +13,7 @@ that says so.
 Of each point: milliseconds of the slowest rank (median of the rounds after the first), the share of `ranks` times one
 device's rate, and what the model of docs/scale-out.md says of both, given the rate that one device was measured at;
 the most memory that a call took on a rank beyond its inputs, how much of that is beyond what one device takes for as
-much work, and what the model allows there. --link measures the group's links first and gives them to the model.
+much work, and what the table of docs/scale-out.md says of that. --link measures the group's links first and gives them to the model.
 --sample=ROWS compares so many random rows of each rank's out, dq, dk and dv with attention in fp64: the length of the
 difference over that of the rows. The JSON is written after every round.
 """
@@ -177,12 +177,13 @@ class Reference:
 
 
 def allowed_memory(strategy, work, ranks):
-    """Bytes beyond what one device takes for as much work, by the table of docs/scale-out.md."""
-    queries = work.seqlen / ranks * work.heads * work.head_dim
-    keys = work.seqlen / ranks * work.kv_heads * (work.head_dim + work.head_dim_v)
-    return {"all_gather": ranks * keys * (work.element + 4),
-            "ring": keys * (2 * work.element + 3 * 4) + queries * 4 + (queries + keys) * work.element,
-            "ulysses": (2 * queries + keys) * work.element}.get(strategy)
+    """Bytes beyond what one device takes for as much work, by the table of docs/scale-out.md: 16 bits, a causal mask,
+    zigzag."""
+    queries = 2 * work.seqlen / ranks * work.heads * work.head_dim
+    keys = 2 * work.seqlen / ranks * work.kv_heads * (work.head_dim + work.head_dim_v)
+    return {"all_gather": (4 * ranks - 1) * keys + queries / 2,
+            "ring": (4.5 if ranks == 2 else 5.5) * keys + 2 * queries,
+            "ulysses": max(3 * queries + keys, (2 - 1 / ranks) * (queries + keys) + keys)}.get(strategy)
 
 
 class Point:

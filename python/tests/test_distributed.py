@@ -133,7 +133,7 @@ def test_predictions():
     assert predict("ring", work, 4, balanced=False).compute == pytest.approx(one.compute / 4 * 1.75)
     assert choose(work, 4) != "all_gather"
     assert choose(work._replace(heads=3, kv_heads=3), 4) in ("ring", "all_gather")
-    assert choose(work._replace(seqlen=64), 4, Machine(latency=1e-3)) == "all_gather"
+    assert choose(work._replace(seqlen=64), 2, Machine(latency=1e-3)) == "all_gather"
     assert seen_share(100, (-1, 0)) == pytest.approx(0.505)
     assert seen_share(100, (0, 0)) == pytest.approx(0.01)
     assert seen_share(50, (7, 3)) == pytest.approx(

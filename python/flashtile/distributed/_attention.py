@@ -114,9 +114,10 @@ class _ContextParallel(torch.autograd.Function):
         dlse = None if dlse is None else innermost(dlse)
         dq, dk, dv, dsinks = plan.backward(q, k, v, (out, lse, innermost(dout), dlse), scores)
         if plan.width > 1:
-            if plan.kv_heads >= plan.width:  # fp32 is for sums
-                dk, dv = dk.to(k.dtype), dv.to(v.dtype)
-            dq, dk, dv = plan.sharing().scatter_rows((dq.to(q.dtype), dk, dv), (True, False, False))
+            del dout, dlse  # the exchange is to find their memory free
+            of_sums = (torch.float32,) * 2 if plan.kv_heads < plan.width else (k.dtype, v.dtype)
+            dq, dk, dv = dq.to(q.dtype), dk.to(of_sums[0]), dv.to(of_sums[1])
+            dq, dk, dv = plan.sharing().scatter_rows((dq, dk, dv), (True, False, False))
             if dsinks is not None:
                 start, end = plan.sharing().queries(plan.peers.rank % plan.width)
                 whole = dsinks.new_zeros(plan.heads)

@@ -3,7 +3,7 @@ rows); of a packed batch, batch is 1."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Optional
 
@@ -131,6 +131,11 @@ class ApartRows:
         return self.out, self.lse
 
 
+def zeros(shards: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Sums of gradients of these, empty so far."""
+    return tuple(torch.zeros_like(x, dtype=torch.float32, memory_format=torch.contiguous_format) for x in shards)
+
+
 class Gradients:
     """What pieces add up to in fp32: dq of the rank's queries, and dsinks."""
 
@@ -139,13 +144,17 @@ class Gradients:
         self.dsinks = None if sinks is None else torch.zeros_like(sinks, dtype=torch.float32)
 
     def add(self, pieces: Sequence[Piece], q: Tensor, k: Tensor, v: Tensor, saved: tuple, scores: Scores,
-            dk: Tensor, dv: Tensor) -> None:
-        """saved: out, lse, dout and dlse. dk and dv, of all of k's and v's rows, are added to."""
+            sums: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        """saved: out, lse, dout and dlse. Adds dk and dv, of all of k's and v's rows, to what `sums` returns, and returns
+        that. `sums` is called once, after the first piece's kernels."""
+        added_to: tuple[Tensor, ...] = ()
         for piece in pieces:
-            part_q, part_k, part_v, part_sinks = backward(piece, q, k, v, *saved, scores, self.dsinks is not None)
-            self.dq[:, slice(*piece.q_rows)] += part_q
-            dk[:, slice(*piece.k_rows)] += part_k
-            dv[:, slice(*piece.k_rows)] += part_v
+            *parts, part_sinks = backward(piece, q, k, v, *saved, scores, self.dsinks is not None)
+            added_to = added_to or sums()
+            for x, rows, part in zip((self.dq, *added_to), (piece.q_rows, piece.k_rows, piece.k_rows), parts):
+                x[:, slice(*rows)] += part
             if part_sinks is not None:
                 assert self.dsinks is not None
                 self.dsinks += part_sinks
+            del parts, part  # before the next piece's are there
+        return added_to or sums()

@@ -50,6 +50,30 @@ def post(peers: Peers, sends: Sequence[tuple[int, Tensor]], receives: Sequence[t
     return Messages(dist.batch_isend_irecv(operations) if operations else [], tensors)
 
 
+def swap(peers: Peers, sends: dict[int, list[Tensor]], into: dict[int, list[Tensor]], add: bool = False) -> None:
+    """Sends `sends[rank]` to each rank, this one too, and copies or adds, in the ranks' order, what each of them has sent
+    to `into[rank]`. A message is received where it belongs if that is contiguous, as rows of a batch of one are."""
+    others = [rank for rank in sends if rank != peers.rank]
+    landed = {rank: [x if x.is_contiguous() and not add else torch.empty_like(x, memory_format=torch.contiguous_format)
+                     for x in into[rank]] for rank in others}
+    messages = post(peers, [(rank, x) for rank in others for x in sends[rank]],
+                    [(rank, x) for rank in others for x in landed[rank]])
+    landed[peers.rank] = sends[peers.rank]
+    if not add:
+        _move(landed.pop(peers.rank), into[peers.rank], add)  # beside the messages
+    messages.wait()
+    for rank in sorted(landed):
+        _move(landed.pop(rank), into[rank], add)
+
+
+def _move(arrived: list[Tensor], into: list[Tensor], add: bool) -> None:
+    for x, to in zip(arrived, into):
+        if add:
+            to += x
+        elif x is not to:
+            to.copy_(x)
+
+
 _agreed: set[tuple[Any, str]] = set()
 _RIGHT, _WRONG = 0, 1
 

@@ -3,13 +3,13 @@ computes dk and dv of all keys in fp32, and every rank adds up those of its own.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Optional
 
-import torch
 from torch import Tensor
 
-from ._compute import ApartRows, Gradients, Scores, forward
-from ._exchange import Peers, post
+from ._compute import ApartRows, Gradients, Scores, forward, zeros
+from ._exchange import Peers, swap
 from ._layout import Interval, Layout
 from ._pieces import Rule, pieces_of
 
@@ -18,40 +18,32 @@ def _whole(layout: Layout) -> tuple[Interval, ...]:
     return ((0, layout.seqlen),)
 
 
+def _rows_of(layout: Layout, rank: int, tensors: tuple[Tensor, ...]) -> list[Tensor]:
+    """A rank's intervals in whole tensors."""
+    return [x[:, start:end] for x in tensors for start, end in layout.of(rank)]
+
+
+def _rows_of_own(layout: Layout, rank: int, tensors: tuple[Tensor, ...]) -> list[Tensor]:
+    """The same intervals in tensors that have a rank's rows alone."""
+    lengths = [end - start for start, end in layout.of(rank)]
+    return [part for x in tensors for part in x.split(lengths, 1)]
+
+
 def gathered(peers: Peers, layout: Layout, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The whole tensors (batch, rows, ..), rows in the sequence's order."""
-    others = [rank for rank in range(peers.size) if rank != peers.rank]
-    own = tuple(x.contiguous() for x in tensors)
-    parts = {rank: tuple(x.new_empty((x.shape[0], layout.rows(rank), *x.shape[2:])) for x in own) for rank in others}
-    post(peers, [(rank, x) for rank in others for x in own],
-         [(rank, x) for rank in others for x in parts[rank]]).wait()
-    parts[peers.rank] = own
-    whole = tuple(x.new_empty((x.shape[0], layout.seqlen, *x.shape[2:])) for x in own)
-    for rank, received in parts.items():
-        for to, x in zip(whole, received):
-            before = 0
-            for start, end in layout.of(rank):
-                to[:, start:end] = x[:, before:before + end - start]
-                before += end - start
+    own = [x.contiguous() for x in _rows_of_own(layout, peers.rank, tensors)]
+    whole = tuple(x.new_empty((x.shape[0], layout.seqlen, *x.shape[2:])) for x in tensors)
+    swap(peers, {rank: own for rank in range(peers.size)},
+         {rank: _rows_of(layout, rank, whole) for rank in range(peers.size)})
     return whole
 
 
 def _summed(peers: Peers, layout: Layout, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The sum over ranks, of this rank's rows, in the ranks' order."""
-    others = [rank for rank in range(peers.size) if rank != peers.rank]
-
-    def rows_of(x: Tensor, rank: int) -> Tensor:
-        return torch.cat([x[:, start:end] for start, end in layout.of(rank)], 1)
-
-    parts = {peers.rank: tuple(rows_of(x, peers.rank) for x in tensors)}
-    parts |= {rank: tuple(x.new_empty(x.shape) for x in parts[peers.rank]) for rank in others}
-    post(peers, [(rank, rows_of(x, rank)) for rank in others for x in tensors],
-         [(rank, x) for rank in others for x in parts[rank]]).wait()
-    result = parts[0]
-    for rank in range(1, peers.size):
-        for to, x in zip(result, parts[rank]):
-            to += x
-    return result
+    own = tuple(x.new_zeros((x.shape[0], layout.rows(peers.rank), *x.shape[2:])) for x in tensors)
+    swap(peers, {rank: _rows_of(layout, rank, tensors) for rank in range(peers.size)},
+         {rank: _rows_of_own(layout, peers.rank, own) for rank in range(peers.size)}, add=True)
+    return own
 
 
 def gather_forward(peers: Peers, layout: Layout, rule: Rule, q: Tensor, k: Tensor, v: Tensor,
@@ -67,7 +59,8 @@ def gather_backward(peers: Peers, layout: Layout, rule: Rule, q: Tensor, k: Tens
                     scores: Scores) -> tuple[Tensor, Tensor, Tensor, Optional[Tensor]]:
     whole = gathered(peers, layout, (k, v))
     gradients = Gradients(q, scores.sinks)
-    own = tuple(torch.zeros_like(x, dtype=torch.float32) for x in whole)
-    gradients.add(pieces_of(rule, layout.of(peers.rank), _whole(layout)), q, *whole, saved, scores, *own)
+    own = gradients.add(pieces_of(rule, layout.of(peers.rank), _whole(layout)), q, *whole, saved, scores,
+                        partial(zeros, whole))
+    del whole
     dk, dv = _summed(peers, layout, own)
     return gradients.dq, dk, dv, gradients.dsinks

@@ -124,3 +124,8 @@ def apart(pieces: Sequence[Piece]) -> bool:
     """Whether no query is in two pieces, so that nothing needs merging."""
     rows = sorted(piece.q_rows for piece in pieces)
     return all(first[1] <= second[0] for first, second in zip(rows, rows[1:]))
+
+
+def is_all(pieces: Sequence[Piece], queries: int, keys: int) -> bool:
+    """Whether they are one piece that has all of so many rows."""
+    return len(pieces) == 1 and (pieces[0].q_rows, pieces[0].k_rows) == ((0, queries), (0, keys))

@@ -7,15 +7,15 @@ n * width + u of the group sends to the same u of the next member.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple, Optional
 
-import torch
 from torch import Tensor
 
-from ._compute import ApartRows, Gradients, MergedRows, Scores, forward
+from ._compute import ApartRows, Gradients, MergedRows, Scores, backward, forward, zeros
 from ._exchange import Messages, Peers, post
 from ._layout import Interval, Layout, rows_in
-from ._pieces import Piece, Rule, apart, pieces_of
+from ._pieces import Piece, Rule, apart, is_all, pieces_of
 
 
 class Ring(NamedTuple):
@@ -77,10 +77,17 @@ def ring_forward(ring: Ring, q: Tensor, k: Tensor, v: Tensor, scores: Scores) ->
     return rows.result(q.dtype)
 
 
+def _arrived(messages: Messages, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    messages.wait()
+    return tensors
+
+
 def ring_backward(ring: Ring, q: Tensor, k: Tensor, v: Tensor, saved: tuple, scores: Scores
                   ) -> tuple[Tensor, Tensor, Tensor, Optional[Tensor]]:
-    """dq, dk, dv and dsinks in fp32. saved: out, lse, dout and dlse."""
+    """dq, dk, dv and dsinks, in fp32 if they are sums. saved: out, lse, dout and dlse."""
     steps = ring.steps()
+    if steps == 1 and is_all(ring.pieces(ring.place, 0), q.shape[1], k.shape[1]):
+        return backward(*ring.pieces(ring.place, 0), q, k, v, *saved, scores, scores.sinks is not None)
     gradients = Gradients(q, scores.sinks)
     shard = k.contiguous(), v.contiguous()
     returning: Optional[Messages] = None  # dk and dv of the present shard, from the member that had it before
@@ -88,12 +95,17 @@ def ring_backward(ring: Ring, q: Tensor, k: Tensor, v: Tensor, saved: tuple, sco
         last = step + 1 == steps
         if not last:
             coming, following = ring.shift(shard, ring.place - step)
-        own = tuple(torch.zeros_like(x, dtype=torch.float32) for x in shard)
-        gradients.add(ring.pieces(ring.place, step), q, *shard, saved, scores, *own)
-        if returning is not None:
-            returning.wait()
-            for x, added in zip(own, arrived):
-                x += added
+        pieces = ring.pieces(ring.place, step)
+        # One piece, as under a causal mask in zigzag, is added to what arrives beside it. Of several the sum is formed
+        # first, so that the message has the time of all of them.
+        if returning is None or len(pieces) > 1:
+            own = gradients.add(pieces, q, *shard, saved, scores, partial(zeros, shard))
+            if returning is not None:
+                returning.wait()
+                for x, added in zip(own, arrived):
+                    x += added
+        else:
+            own = gradients.add(pieces, q, *shard, saved, scores, partial(_arrived, returning, arrived))
         if not last:
             returning, arrived = ring.shift(own, ring.place - step)
             coming.wait()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ._exchange import Peers, post
+from ._exchange import Peers, swap
 from ._layout import Interval, Layout, place_in, rows_in
 
 
@@ -49,37 +49,37 @@ class Heads(NamedTuple):
         def ranges(member: int) -> list[Interval]:
             return [self.queries(member) if of_queries else self.keys(member) for of_queries in are_queries]
 
-        members = range(self.width)
-        sends = {member: [x[:, :, start:end].contiguous() for x, (start, end) in zip(tensors, ranges(member))]
-                 for member in members}
-        parts = {member: [x.new_empty((x.shape[0], self.layout.rows(self.rank_of(member)), *x.shape[2:]))
-                          for x in sends[self.own]] for member in members}
-        self._exchange(sends, parts)
         intervals = self._all_intervals()
-        whole = tuple(x.new_empty((x.shape[0], rows_in(intervals), *x.shape[2:])) for x in sends[self.own])
-        for member in members:
-            for to, x in zip(whole, parts[member]):
-                for source, place, rows in self._places(member, intervals):
-                    to[:, place:place + rows] = x[:, source:source + rows]
+        whole = tuple(x.new_empty((x.shape[0], rows_in(intervals), end - start, *x.shape[3:]))
+                      for x, (start, end) in zip(tensors, ranges(self.own)))
+        own = self._places(self.own, intervals)
+        sends, into = {}, {}
+        for member in range(self.width):
+            rank = self.rank_of(member)
+            sends[rank] = [x[:, source:source + rows, start:end] for x, (start, end) in zip(tensors, ranges(member))
+                           for source, _, rows in own]
+            into[rank] = [x[:, place:place + rows] for x in whole for _, place, rows in self._places(member, intervals)]
+        swap(self.peers, sends, into)
         return whole
 
     def scatter_rows(self, tensors: tuple[Tensor, ...], are_queries: tuple[bool, ...]) -> tuple[Tensor, ...]:
         """Back: from all rows of this rank's heads to this rank's rows of all heads, the sum of those that several
         ranks have, in their order."""
-        members, intervals = range(self.width), self._all_intervals()
-        sends = {member: [torch.cat([x[:, place:place + rows] for _, place, rows in self._places(member, intervals)], 1)
-                          for x in tensors] for member in members}
-        own_rows = self.layout.rows(self.peers.rank)
-        ranges = {member: [self.queries(member) if of_queries else self.keys(member) for of_queries in are_queries]
-                  for member in members}
-        parts = {member: [x.new_empty((x.shape[0], own_rows, end - start, *x.shape[3:]))
-                          for x, (start, end) in zip(tensors, ranges[member])] for member in members}
-        self._exchange(sends, parts)
-        result = tuple(x.new_zeros((x.shape[0], own_rows, self.heads if of_queries else self.kv_heads, *x.shape[3:]))
-                       for x, of_queries in zip(tensors, are_queries))
-        for member in members:
-            for to, x, (start, end) in zip(result, parts[member], ranges[member]):
-                to[:, :, start:end] += x
+        intervals, own_rows = self._all_intervals(), self.layout.rows(self.peers.rank)
+        several = self.kv_heads < self.width and not all(are_queries)
+        result = tuple((x.new_zeros if several else x.new_empty)(
+            (x.shape[0], own_rows, self.heads if of_queries else self.kv_heads, *x.shape[3:]))
+            for x, of_queries in zip(tensors, are_queries))
+        own = self._places(self.own, intervals)
+        sends, into = {}, {}
+        for member in range(self.width):
+            rank = self.rank_of(member)
+            ranges = [self.queries(member) if of_queries else self.keys(member) for of_queries in are_queries]
+            sends[rank] = [x[:, place:place + rows] for x in tensors
+                           for _, place, rows in self._places(member, intervals)]
+            into[rank] = [x[:, source:source + rows, start:end] for x, (start, end) in zip(result, ranges)
+                          for source, _, rows in own]
+        swap(self.peers, sends, into, add=several)
         return result
 
     def _places(self, member: int, intervals: tuple[Interval, ...]) -> list[tuple[int, int, int]]:
@@ -90,11 +90,4 @@ class Heads(NamedTuple):
             if rows > 0:
                 result.append((before, place_in(intervals, part), rows))
             before += rows
-        return result or [(0, 0, 0)]
-
-    def _exchange(self, sends: dict[int, list[Tensor]], parts: dict[int, list[Tensor]]) -> None:
-        others = [member for member in range(self.width) if member != self.own]
-        messages = post(self.peers, [(self.rank_of(member), x) for member in others for x in sends[member]],
-                        [(self.rank_of(member), x) for member in others for x in parts[member]])
-        parts[self.own] = sends[self.own]
-        messages.wait()
+        return result
