@@ -221,7 +221,8 @@ def attention(
     given: tuple[Any, ...] = (q, k, v)
     number, corner, each = diagonal, origin, ONE_FOR_ALL
     try:
-        if origin is not WHOLE or type(diagonal) is not int:
+        # written out, since compilers of PyTorch's cannot compare tuples that may hold tensors
+        if type(diagonal) is not int or len(origin) != len(WHOLE) or not all(type(at) is int for at in origin):
             number, corner, each = split_shard(diagonal, origin, Tensor)
         if not (alibi_slopes is bias is mask is cu_seqlens_q is cu_seqlens_k is seqused_k is sinks is None
                 and each == ONE_FOR_ALL):

@@ -11,8 +11,11 @@ import torch
 
 import flashtile
 import flashtile.numpy as ours
+from conftest import DEVICE
 from flashtile._structs import SERVING_NAMES
 from oracle import dense
+
+pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="NumPy's arrays lie on the CPU")
 
 
 def array(*shape, dtype=np.float32):
