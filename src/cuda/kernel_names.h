@@ -36,6 +36,8 @@ constexpr const char* name_of(Kernel kernel) {
             return "backward_sinks";
         case Kernel::dropout_mask:
             return "dropout_mask";
+        case Kernel::mask_blocks:
+            return "mask_blocks";
         case Kernel::deal_splits:
             return "deal_splits";
         case Kernel::combine:

@@ -104,6 +104,7 @@ KernelParams params_of(const Plan& plan, const Problem& p, const Operands& x) {
     k.rounded_shares = plan.rounded_shares ? 1 : 0;
     k.fold_groups = plan.fold_groups;
     k.page_box = plan.page_box;
+    k.block_map_heads = plan.block_map_heads;
     k.section_heads = plan.section_heads;
     k.positions = x.positions;
     k.positions_stride = x.positions_stride;
@@ -154,6 +155,8 @@ void set_region(KernelParams& params, Region name, CUdeviceptr address) {
             return set(params.ws_part_ml);
         case Region::first_unit:
             return set(params.ws_first_unit);
+        case Region::block_map:
+            return set(params.ws_block_map);
         case Region::rotated_q:
             return;  // it is q
     }

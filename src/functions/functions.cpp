@@ -64,6 +64,12 @@ Functions::Functions(std::string_view score, std::string_view mask, std::vector<
     if (mask_ >= 0) mask_program_ = BuiltProgram(mask_graph_, mask_, -1);
 }
 
+bool Functions::mask_depends_on(Op given) const {
+    const Program& program = mask_program_.view();
+    return std::any_of(program.steps, program.steps + program.end[kStages - 1],
+                       [&](const Step& step) { return step.op == given; });
+}
+
 FunctionsView Functions::view(const FunctionTensor* tensors) const {
     return {this,   score_program_.view(), gradient_program_.view(), mask_program_.view(), by_loads_program_.view(),
             tensors};

@@ -24,6 +24,7 @@ public:
     int score() const { return score_; }
     int derivative() const { return derivative_; }
     int mask() const { return mask_; }
+    bool mask_depends_on(Op given) const;  // h, for example
     const Graph& score_graph() const { return score_graph_; }
     const Graph& mask_graph() const { return mask_graph_; }
 

@@ -25,6 +25,7 @@ enum class Kernel : int {
     backward_bias_sm80,   // dbias, in a pass of its own that adds in a fixed order
     backward_sinks,       // dsinks, which needs D and LSE only
     dropout_mask,         // writes which probabilities dropout keeps
+    mask_blocks,          // which blocks of the scores a mask function shows something of
     deal_splits,          // how many splits each sequence has, for split_forward_sm80
     combine,              // what the splits of the keys came to, to O and LSE
     combine_shares,       // the same, of equal shares

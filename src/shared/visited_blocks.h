@@ -2,8 +2,9 @@
 // Every loop over a head's blocks asks here, so that who loads a block and who computes with it mean the same one. Of
 // what kind a block is, is asked of the mask (Band::covers, Sequence::sees_any and sees_all): hidden blocks are not
 // visited, whole ones need no mask, and in mixed ones each score is compared. The band (mask.h) is the first mask that
-// answers: the rows that it lets be seen are one range, and so their blocks are neighbours. A cache's pages, lists of
-// blocks and users' functions are to answer with the same members.
+// answers: the rows that it lets be seen are one range, and so their blocks are neighbours. A cache's pages and lists
+// of blocks are to answer with the same members. A user's mask function hides some of the blocks of a walk
+// (block_map.h).
 #pragma once
 
 #include "shared/mask.h"

@@ -1020,6 +1020,18 @@ private:
             c.mask_function = "i >= 0";
             c.window = {37, 5};
         }
+        // Most blocks hidden, for all heads or not for all.
+        for (const bool by_head : {false, true})
+            for (const bool packed : {false, true}) {
+                Case& c = add(std::string("function/hidden_blocks") + (by_head ? "_by_head" : "") +
+                              (packed ? "_packed" : ""));
+                size(c, 200, 500, 4, 64);
+                c.kv_heads = 2;
+                c.type = type_of(n++);
+                c.mask_function = by_head ? "h == 1 ? j < 9 : abs(i + 250 - j) < 20" : "abs(i + 250 - j) < 20";
+                if (packed) c.lengths_q = {200, 0, 60}, c.lengths_k = {500, 5, 300};
+                if (packed) c.window = {300, 200};
+            }
         const std::vector<std::pair<const char*, void (*)(Case&)>> beside = {
             {"packed",
              [](Case& c) {

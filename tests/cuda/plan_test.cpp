@@ -490,6 +490,45 @@ TEST(Plan, FunctionsAreOfTheKernelsThatSeeScores) {
     }
 }
 
+// A kernel before the main one finds the blocks of the scores that a mask function shows something of.
+TEST(Plan, AMaskFunctionHasAMapOfBlocks) {
+    for (const char* name : {"A100-80", "H200", "RTX 5090"})
+        for (const auto plan_pass : {plan_forward, plan_backward}) {
+            SCOPED_TRACE(name);
+            const auto plan_of = [&](const char* score, const char* mask, std::int64_t keys, bool deterministic) {
+                Problem p = problem(DType::bf16, 128, 128);
+                p.seqlen_k = keys;
+                p.deterministic = deterministic;
+                p.functions = functions::number_of(score, mask, {});
+                return plan_pass(p, contiguous_access(p), known_device(name), {});
+            };
+            const Plan plan = plan_of("", "i >= j", 777, false);
+            const Launch& map = plan.launches[0];
+            const KernelConfig& main = plan.main().config;
+            ASSERT_EQ(map.config.kernel, Kernel::mask_blocks);
+            EXPECT_TRUE(main.kernel == Kernel::forward_sm80 || main.kernel == Kernel::backward_sm80);
+            EXPECT_EQ(map.config.functions, main.functions);
+            EXPECT_EQ(map.config.Br, main.Br);
+            EXPECT_EQ(map.config.Bc, main.Bc);
+            const std::int64_t words =
+                2 * ((1000 + main.Br - 1) / main.Br) * ((777 + 32 * main.Bc - 1) / (32 * main.Bc));
+            EXPECT_EQ(map.blocks, words) << "a bit a block, of one head for all";
+            const PlannedRegion* const region = plan.workspace.find(Region::block_map);
+            ASSERT_NE(region, nullptr);
+            EXPECT_EQ(region->bytes, static_cast<std::size_t>(words) * 4);
+            EXPECT_TRUE(region->cleared);
+
+            const Plan by_head = plan_of("", "i >= j * h", 777, false);
+            EXPECT_EQ(by_head.launches[0].blocks, 12 * words);
+            EXPECT_EQ(by_head.block_map_heads, 12);
+            EXPECT_EQ(plan_of("", "i >= j", 255, false).find(Kernel::mask_blocks), nullptr) << "few keys";
+            EXPECT_EQ(plan_of("s * 2", "", 777, false).find(Kernel::mask_blocks), nullptr) << "no mask function";
+            // in backward hidden blocks must have their turn
+            EXPECT_EQ(plan_of("", "i >= j", 777, true).find(Kernel::mask_blocks) == nullptr,
+                      main.kernel == Kernel::backward_sm80);
+        }
+}
+
 TEST(Plan, LatentHeadsWithFunctionsAreTheGeneralKernels) {
     Problem p = problem(DType::bf16, 576, 512);
     p.functions = functions::number_of("", "i >= j", {});

@@ -232,6 +232,7 @@ private:
     static std::string own_name(const Step& step) { return joined({"v", std::to_string(step.out)}); }
     std::string value(const Step& step) const {
         std::vector<std::string> arguments;
+        arguments.reserve(static_cast<std::size_t>(step.rank));
         for (int a = 0; a < step.rank; ++a) arguments.push_back(name_of(step.argument[a]));
         return value_of(step, arguments, tensors_);
     }

@@ -4,6 +4,7 @@
 // memory.
 #pragma once
 
+#include "cuda/kernels/parts/common/block_map.h"
 #include "cuda/kernels/parts/common/query_gradient.h"
 #include "cuda/kernels/parts/mma/gradient_tile.h"
 
@@ -45,6 +46,8 @@ struct BackwardSm80 {
         const int steps = queries.count * params.group;
         const auto head_of = [&](int n) { return kv_head * params.group + n / queries.count; };
         const auto query_of = [&](int n) { return queries.forwards(n % queries.count); };
+        // What no query of a block sees of a mask function is not loaded either.
+        const auto shown = [&](int n) { return BlockMap<config>::shows(params, seq.b, head_of(n), query_of(n), j0); };
 
         if (steps > 0) {
             tile.clear_paddings();
@@ -52,7 +55,7 @@ struct BackwardSm80 {
         }
 #pragma unroll
         for (int n = 0; n < config.stages - 1; ++n) {
-            if (n < steps) tile.load_queries(params, seq, head_of(n), query_of(n), n);
+            if (n < steps && shown(n)) tile.load_queries(params, seq, head_of(n), query_of(n), n);
             ptx::cp_async_commit();
         }
         int stage = 0, parity = 0;
@@ -62,7 +65,7 @@ struct BackwardSm80 {
                 if (threadIdx.x < round_up(config.Bc, 32) / 32) tile.seen(parity)[threadIdx.x] = 0;
             if constexpr (config.stages == 1) {
                 __syncthreads();  // none still reads the block before
-                tile.load_queries(params, seq, head_of(n), query_of(n), 0);
+                if (shown(n)) tile.load_queries(params, seq, head_of(n), query_of(n), 0);
                 ptx::cp_async_commit();
                 ptx::cp_async_wait<0>();
                 __syncthreads();  // block n has come for every thread
@@ -72,20 +75,22 @@ struct BackwardSm80 {
                 __syncthreads();  // the same, and none still reads P, dS or the stage that is filled next
                 pass_turn(n, head_of, query_of);
                 const int ahead = n + config.stages - 1;
-                if (ahead < steps)
+                if (ahead < steps && shown(ahead))
                     tile.load_queries(params, seq, head_of(ahead), query_of(ahead),
                                       stage == 0 ? config.stages - 1 : stage - 1);
                 ptx::cp_async_commit();
             }
-            seq.h = head_of(n);
-            typename Tile::ScoreOptions options;
-            bool shows = options.find_shown(params, seq, Tile::place_in(query_of(n), j0));
-            if constexpr (ScoreModifier<config>::kMayHide) {
-                tile.clear_empty_rows(stage);
-                shows = __syncthreads_or(shows);  // empty rows read as zero from here on
+            if (shown(n)) {
+                seq.h = head_of(n);
+                typename Tile::ScoreOptions options;
+                bool sees = options.find_shown(params, seq, Tile::place_in(query_of(n), j0));
+                if constexpr (ScoreModifier<config>::kMayHide) {
+                    tile.clear_empty_rows(stage);
+                    sees = __syncthreads_or(sees);  // empty rows read as zero from here on
+                }
+                // a block of which nothing is seen must have its turn
+                if (config.deterministic || sees) process_block(query_of(n), stage, parity, options, dk, dv);
             }
-            // a block of which nothing is shown must have its turn
-            if (config.deterministic || shows) process_block(query_of(n), stage, parity, options, dk, dv);
             stage = stage == config.stages - 1 ? 0 : stage + 1;
             parity ^= 1;
         }

@@ -4,6 +4,7 @@
 // loaded while one block is worked on.
 #pragma once
 
+#include "cuda/kernels/parts/common/block_map.h"
 #include "cuda/kernels/parts/common/dropout.h"
 #include "cuda/kernels/parts/common/softmax.h"
 #include "cuda/kernels/parts/mma/tile_load.h"
@@ -94,24 +95,32 @@ struct ForwardSm80 {
         const auto keys = VisitedBlocks<int>::holding(first_key, end_key, config.Bc);
         const int blocks = keys.count;
         const auto key_of = [&](int n) { return keys.backwards(n); };
+        // What no query here sees of a mask function is not loaded either.
+        const auto shown = [&](int n) { return BlockMap<config>::shows(params, seq.b, seq.h, i0, key_of(n)); };
         if (blocks > 0) {
             clear_paddings();
             load_queries();
         }
         Fragments<MT, NT> s;
         BiasAndMask<config, MT, NT> bias_and_mask;
+        // Whether this warp sees some of a block, which the band and the mask function say.
+        const auto sees_some = [&](int n) {
+            const int j0 = key_of(n);
+            bool sees = shown(n) && seq.template sees_any<config>(warp_i0, warp_i1, j0, j0 + config.Bc);
+            if constexpr (config.mask_function) sees = sees && bias_and_mask.find_shown(params, seq, {warp_i0, j0});
+            return sees;
+        };
         if constexpr (config.stages == 1) {
             // K and V have one buffer each: V is loaded while S is computed, and the next K while P V is.
-            if (blocks > 0) load_keys(0, key_of(0));
+            if (blocks > 0 && shown(0)) load_keys(0, key_of(0));
             ptx::cp_async_commit();
 #pragma unroll 1
             for (int n = 0; n < blocks; ++n) {
                 const int j0 = key_of(n);
-                const bool sees = seq.template sees_any<config>(warp_i0, warp_i1, j0, j0 + config.Bc) &&
-                                  bias_and_mask.find_shown(params, seq, {warp_i0, j0});
+                const bool sees = sees_some(n);
                 ptx::cp_async_wait<0>();
                 __syncthreads();  // K has come for every thread, and none still reads V
-                load_values(0, j0);
+                if (shown(n)) load_values(0, j0);
                 ptx::cp_async_commit();
                 if (sees) {
                     bias_and_mask.load(params, seq, {warp_i0, j0});
@@ -119,27 +128,26 @@ struct ForwardSm80 {
                 }
                 ptx::cp_async_wait<0>();
                 __syncthreads();  // V has come for every thread, and none still reads K
-                if (n + 1 < blocks) load_keys(0, key_of(n + 1));
+                if (n + 1 < blocks && shown(n + 1)) load_keys(0, key_of(n + 1));
                 ptx::cp_async_commit();
                 if (sees) accumulate(warp_i0, warp_i1, 0, j0, s, bias_and_mask, softmax, o);
             }
         } else {
 #pragma unroll
             for (int n = 0; n < config.stages - 1; ++n) {
-                if (n < blocks) load_keys(n, key_of(n)), load_values(n, key_of(n));
+                if (n < blocks && shown(n)) load_keys(n, key_of(n)), load_values(n, key_of(n));
                 ptx::cp_async_commit();
             }
             int stage = 0;
 #pragma unroll 1
             for (int n = 0; n < blocks; ++n) {
                 const int j0 = key_of(n);
-                const bool sees = seq.template sees_any<config>(warp_i0, warp_i1, j0, j0 + config.Bc) &&
-                                  bias_and_mask.find_shown(params, seq, {warp_i0, j0});
+                const bool sees = sees_some(n);
                 if (sees) bias_and_mask.load(params, seq, {warp_i0, j0});  // the wait and the product hide the load
                 ptx::cp_async_wait<config.stages - 2>();
                 __syncthreads();  // block n has come, and none still reads the stage that is filled next
                 const int ahead = n + config.stages - 1, other = stage == 0 ? config.stages - 1 : stage - 1;
-                if (ahead < blocks) load_keys(other, key_of(ahead)), load_values(other, key_of(ahead));
+                if (ahead < blocks && shown(ahead)) load_keys(other, key_of(ahead)), load_values(other, key_of(ahead));
                 ptx::cp_async_commit();
                 if (sees) {
                     scores(warp_q, stage, s);

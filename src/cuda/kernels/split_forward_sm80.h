@@ -140,6 +140,12 @@ struct SplitForwardSm80 {
         };
         Fragments<MT, NT> s;
         BiasAndMask<config, MT, NT> bias_and_mask;
+        // Whether this warp sees some of a block, which the band and the mask function say.
+        const auto sees_some = [&](int j0) {
+            bool sees = seq.template sees_any<config>(warp_i0, warp_i1, j0, j0 + config.Bc);
+            if constexpr (config.mask_function) sees = sees && bias_and_mask.find_shown(params, seq, {warp_i0, j0});
+            return sees;
+        };
         if constexpr (config.stages == 1) {
             // K and V have one buffer each: V is loaded while S is computed, and the next K while P V is.
             find_places(0);
@@ -149,8 +155,7 @@ struct SplitForwardSm80 {
 #pragma unroll 1
             for (int n = 0; n < blocks; ++n) {
                 const int j0 = key_of(n);
-                const bool sees = seq.template sees_any<config>(warp_i0, warp_i1, j0, j0 + config.Bc) &&
-                                  bias_and_mask.find_shown(params, seq, {warp_i0, j0});
+                const bool sees = sees_some(j0);
                 ptx::cp_async_wait<0>();
                 __syncthreads();  // K has come for every thread, and none still reads V
                 load_values(0, n, j0);
@@ -179,8 +184,7 @@ struct SplitForwardSm80 {
 #pragma unroll 1
             for (int n = 0; n < blocks; ++n) {
                 const int j0 = key_of(n);
-                const bool sees = seq.template sees_any<config>(warp_i0, warp_i1, j0, j0 + config.Bc) &&
-                                  bias_and_mask.find_shown(params, seq, {warp_i0, j0});
+                const bool sees = sees_some(j0);
                 if (sees) bias_and_mask.load(params, seq, {warp_i0, j0});  // the wait and the product hide the load
                 ptx::cp_async_wait<config.stages - 2>();
                 __syncthreads();  // block n has come, and none still reads the stage that is filled next

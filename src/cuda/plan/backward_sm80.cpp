@@ -1,5 +1,6 @@
 // backward_sm80.cpp: the backward kernel that serves every GPU, and its tiles.
 #include "cuda/plan/backward_launches.h"
+#include "cuda/plan/block_map.h"
 #include "cuda/plan/candidate.h"
 #include "cuda/plan/tile_fit.h"
 #include "cuda/tiles/sm80.h"
@@ -26,6 +27,8 @@ std::optional<Launch> main_launch(const Question& q) {
 }
 
 void complete(const Question& q, const Launch& main, Plan& plan) {
+    // deterministic: a block that is hidden must have its turn
+    if (!main.config.deterministic) add_block_map(q, main.config, plan);
     add_backward_launches(q, main, main.config.warps, plan);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cuda/plan/block_map.h"
 #include "cuda/plan/candidate.h"
 #include "cuda/plan/forward_config.h"
 #include "cuda/plan/limits.h"
@@ -43,6 +44,8 @@ std::optional<Launch> main_launch(const Question& q) {
 void complete(const Question& q, const Launch& main, Plan& plan) {
     Launch launch = main;
     launch.blocks = checked_blocks(query_blocks(q.problem, main.config.Br) * main.config.value_slices);
+    add_block_map(q, main.config, plan);
+    plan.main_launch = plan.launches.size();
     plan.launches.push_back(launch);
 }
 

@@ -48,7 +48,7 @@ TEST(Variants, HaveEveryKernel) {
           Kernel::backward_prepare, Kernel::backward_sm80, Kernel::backward_finish, Kernel::backward_bias_sm80,
           Kernel::backward_sinks, Kernel::forward_sm90, Kernel::backward_sm90, Kernel::backward_wide_sm90,
           Kernel::backward_pair_sm90, Kernel::dropout_mask, Kernel::merge, Kernel::append_kv,
-          Kernel::latent_forward_sm90, Kernel::combine_shares})
+          Kernel::latent_forward_sm90, Kernel::combine_shares, Kernel::mask_blocks})
         EXPECT_TRUE(std::ranges::any_of(list, [&](const Variant& v) { return v.config.kernel == kernel; }))
             << static_cast<int>(kernel);
 }

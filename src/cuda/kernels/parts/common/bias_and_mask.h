@@ -142,8 +142,10 @@ struct BiasAndMask {
 
     // Of the mask function; false if it shows nothing of the warp's block. To be called before the scores are computed.
     __device__ __forceinline__ bool find_shown(const KernelParams& p, const Sequence& seq, const Place& place) {
-        if constexpr (config.mask_function) return shown.find(p, seq, place);
-        return true;
+        if constexpr (config.mask_function)
+            return shown.find(p, seq, place);
+        else
+            return true;
     }
     ShownScores<config, MT, NT> shown;
 

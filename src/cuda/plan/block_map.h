@@ -1,0 +1,12 @@
+// block_map.h: a launch that finds out which blocks a mask function shows something of, before the main kernel.
+#pragma once
+
+#include "cuda/plan/candidate.h"
+
+namespace flashtile::gpu {
+
+// Adds it, and the map's region, where the problem has a mask function and keys enough. `main` is the kernel that reads
+// the map, whose blocks it counts.
+void add_block_map(const Question& question, const KernelConfig& main, Plan& plan);
+
+}  // namespace flashtile::gpu
