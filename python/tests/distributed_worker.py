@@ -33,6 +33,8 @@ class Findings(dict):
             yield
         except Exception as error:  # another rank's messages must not be left waiting
             found["faults"].append(f"{what}: {type(error).__name__}: {error}")
+            # at once, too: where the other ranks wait for this one, no report is ever written
+            print(f"{check}: {found['faults'][-1]}", file=sys.stderr, flush=True)
 
 
 class Case:
