@@ -116,7 +116,7 @@ inline bool modify_scores(const Head& head, const ScoreTile& tile, float* deriva
             store(tile.s + n, load(tile.s + n) + load(scratch.tile + n));
     }
     if (head.functions.functions != nullptr) {
-        if (by == DerivativeBy::function) {
+        if (by == DerivativeBy::function && derivative != nullptr) {
             memcpy(derivative, tile.s, static_cast<size_t>(keys * kPanel) * sizeof(float));
             derivative = nullptr;
         }
