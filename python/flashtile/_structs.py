@@ -99,8 +99,9 @@ class Structs:
     the texts of functions.
 
     tensors: those of all parts, in their order, then those that the functions name, then the gradients of the latter
-    that are wanted. Each is None or the fields of a flashtile_tensor: data, dtype, device_type, device_id, rank, shape, stride. Every one has room for a name in front
-    of it, so that those with names are an array of flashtile_named_tensor.
+    that are wanted. Each is None or the fields of a flashtile_tensor: data, dtype, device_type, device_id, rank, shape,
+    stride. Every one has room for a name in front of it, so that those with names are an array of
+    flashtile_named_tensor.
     """
 
     def __init__(self, parts: Sequence[Part], tensors: Sequence[Optional[tuple]], options: CallOptions,
