@@ -3,6 +3,7 @@ checks with the other ranks of that share, and leaves what it has found in the f
 rank n has GPU n, and messages go by NCCL."""
 
 import contextlib
+import faulthandler
 import functools
 import os
 import random
@@ -17,6 +18,7 @@ from flashtile import distributed as fd
 from flashtile._call import dropout_mask
 from oracle import assert_close, dense
 
+WAITING = 130  # seconds after which each thread says where it is: less than test_distributed.py waits
 STRATEGIES = ("ring", "all_gather", "ulysses", "ring+ulysses", "auto")
 DEVICE = os.environ.get("FLASHTILE_TEST_DEVICE", "cpu")
 SEED = int(os.environ.get("FLASHTILE_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
@@ -337,6 +339,7 @@ def check_shards(found):
 
 def main():
     rank, size, folder, share, shares = (f(x) for f, x in zip((int, int, str, int, int), sys.argv[1:]))
+    faulthandler.dump_traceback_later(WAITING)
     torch.set_num_threads(1)
     if DEVICE == "cuda":
         torch.cuda.set_device(rank)
