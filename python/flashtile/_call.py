@@ -167,9 +167,9 @@ class FilledCall:
         aligned = addresses % _ALIGNMENT == 0
         example = self.example_workspace if aligned else None
         if example is None:
+            words[_WORKSPACE] = words[_WORKSPACE_SIZE] = 0  # an earlier call's memory may be one of these tensors' by now
             size = self.workspace()
             if size == 0:
-                words[_WORKSPACE] = words[_WORKSPACE_SIZE] = 0
                 self.needs_workspace = not aligned  # and where other addresses do need one, the library has its own
                 return None
             example = hollow(torch.empty(size, dtype=torch.uint8, device=self.device))
