@@ -45,7 +45,7 @@ struct BackwardSm90 : KeyBlock<config> {
         Kept kept;
         if (steps > 0) {
             ptx::mbarrier_wait(kv_full, 0);
-            this->clear_hidden_keys(consumer);
+            this->clear_hidden_keys();
             this->clear_unseen_keys();
             if constexpr (kKeepsValues) kept = read_left<config.element>(v, own_row(consumer));
         }

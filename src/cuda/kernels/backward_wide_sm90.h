@@ -51,7 +51,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
         dv.clear();
         if (steps > 0) {
             ptx::mbarrier_wait(kv_full, 0);
-            this->clear_hidden_keys(0);
+            this->clear_hidden_keys();
             Fragments<1, NT> s;
             Step step = this->first_step(), next = step;
             start_s(step, s);
@@ -198,7 +198,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
         dk.clear();
         if (steps > 0) {
             ptx::mbarrier_wait(kv_full, 0);
-            this->clear_hidden_keys(1);
+            this->clear_hidden_keys();
             Fragments<1, NT> dp;
             Step step = this->first_step();
             start_dp(step, dp);

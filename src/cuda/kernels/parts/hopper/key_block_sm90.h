@@ -214,13 +214,14 @@ struct KeyBlock {
 
     // Where lengths lie in device memory, a consumer clears what TMA brought of other sequences: rows of K and V once
     // they have come, and rows of Q or dO at every step.
-    __device__ __forceinline__ void clear_hidden_keys(int consumer) const {
+    __device__ __forceinline__ void clear_hidden_keys() const {
         if constexpr (!config.lengths_differ()) return;
         const int first = seq.first_key<config>(0), end = seq.seqlen_q > 0 ? seq.end_key<config>(seq.seqlen_q) : 0;
         if (first <= j0 && end >= j0 + config.Bc) return;
         clear_outside<config.Bc, kColumns>(k, j0, first, end);
         clear_outside<config.Bc, kColumnsV>(v, j0, first, end);
-        publish(consumer);
+        ptx::fence_async_proxy();
+        ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // each has written what the other may read from now on
     }
     template <int kTileColumns>
     __device__ __forceinline__ void clear_hidden_queries(int consumer, int i0, unsigned tile) const {
