@@ -48,7 +48,7 @@ _PASSES = 3.5  # FLOPs of forward and backward, in forward's
 # Bytes of memory that an element costs in each step: of out, a part that is written, read, stored in fp32 and merged; of
 # dq, a part that is written, read and added in fp32; of dk and dv that, and zeros, and what arrives.
 _MERGE, _ADD, _ADD_TWICE = 20, 12, 28
-_COPIES = 4  # of what is swapped: it is read and written to be sent, and read and written where it arrives
+_COPIES = 2  # of what is swapped: it is read and written to be sent, or where it arrives, if it does not lie as it travels
 
 
 def seen_share(seqlen: int, window: tuple[int, int]) -> float:
@@ -85,9 +85,9 @@ def predict(strategy: str, work: Work, ranks: int, machine: Machine = Machine(),
     shard = rows * columns * kv_heads
     if around > 1:
         queries = rows * w.heads
-        merged = queries * w.head_dim_v * _MERGE if strategy != "all_gather" else 0.0
-        added = queries * w.head_dim * _ADD if strategy != "all_gather" else 0.0
-        folding += around * (merged + added + shard * _ADD_TWICE) / machine.memory
+        merged, added = queries * w.head_dim_v * _MERGE, queries * w.head_dim * _ADD
+        of_queries = added if strategy == "all_gather" else around * (merged + added)  # which are in one call there
+        folding += (of_queries + around * shard * _ADD_TWICE) / machine.memory
     if strategy == "all_gather":
         bytes_moved = shard * (around - 1) * (2 * w.element + 4)
         return Cost(compute, folding, 0.0, waiting + bytes_moved / machine.link + 3 * machine.latency)
