@@ -69,15 +69,14 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
         }
         ptx::cluster_arrive();
         ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // K and V have been read for the last time
-        this->template store<config.head_dim_v>(dv, 1.0f, v, params.dv, 0);
+        this->template store<config.head_dim_v>(dv, Wide::kFactorP, v, params.dv, 0);
     }
 
     // P of block n, which dV takes from registers and the second consumer from its tile.
     __device__ __forceinline__ Left make_p(int n, const Step& step, Fragments<1, NT>& s) {
         this->make_probabilities(step, s);
-        const Left left_p = M::left_of(s);
         if (n >= 2) this->wait(barriers::kReadP, n);
-        this->write_p(n, left_p);
+        const Left left_p = this->write_p(n, s);
         this->arrive(barriers::kFullP, n);
         return left_p;
     }
@@ -126,13 +125,13 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
     __device__ __forceinline__ Left make_ds(int n, Fragments<1, NT>& dp) {
         q_ring.wait_full();  // D comes with Q
         this->wait(barriers::kFullP, n);
-        const Left left_p = this->read_p(n);
+        const auto handed = this->read_handed(n);
         if (n + 2 < steps) this->arrive(barriers::kReadP, n);
         ptx::wgmma_wait<0>();
         pin(dp);
         dout_ring.release_by_warp();
         dout_ring.advance();
-        this->differentiate(dp, [&](int t, int half) { return M::unpack(left_p.a[0][t / 2][t % 2 * 2 + half]); });
+        this->differentiate(dp, [&](int t, int half) { return Wide::of_handed(handed, t, half); });
         const Left left_ds = M::left_of(dp);
         const unsigned own = ds + n % 2 * kBytesDS;
         if (n >= 2) ptx::mbarrier_wait(read_ds + n % 2 * 8, (n / 2 - 1) % 2);

@@ -2,7 +2,8 @@
 // of a warpgroup each, so that the two consumers share the same 64 keys. The first makes P and keeps dV, the second
 // makes dS and keeps dK, and each makes half of the columns of dQ. P goes from the first to the second through shared
 // memory, and dS goes back. The first is a block ahead: the scores of its next block are computed beside dV. P is
-// rounded for dV, and dS is made of the rounded P; with exact_max, P is handed over in fp32, one block at a time.
+// handed over in fp16 whatever the tensors' type is, since of a P in bf16 dS would have errors of its own; with
+// exact_max, in fp32, one block at a time.
 #pragma once
 
 #include "cuda/kernels/parts/hopper/key_block_sm90.h"
@@ -17,6 +18,8 @@ struct BackwardWideSm90 : KeyBlock<config> {
     using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kConsumerThreads;
     using typename Base::M, typename Base::Step;
     using Left = typename M::template Left<1, NT>;
+    using Handed = Math<Element::fp16>;
+    using HandedP = typename Handed::template Left<1, NT>;  // of which each lane has what it has of P
     static constexpr bool kWidest = Base::kColumns + Base::kColumnsV > 384;
     static constexpr int kProducerRegisters = kWidest ? 24 : 40, kConsumerRegisters = kWidest ? 240 : 232;
     static_assert(config.Br == 64 && config.Bc == 64, "one wgmma of 64 rows and columns");
@@ -71,7 +74,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
             finish_dv(steps - 1, step, dv);
         }
         ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // K and V have been read for the last time
-        this->template store<config.head_dim_v>(dv, 1.0f, v, params.dv, 0);
+        this->template store<config.head_dim_v>(dv, Base::kFactorP, v, params.dv, 0);
     }
 
     // Each consumer clears rows of other sequences before it uses a stage.
@@ -83,13 +86,23 @@ struct BackwardWideSm90 : KeyBlock<config> {
                                                              dout + dout_ring.stage * kBytesDO);
     }
 
+    // Hides from the compiler that an address does not change: else it keeps those of each product in registers, and
+    // spills others.
+    __device__ static __forceinline__ unsigned anew(unsigned address) {
+        asm volatile("" : "+r"(address));
+        return address;
+    }
+    __device__ __forceinline__ unsigned dout_now() const {
+        return anew(dout + dout_ring.stage * kBytesDO);
+    }
+
     // S^T = K Q^T
     __device__ __forceinline__ void start_s(const Step& step, Fragments<1, NT>& s) const {
         q_ring.wait_full();
         clear_q(0, step);
         pin(s);
         ptx::wgmma_fence();
-        start_scores<config.element, padded(config, config.head_dim), config.Bc, config.Br>(s, k,
+        start_scores<config.element, padded(config, config.head_dim), config.Bc, config.Br>(s, anew(k),
                                                                                             q + q_ring.stage * kBytesQ);
         ptx::wgmma_commit();
     }
@@ -100,7 +113,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
         clear_dout(0, step);
         pin(dv);
         ptx::wgmma_fence();
-        start_output<config.element, config.Br, NT>(dv, left_p, dout + dout_ring.stage * kBytesDO);
+        start_output<config.element, config.Br, NT>(dv, left_p, dout_now());
         ptx::wgmma_commit();
     }
 
@@ -125,20 +138,44 @@ struct BackwardWideSm90 : KeyBlock<config> {
                                                                __float_as_uint(x[2]), __float_as_uint(x[3])));
             }
         } else {
-            const Left left_p = M::left_of(s);
             if (n >= 2) wait(barriers::kReadP, n);
-            write_p(n, left_p);
+            write_p(n, s);
         }
         arrive(barriers::kFullP, n);
     }
-    __device__ __forceinline__ void write_p(int n, const Left& left_p) const {
+    // Returns the left factor of dV, of which the tile has more digits.
+    __device__ __forceinline__ Left write_p(int n, const Fragments<1, NT>& s) const {
+        Left left_p;
 #pragma unroll
-        for (int c = 0; c < NT / 2; ++c)
-            ptx::store_shared(place_of_p(n, c),
-                              make_uint4(left_p.a[0][c][0], left_p.a[0][c][1], left_p.a[0][c][2], left_p.a[0][c][3]));
+        for (int c = 0; c < NT / 2; ++c) {
+            unsigned handed[4];
+#pragma unroll
+            for (int r = 0; r < 4; ++r) {
+                const float* pair = s.c[0][2 * c + r / 2] + r % 2 * 2;
+                handed[r] = Handed::pack(pair[0], pair[1]);
+                left_p.a[0][c][r] = M::pack(pair[0], pair[1]);
+            }
+            ptx::store_shared(place_of_p(n, c), make_uint4(handed[0], handed[1], handed[2], handed[3]));
+        }
+        return left_p;
     }
 
     // The same lane of either consumer needs the same part of P.
+    __device__ __forceinline__ HandedP read_handed(int n) const {
+        HandedP handed;
+#pragma unroll
+        for (int c = 0; c < NT / 2; ++c) {
+            const uint4 x = ptx::load_shared(place_of_p(n, c));
+            handed.a[0][c][0] = x.x, handed.a[0][c][1] = x.y, handed.a[0][c][2] = x.z, handed.a[0][c][3] = x.w;
+        }
+        return handed;
+    }
+    // Accumulators 2 half and 2 half + 1 of t.
+    __device__ static __forceinline__ float2 of_handed(const HandedP& handed, int t, int half) {
+        const float2 pair = Handed::unpack(handed.a[0][t / 2][t % 2 * 2 + half]);
+        return make_float2(pair.x * Base::kFactorP, pair.y * Base::kFactorP);
+    }
+    // The left factor of dV.
     __device__ __forceinline__ Left read_p(int n) const {
         if constexpr (config.exact_max) {
             Fragments<1, NT> x;
@@ -151,12 +188,15 @@ struct BackwardWideSm90 : KeyBlock<config> {
                 }
             return M::left_of(x);
         } else {
+            const HandedP handed = read_handed(n);
             Left left_p;
 #pragma unroll
-            for (int c = 0; c < NT / 2; ++c) {
-                const uint4 x = ptx::load_shared(place_of_p(n, c));
-                left_p.a[0][c][0] = x.x, left_p.a[0][c][1] = x.y, left_p.a[0][c][2] = x.z, left_p.a[0][c][3] = x.w;
-            }
+            for (int c = 0; c < NT / 2; ++c)
+#pragma unroll
+                for (int r = 0; r < 4; ++r) {
+                    const float2 pair = Handed::unpack(handed.a[0][c][r]);
+                    left_p.a[0][c][r] = M::pack(pair.x, pair.y);
+                }
             return left_p;
         }
     }
@@ -222,8 +262,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
         clear_dout(1, step);
         pin(dp);
         ptx::wgmma_fence();
-        start_scores<config.element, padded(config, config.head_dim_v), config.Bc, config.Br>(
-            dp, v, dout + dout_ring.stage * kBytesDO);
+        start_scores<config.element, padded(config, config.head_dim_v), config.Bc, config.Br>(dp, v, dout_now());
         ptx::wgmma_commit();
     }
 
@@ -236,11 +275,11 @@ struct BackwardWideSm90 : KeyBlock<config> {
             this->differentiate(dp, [&](int t, int half) { return read_exact(t, half); });
             if (n + 1 < steps) arrive(barriers::kReadP, n);
         } else {
-            const Left left_p = read_p(n);
+            const HandedP handed = read_handed(n);
             if (n + 2 < steps) arrive(barriers::kReadP, n);
             ptx::wgmma_wait<0>();
             pin(dp);
-            this->differentiate(dp, [&](int t, int half) { return M::unpack(left_p.a[0][t / 2][t % 2 * 2 + half]); });
+            this->differentiate(dp, [&](int t, int half) { return of_handed(handed, t, half); });
         }
         dout_ring.release_by_warp();
         dout_ring.advance();

@@ -32,6 +32,10 @@ struct KeyBlock {
     static constexpr bool kRowsWithQ = kStagesDO == 1;  // D comes with Q, so that dO's one stage is free early
     static constexpr int kBytesDS = config.Bc * config.Br * kSize;
     static constexpr int kBytesP = handed_over_bytes(config);
+    // Where P is handed over in fp16, it is 2^15 P, which is at most half of fp16's largest number, and down to 2^-29 P
+    // has all of fp16's digits.
+    static constexpr bool kScalesP = kBytesP > 0 && !config.exact_max;
+    static constexpr float kExponentP = kScalesP ? 15.0f : 0.0f, kFactorP = kScalesP ? 1.0f / 32768.0f : 1.0f;
     static constexpr int kBytesRow = config.Br * 4;  // of LSE or D
     static constexpr unsigned kConsumerThreads = barriers::kTwoWarpgroups;
     // Blocks of keys start at different blocks of queries, so that they do not add to the same dQ at once.
@@ -361,11 +365,11 @@ struct KeyBlock {
         if (!whole(place)) apply_band_transposed<config>(s, seq, place);
     }
 
-    // P = e^(S - LSE), of a score and the LSE that was loaded for its query.
+    // P = e^(S - LSE), over kFactorP, of a score and the LSE that was loaded for its query.
     __device__ __forceinline__ float probability(float s, float row_lse) const {
         // in natural units where options have worked on the scores (softmax.h says why)
-        if constexpr (config.scale_first) return ptx::exp2((s - row_lse) * kLog2e);
-        return ptx::exp2(fmaf(s, params.scale_log2, -row_lse));
+        if constexpr (config.scale_first) return ptx::exp2(fmaf(s - row_lse, kLog2e, kExponentP));
+        return ptx::exp2(fmaf(s, params.scale_log2, kExponentP - row_lse));
     }
 
     // S becomes P, transposed.
