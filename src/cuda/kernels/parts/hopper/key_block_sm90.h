@@ -368,8 +368,9 @@ struct KeyBlock {
     // P = e^(S - LSE), over kFactorP, of a score and the LSE that was loaded for its query.
     __device__ __forceinline__ float probability(float s, float row_lse) const {
         // in natural units where options have worked on the scores (softmax.h says why)
+        if constexpr (config.scale_first && !kScalesP) return ptx::exp2((s - row_lse) * kLog2e);
         if constexpr (config.scale_first) return ptx::exp2(fmaf(s - row_lse, kLog2e, kExponentP));
-        return ptx::exp2(fmaf(s, params.scale_log2, kExponentP - row_lse));
+        return ptx::exp2(fmaf(s, params.scale_log2, kScalesP ? kExponentP - row_lse : -row_lse));
     }
 
     // S becomes P, transposed.
