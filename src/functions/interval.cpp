@@ -349,9 +349,7 @@ private:
         return anything(type);
     }
 
-    static Interval zero(Type type) {
-        return {type, true, 0, 0, 0.0f, 0.0f};
-    }
+    static Interval zero(Type type) { return {type, true, 0, 0, 0.0f, 0.0f}; }
 
     // Of `count` elements, at least one, that are `stride` apart.
     template <class T>
