@@ -2,6 +2,7 @@
 #include "bench/functions.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -229,6 +230,9 @@ std::vector<Point> points_of(const Options& options) {
 }  // namespace
 
 int run_functions(const Options& options) {
+    if (options.work.size() != 1)
+        throw std::invalid_argument(
+            fmt::format("work is {}, allowed is functions alone or others", fmt::join(options.work, " ")));
     refuse(options.device != "cpu", "--device");
     refuse(!options.plot.empty(), "--plot");
     refuse(!options.against.empty(), "--against");
