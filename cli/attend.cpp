@@ -38,8 +38,8 @@ constexpr const char* examples = R"(Examples:
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --lse lse.npy --window=256,0 --softcap=30
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.safetensors --dtype=bf16 --layout=bhsd --mask keep.npy
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --device=cuda
-  flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --score-function='s + t[h, min(abs(i - j), 127)]' \
-    --function-tensor t=table.npy
+  flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --score-function='s - 0.1 * abs(i - j)'
+  flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --mask-function='m[j] || j < 4' --function-tensor m=keep.npy
   flashtile attend --q q.npy --cache-k ck.npy --cache-v cv.npy --block-table table.npy --seqused-k=4,3 --out out.npy
   flashtile attend --q packed.npy --cu-seqlens-q=0,3,8 --cache-k ck.npy --cache-v cv.npy --out out.npy
   flashtile attend --q q.npy --cache-k ck.npy --head-dim-v=6 --append-k new.npy --seqused-k=3,0 --out out.npy

@@ -36,8 +36,8 @@ def flex_attention(
     Args:
         query: (batch, heads, seqlen_q, head_dim); key, value: (batch, kv_heads, seqlen_k, ..).
         score_mod: score_mod(score, b, h, q_idx, kv_idx), as `flashtile.attention` takes it for `score`.
-        block_mask: a torch.nn.attention.flex_attention.BlockMask, with its lists: blocks that are not listed are hidden,
-            and in those that are listed as full the mask_mod does not count. Blocks may have any size.
+        block_mask: a torch.nn.attention.flex_attention.BlockMask, with its lists: blocks that are not listed are
+            hidden, and in those that are listed as full the mask_mod does not count. Blocks may have any size.
         scale: 1/sqrt(head_dim) if None.
         enable_gqa: key and value may have fewer heads than query.
         return_lse: return lse too, the natural logarithm.
@@ -133,8 +133,8 @@ def _mask_of(block_mask: Any) -> Optional[Callable[..., Any]]:
 
 
 def _listed(counts: Tensor, indices: Tensor, width: int, name: str) -> Tensor:
-    """Whether each of `width` blocks is among the first `counts` indices of its row. Later ones are not read. What names
-    no block counts for nothing on a GPU, whose lists the host does not read."""
+    """Whether each of `width` blocks is among the first `counts` indices of its row. Later ones are not read. What
+    names no block counts for nothing on a GPU, whose lists the host does not read."""
     named = torch.arange(indices.shape[-1], device=indices.device) < counts[..., None]
     places = torch.where(named & (indices >= 0) & (indices < width), indices, width).long()
     listed = torch.zeros(*counts.shape, width + 1, dtype=torch.bool, device=indices.device)

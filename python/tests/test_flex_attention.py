@@ -87,7 +87,8 @@ def lists(counts, indices):
 def test_flex_attention_honours_the_lists_of_a_mask():
     """Blocks that are not listed are hidden, full ones are shown whatever mask_mod says, and what lies past a count is
     not read."""
-    partial, full = lists([1, 2, 0], [[0, -7, 99], [1, 2, 2], [0, 0, 0]]), lists([1, 0, 1], [[2, 0, 0], [0] * 3, [1, 1, 1]])
+    partial = lists([1, 2, 0], [[0, -7, 99], [1, 2, 2], [0, 0, 0]])
+    full = lists([1, 0, 1], [[2, 0, 0], [0] * 3, [1, 1, 1]])
     block_mask = flex.BlockMask.from_kv_blocks(*partial, *full, BLOCK_SIZE=16, seq_lengths=(37, 48),
                                                mask_mod=lambda b, h, q_idx, kv_idx: (q_idx + kv_idx) % 3 != 0)
     q, k, v = (torch.randn(2, 2, n, 32, device=DEVICE) for n in (37, 48, 48))
