@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <optional>
 
@@ -351,14 +352,21 @@ private:
 
     static Interval zero(Type type) { return {type, true, 0, 0, 0.0f, 0.0f}; }
 
+    // An element, which need not be aligned.
+    template <class T>
+    static T element(const FunctionTensor& tensor, std::int64_t offset) {
+        T value;
+        std::memcpy(&value, static_cast<const char*>(tensor.data) + offset * static_cast<std::int64_t>(sizeof value),
+                    sizeof value);
+        return value;
+    }
     // Of `count` elements, at least one, that are `stride` apart.
     template <class T>
     static std::pair<T, T> least_and_most(const FunctionTensor& tensor, std::int64_t offset, std::int64_t count,
                                           std::int64_t stride) {
-        const T* x = static_cast<const T*>(tensor.data) + offset;
-        T least = *x, most = *x;
+        T least = element<T>(tensor, offset), most = least;
         for (std::int64_t n = 1; n < count; ++n) {
-            const T one = x[n * stride];
+            const T one = element<T>(tensor, offset + n * stride);
             least = one < least ? one : least;
             most = most < one ? one : most;
         }
@@ -367,9 +375,11 @@ private:
     static Interval line(const FunctionTensor& tensor, std::int64_t offset, std::int64_t count, std::int64_t stride) {
         switch (tensor.dtype) {
             case FLASHTILE_FP32: {
-                const float* x = static_cast<const float*>(tensor.data) + offset;
                 bool number = true;
-                for (std::int64_t n = 0; n < count; ++n) number &= x[n * stride] == x[n * stride];
+                for (std::int64_t n = 0; n < count; ++n) {
+                    const auto one = element<float>(tensor, offset + n * stride);
+                    number &= one == one;
+                }
                 if (!number) return anything(Type::real);
                 const auto [least, most] = least_and_most<float>(tensor, offset, count, stride);
                 return reals(least, most);
