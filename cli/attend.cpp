@@ -19,6 +19,7 @@
 #include "attention_options.h"
 #include "available_memory.h"
 #include "commands.h"
+#include "function_flags.h"
 #include "io/convert.h"
 #include "list_flags.h"
 #include "number_checks.h"
@@ -37,6 +38,8 @@ constexpr const char* examples = R"(Examples:
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --lse lse.npy --window=256,0 --softcap=30
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.safetensors --dtype=bf16 --layout=bhsd --mask keep.npy
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --device=cuda
+  flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --score-function='s - 0.1 * abs(i - j)'
+  flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --mask-function='m[j] || j < 4' --function-tensor m=keep.npy
   flashtile attend --q q.npy --cache-k ck.npy --cache-v cv.npy --block-table table.npy --seqused-k=4,3 --out out.npy
   flashtile attend --q packed.npy --cu-seqlens-q=0,3,8 --cache-k ck.npy --cache-v cv.npy --out out.npy
   flashtile attend --q q.npy --cache-k ck.npy --head-dim-v=6 --append-k new.npy --seqused-k=3,0 --out out.npy
@@ -58,6 +61,7 @@ Exit codes: 0 ok, 2 usage or bad input.)";
 
 struct Arguments {
     AttentionOptions attention;
+    FunctionFlags functions;
     std::string q, k, v, cache_k, cache_v, out, lse, alibi, bias, mask, sinks, tree_mask;
     ListFlags lists;
     AppendFlags append;
@@ -82,6 +86,7 @@ struct Arguments {
 struct Inputs {
     AttendInput q, k;
     std::optional<AttendInput> v, alibi, bias, mask, sinks, tree_mask;
+    std::vector<std::pair<std::string, AttendInput>> function_tensors;  // with their names
     std::optional<AppendInputs> append;
     std::vector<List> lists;
 
@@ -92,6 +97,7 @@ struct Inputs {
         const auto if_given = [&](auto&... inputs) { ((inputs ? action(*inputs) : void()), ...); };
         action(q), action(k);
         if_given(v, alibi, bias, mask, sinks, tree_mask);
+        for (auto& [name, tensor] : function_tensors) action(tensor);
         if (!append) return;
         action(append->k);
         if_given(append->v, append->cos, append->sin);
@@ -113,8 +119,11 @@ Inputs open(const Arguments& a) {
                   .mask = open_optional("--mask", a.mask),
                   .sinks = open_optional("--sinks", a.sinks),
                   .tree_mask = open_optional("--tree-mask", a.tree_mask),
+                  .function_tensors = {},
                   .append = a.append.open(),
                   .lists = {}};
+    for (const auto& [name, file] : a.functions.tensors)
+        inputs.function_tensors.emplace_back(name, AttendInput("--function-tensor", file));
     const auto& q = inputs.q.shape();
     inputs.lists = a.cache() ? a.lists.open_for_cache(q.size() == 4 ? q.front() : 1) : a.lists.open();
     return inputs;
@@ -141,6 +150,8 @@ io::DType choose_types(Inputs& inputs, const Arguments& arguments) {
         const bool kept = input != &inputs.alibi && (*input)->dtype() == compute;
         (*input)->want(kept ? compute : io::DType::fp32);
     }
+    for (auto& [name, tensor] : inputs.function_tensors)
+        if (tensor.dtype() == io::DType::fp64) tensor.want(io::DType::fp32);
     for (auto* input : {&inputs.mask, &inputs.tree_mask})
         if (*input && (*input)->dtype() != io::DType::boolean && (*input)->dtype() != io::DType::uint8)
             throw std::invalid_argument(
@@ -274,6 +285,11 @@ void attend(const Arguments& arguments, Inputs& inputs) {
     if (inputs.mask) options.mask = place.input(inputs.mask->view());
     if (inputs.sinks) options.sinks = place.input(inputs.sinks->view());
     if (inputs.tree_mask) options.tree_mask = place.input(tree_mask_view(*inputs.tree_mask));
+    arguments.functions.set(options);
+    std::vector<flashtile_named_tensor> function_tensors;
+    for (const auto& [name, tensor] : inputs.function_tensors)
+        function_tensors.push_back(named(name.c_str(), place.input(tensor.view())));
+    options.function_tensors = function_tensors;
     for (const List& list : inputs.lists) options.*list.meaning = place.input(list.numbers.view());
     const bool packed = inputs.packed();
     if (packed) options.max_seqlen_q = find(inputs.lists, &flashtile::options::cu_seqlens_q)->numbers.longest_step();
@@ -365,6 +381,8 @@ void add_attend(CLI::App& app, int& exit_code) {
     input("--bias", arguments->bias, "Added to the scores");
     input("--mask", arguments->mask, "Keys that a query may see");
     input("--sinks", arguments->sinks, "Attention sinks: a logit for each head");
+    arguments->functions.add_texts_to(*command);
+    arguments->functions.add_tensors_to(*command, "FILE[:TENSOR]", "A tensor that these two may name");
     input("--tree-mask", arguments->tree_mask, "Which of the last keys a query sees, as many as queries");
     arguments->lists.add_to(*command, cache_k);
     arguments->append.add_to(*command, cache_k);

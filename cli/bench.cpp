@@ -3,6 +3,7 @@
 
 #include "attention_names.h"
 #include "bench/decode.h"
+#include "bench/functions.h"
 #include "bench/method.h"
 #include "bench/on_gpu.h"
 #include "bench/options.h"
@@ -25,6 +26,7 @@ constexpr const char* examples = R"(Examples:
   flashtile bench forward memory --against=flash1              the first FlashAttention beside it
   flashtile bench decode --against=torch                       one query on 32/8 heads, beyond the last-level cache and in it
   flashtile bench decode --kv-heads=1 --dtype=fp32,bf16 --page-size=0,16
+  flashtile bench functions --threads=1,2                      score and mask functions beside built-in options
   flashtile bench forward backward --device=cuda --against=torch --head-dim=64,128,256
   flashtile bench forward --against=torch,openvino             the best CPU peers beside it
   flashtile bench paper --minutes=5 --folder=paper             the papers' figures and tables on this machine, as a page
@@ -36,7 +38,8 @@ The ceiling column is the share of this machine's multiply-add peak just before 
 over samples: on a shared machine the peak changes by the second. Every result is compared with standard attention's
 before its speed is shown.
 decode: its speed is bytes of K and V a second, its ceiling what all threads read from a buffer of the same size, between
-samples; its results are compared with attention in double. --seqlen is keys. baselines: standard attention and
+samples; its results are compared with attention in double. --seqlen is keys. functions: forward and backward of score
+and mask functions, in turns with the option, packed batch or dense attention that each stands for. baselines: standard attention and
 FlashAttention with each of FlashAttention-2's changes, compiled as flashtile's kernels are; no PyTorch.
 paper: Figures 4 to 7 of the FlashAttention-2 paper, Figures 2 and 3 and the memory tables of the first, and what a causal
 mask gains, on the CPU, beside all peers that are installed; --tokens is 2048 there, and a sequence if that is longer. It
@@ -52,8 +55,8 @@ void add_bench(CLI::App& app, int& exit_code) {
     command
         ->add_option("work", options->work,
                      "forward, backward, both (in one timing), memory; default the first three; or decode; or "
-                     "baselines; or paper")
-        ->check(CLI::IsMember({"forward", "backward", "both", "memory", "decode", "baselines", "paper"}));
+                     "functions; or baselines; or paper")
+        ->check(CLI::IsMember({"forward", "backward", "both", "memory", "decode", "functions", "baselines", "paper"}));
     auto* head_dim = command->add_option("--head-dim", options->head_dims, "head dimensions; of decode 128")
                          ->delimiter(',')
                          ->check(CLI::Range(1, FLASHTILE_MAX_HEAD_DIM_V))
@@ -131,6 +134,11 @@ void add_bench(CLI::App& app, int& exit_code) {
         if (decode) {
             if (head_dim->count() == 0) options->head_dims = {128};
             exit_code = bench::run_decode(*options);
+            return;
+        }
+        if (bench::wants_functions(*options)) {
+            if (head_dim->count() == 0) options->head_dims = {64};
+            exit_code = bench::run_functions(*options);
             return;
         }
         if (once->count() != 0 && !bench::wants_baselines(*options))

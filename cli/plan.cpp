@@ -3,11 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cstdint>
 #include <flashtile/flashtile.hpp>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "number_checks.h"
@@ -19,8 +23,31 @@ namespace {
 // A call of which nobody reads the tensors.
 struct Call {
     options o;
+    std::vector<flashtile_named_tensor> function_tensors;
     tensor q, k, v;
 };
+
+// Of "fp32:16x31".
+std::pair<dtype, std::vector<std::int64_t>> type_and_shape(const std::string& text) {
+    const auto refuse = [&] {
+        throw CLI::ValidationError("--function-tensor",
+                                   "has '" + text + "', allowed is a type and a shape, as fp32:16 or int32:2x4096");
+    };
+    const std::vector<std::pair<const char*, dtype>> types = {{"fp32", fp32},    {"fp16", fp16},
+                                                              {"bf16", bf16},    {"int32", dtype::int32},
+                                                              {"bool", boolean}, {"int64", dtype::int64}};
+    const std::size_t colon = text.find(':');
+    const auto type = std::ranges::find(types, text.substr(0, colon), &std::pair<const char*, dtype>::first);
+    if (colon == std::string::npos || type == types.end()) refuse();
+    std::vector<std::int64_t> shape;
+    const char *at = text.data() + colon, *const end = text.data() + text.size();
+    while (at != end) {  // at what comes before a number: the colon or an x
+        const auto [next, error] = std::from_chars(at + 1, end, shape.emplace_back());
+        if (error != std::errc() || shape.back() < 0 || (next != end && *next != 'x')) refuse();
+        at = next;
+    }
+    return {type->second, shape};
+}
 
 Call call_of(const PlanArguments& a) {
     const device where = a.attention.device == "cpu" ? cpu : cuda(a.device);
@@ -57,10 +84,18 @@ Call call_of(const PlanArguments& a) {
     if (a.seqused) o.seqused_k = somewhere(dtype::int32, {s.batch});
     if (a.diagonals) o.diagonals = somewhere(dtype::int64, {s.batch});
     if (a.origins) o.origins_i = o.origins_j = somewhere(dtype::int64, {s.batch});
+    a.functions.set(o);
+    std::vector<flashtile_named_tensor> function_tensors;
+    for (const auto& [name, what] : a.functions.tensors) {
+        const auto [of, shape] = type_and_shape(what);
+        function_tensors.push_back(named(name.c_str(), somewhere(of, shape)));
+    }
+    o.function_tensors = function_tensors;  // whose elements stay where they are
     if (a.alibi) o.alibi_slopes = somewhere(fp32, {s.heads});
     if (a.bias) o.bias = somewhere(type, {s.seqlen_q, s.seqlen_k});
     if (a.mask) o.mask = somewhere(boolean, {s.seqlen_q, s.seqlen_k});
-    return {o, rows(s.seqlen_q, s.heads, s.head_dim), keys(s.head_dim), keys(s.head_dim_v)};
+    return {o, std::move(function_tensors), rows(s.seqlen_q, s.heads, s.head_dim), keys(s.head_dim),
+            keys(s.head_dim_v)};
 }
 
 nlohmann::ordered_json answer(const runnable& pass) {
@@ -93,6 +128,8 @@ void add_plan_flags(CLI::App& command, PlanArguments& a) {
     CLI::App& flags = *command.add_option_group(group);
     a.shape.add_to(flags, "");
     a.attention.add_scores_to(flags);
+    a.functions.add_texts_to(flags);
+    a.functions.add_tensors_to(flags, "TYPE:SHAPE", "A tensor that they name, as slope=fp32:16 or doc=int32:2x4096");
     a.attention.add_dropout_to(flags);
     a.attention.add_dtype_to(flags);
     a.attention.add_serving_to(flags);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "attention_options.h"
+#include "function_flags.h"
 #include "shape_options.h"
 
 namespace flashtile::cli {
@@ -14,6 +15,7 @@ struct PlanArguments {
 
     bool wanted = false;
     AttentionOptions attention;
+    FunctionFlags functions;
     ShapeOptions shape{.heads = 16, .seqlen_q = 4096, .head_dim = 128};
     bool packed = false;
     std::int64_t page_size = 0;  // 0: k and v are no pages

@@ -73,6 +73,32 @@ void print_arithmetic(const nlohmann::ordered_json& pass) {
         fmt::print("  tiles             win from {} keys on\n", number(pass, "tiles_from"));
 }
 
+// "3 operations and 1 load"; "" for none.
+std::string work_text(const nlohmann::ordered_json& work) {
+    const auto counted = [](std::int64_t count, const char* what) {
+        return count == 0 ? "" : fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+    };
+    const std::string operations = counted(number(work, "operations"), "operation"),
+                      loads = counted(number(work, "loads"), "load");
+    return operations + (operations.empty() || loads.empty() ? "" : " and ") + loads;
+}
+
+// "score function    3 operations a score, 1 load a head"
+void print_functions(const nlohmann::ordered_json& functions) {
+    for (const auto& [name, cost] : functions.items()) {
+        std::string parts;
+        for (const auto& [often, work] : cost.items())
+            if (const std::string part = work_text(work); !part.empty())
+                parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", part,
+                                     often == "a_score"   ? "a score"
+                                     : often == "a_key"   ? "a key"
+                                     : often == "a_query" ? "a query"
+                                                          : "a head");
+        fmt::print("{:<18}{}\n", name == "gradient" ? "with derivative" : name + " function",
+                   parts.empty() ? "costs nothing" : parts);
+    }
+}
+
 void print_pass(const char* title, const nlohmann::ordered_json& pass) {
     fmt::print("\n{}\n", title);
     if (pass.contains("why_not")) fmt::print("  none: {}\n", text(pass, "why_not"));
@@ -100,6 +126,7 @@ void print_plan_text(const nlohmann::ordered_json& report) {
     if (report.contains("threads"))
         fmt::print(", {} {}", number(report, "threads"), number(report, "threads") == 1 ? "thread" : "threads");
     fmt::print("\n");
+    print_functions(report["functions"]);
     print_pass("forward", report["forward"]);
     print_pass("backward", report["backward"]);
     if (report.contains("why_no_registers") && !text(report, "why_no_registers").empty())

@@ -15,6 +15,7 @@
 #include "conformance/case_list.h"
 #include "conformance/judge.h"
 #include "flags_beside.h"
+#include "function_flags.h"
 #include "number_checks.h"
 #include "progress.h"
 #include "shape_options.h"
@@ -38,6 +39,7 @@ struct VerifyArguments {
     std::string bias;
     std::string mask;
     std::string sinks;
+    FunctionFlags functions;
 };
 
 struct Job {
@@ -100,6 +102,8 @@ Case problem_of(const VerifyArguments& a) {
         c.sinks = a.sinks == "fp32" ? conformance::Sinks::in_fp32 : conformance::Sinks::in_the_inputs_type;
     c.bias = parse_spans("--bias", a.bias);
     c.mask = parse_spans("--mask", a.mask);
+    c.score_function = a.functions.score;
+    c.mask_function = a.functions.mask;
     c.dropout = o.dropout;
     c.seed = o.seed;
     c.chunk = o.attention_chunk;
@@ -116,7 +120,10 @@ std::string given_flags(const CLI::App& command) {
         if (option->count() == 0 || option->get_name() == "--json") continue;
         line += ' ' + option->get_name();
         std::string values;
-        for (const std::string& value : option->results()) values += (values.empty() ? '=' : ',') + value;
+        for (const std::string& value : option->results()) {
+            const bool quoted = value.find_first_of(" *()[]<>|&;?!#") != std::string::npos;  // a function's text
+            values += (values.empty() ? "=" : ",") + (quoted ? '\'' + value + '\'' : value);
+        }
         if (option->get_items_expected_max() != 0) line += values;
     }
     return line;
@@ -254,6 +261,10 @@ void add_problem_flags(CLI::App& command, VerifyArguments& a) {
     command.add_option("--bias", a.bias, "A bias that spans these dimensions: bhqk, 1 where broadcast, as 1h1k")
         ->group(group);
     command.add_option("--mask", a.mask, "A boolean mask, likewise")->group(group);
+    CLI::App& functions = *command.add_option_group(
+        "Functions", "They may name slope[h], table[h, 0 to 30], document[b, i or j], prefix[b] and pattern[4, 4, 2]");
+    a.functions.add_texts_to(functions);
+    functions.add_flag("--tensor-gradients", c.tensor_gradients, "With gradients of the floats that the score names");
     command.add_flag("--dlse", c.with_dlse, "With a gradient that comes in through lse")->group(group);
     command.add_flag("--deterministic", c.deterministic)->group(group);
     command.add_flag("--batch-invariant", c.batch_invariant)->group(group);

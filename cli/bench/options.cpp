@@ -89,6 +89,10 @@ bool wants_paper(const Options& options) {
     return std::ranges::count(options.work, "paper") > 0;
 }
 
+bool wants_functions(const Options& options) {
+    return std::ranges::count(options.work, "functions") > 0;
+}
+
 bool wants_decode(const Options& options) {
     return std::ranges::count(options.work, "decode") > 0;
 }

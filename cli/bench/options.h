@@ -10,7 +10,7 @@
 namespace flashtile::cli::bench {
 
 struct Options {
-    // Of forward, backward, both, memory; or decode, baselines or paper alone. Empty: the first three.
+    // Of forward, backward, both, memory; or decode, functions, baselines or paper alone. Empty: the first three.
     std::vector<std::string> work;
     std::vector<std::int64_t> head_dims = {64, 128};
     std::vector<std::int64_t> seqlens;  // empty: 512, 1024 .. 16384, as far as `tokens` reaches
@@ -47,6 +47,8 @@ std::vector<std::string> others(const Options& options);
 std::vector<Point> grid(const Options& options);
 
 bool wants_paper(const Options& options);
+
+bool wants_functions(const Options& options);
 
 bool wants_decode(const Options& options);
 // Where sizes are not given: 32 query heads and 8 key heads, one sequence, and keys and values that take 4 times the

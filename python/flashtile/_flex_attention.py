@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Optional, Union
 
+import torch
 from torch import Tensor
 
 from ._attention import attention
@@ -35,9 +36,8 @@ def flex_attention(
     Args:
         query: (batch, heads, seqlen_q, head_dim); key, value: (batch, kv_heads, seqlen_k, ..).
         score_mod: score_mod(score, b, h, q_idx, kv_idx), as `flashtile.attention` takes it for `score`.
-        block_mask: a torch.nn.attention.flex_attention.BlockMask. Its mask_mod is the mask, and the library finds out
-            which blocks that hides. The mask's own blocks count only where it has no mask_mod
-            (BlockMask.from_kv_blocks).
+        block_mask: a torch.nn.attention.flex_attention.BlockMask, with its lists: blocks that are not listed are
+            hidden, and in those that are listed as full the mask_mod does not count. Blocks may have any size.
         scale: 1/sqrt(head_dim) if None.
         enable_gqa: key and value may have fewer heads than query.
         return_lse: return lse too, the natural logarithm.
@@ -55,7 +55,8 @@ def flex_attention(
         in compiled code the call stands between graphs.
 
     Raises:
-        as `flashtile.attention`; ValueError where PyTorch says that the arguments do not go together.
+        as `flashtile.attention`; ValueError where PyTorch says that the arguments do not go together, and on the CPU
+        where a block_mask lists a block twice or one that is none.
     """
     for tensor, name in ((query, "query"), (key, "key"), (value, "value")):
         if not isinstance(tensor, Tensor):
@@ -69,17 +70,17 @@ def flex_attention(
     heads, kv_heads = query.shape[1], key.shape[1]
     if heads != kv_heads and not enable_gqa:
         raise ValueError(f"key has {kv_heads} heads, allowed without enable_gqa is query's {heads}")
-    mask, tensors = None, None
+    mask = None
     if block_mask is not None:
         _check(block_mask, query, key)
-        mask, tensors = _mask_of(block_mask)
+        mask = _mask_of(block_mask)
         if key.shape[0] == value.shape[0] == 1:
             key, value = (tensor.expand(query.shape[0], -1, -1, -1) for tensor in (key, value))
     if score_mod is mask is None:
         out, lse = attend((query, key, value), (_options, scale, deterministic()), None, heads_first=True)
     else:
         out, lse = attention(*(tensor.transpose(1, 2) for tensor in (query, key, value)), score=score_mod, mask=mask,
-                             tensors=tensors, scale=scale, return_lse=True)
+                             scale=scale, return_lse=True)
         out = out.transpose(1, 2)
     if return_aux is not None:
         from torch.nn.attention.flex_attention import AuxOutput
@@ -107,16 +108,38 @@ def _without_blocks(block_mask: Any) -> bool:
     return min(block_mask.BLOCK_SIZE) >= _NO_BLOCKS
 
 
-def _mask_of(block_mask: Any) -> tuple[Any, Optional[dict[str, Tensor]]]:
-    """The mask function, and the tensors that it names."""
+def _mask_of(block_mask: Any) -> Optional[Callable[..., Any]]:
+    """The mask function: the mask_mod in blocks that are listed as partial ones, true in full ones."""
     from torch.nn.attention.flex_attention import noop_mask
 
-    if block_mask.mask_mod is not noop_mask:
-        return block_mask.mask_mod, None
+    mask_mod = block_mask.mask_mod
     if _without_blocks(block_mask):
-        return None, None
-    blocks = block_mask.to_dense().bool()
-    blocks = blocks.reshape(*(1,) * (4 - blocks.dim()), *blocks.shape)
-    b, h = (name if size > 1 else "0" for name, size in zip("bh", blocks.shape))
+        return None if mask_mod is noop_mask else mask_mod
     rows, columns = block_mask.BLOCK_SIZE
-    return f"blocks[{b}, {h}, i // {rows}, j // {columns}]", {"blocks": blocks}
+    width = -(-block_mask.shape[-1] // columns)
+    kinds = 1 * _listed(block_mask.kv_num_blocks, block_mask.kv_indices, width, "kv_indices")
+    if block_mask.full_kv_num_blocks is not None:
+        full = _listed(block_mask.full_kv_num_blocks, block_mask.full_kv_indices, width, "full_kv_indices")
+        if kinds.device.type == "cpu" and bool((full & (kinds > 0)).any()):
+            raise ValueError("block_mask lists a block in kv_indices and in full_kv_indices, allowed is one of them")
+        kinds = kinds.masked_fill(full, 2)
+    kinds = kinds.reshape(*(1,) * (4 - kinds.dim()), *kinds.shape).to(torch.int32)
+
+    def mask(b: Any, h: Any, i: Any, j: Any) -> Any:
+        kind = kinds[b if kinds.shape[0] > 1 else 0, h if kinds.shape[1] > 1 else 0, i // rows, j // columns]
+        return kind > 0 if mask_mod is noop_mask else (kind == 2) | ((kind == 1) & mask_mod(b, h, i, j))
+
+    return mask
+
+
+def _listed(counts: Tensor, indices: Tensor, width: int, name: str) -> Tensor:
+    """Whether each of `width` blocks is among the first `counts` indices of its row. Later ones are not read. What
+    names no block counts for nothing on a GPU, whose lists the host does not read."""
+    named = torch.arange(indices.shape[-1], device=indices.device) < counts[..., None]
+    places = torch.where(named & (indices >= 0) & (indices < width), indices, width).long()
+    listed = torch.zeros(*counts.shape, width + 1, dtype=torch.bool, device=indices.device)
+    listed = listed.scatter_(-1, places, True)[..., :width]
+    if counts.device.type == "cpu" and not torch.equal(listed.sum(-1), counts.to(torch.int64)):
+        raise ValueError(f"block_mask's {name} has a row whose first entries, as many as its count says, are not "
+                         f"distinct blocks from 0 to {width - 1}")
+    return listed

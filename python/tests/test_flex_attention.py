@@ -78,6 +78,43 @@ def test_flex_attention_with_blocks_alone():
     torch.testing.assert_close(out, expected.transpose(1, 2), atol=1e-6, rtol=1e-5)
 
 
+def lists(counts, indices):
+    """Lists of one batch and head, on the device."""
+    return (torch.tensor([[counts]], dtype=torch.int32, device=DEVICE),
+            torch.tensor([[indices]], dtype=torch.int32, device=DEVICE))
+
+
+def test_flex_attention_honours_the_lists_of_a_mask():
+    """Blocks that are not listed are hidden, full ones are shown whatever mask_mod says, and what lies past a count is
+    not read."""
+    partial = lists([1, 2, 0], [[0, -7, 99], [1, 2, 2], [0, 0, 0]])
+    full = lists([1, 0, 1], [[2, 0, 0], [0] * 3, [1, 1, 1]])
+    block_mask = flex.BlockMask.from_kv_blocks(*partial, *full, BLOCK_SIZE=16, seq_lengths=(37, 48),
+                                               mask_mod=lambda b, h, q_idx, kv_idx: (q_idx + kv_idx) % 3 != 0)
+    q, k, v = (torch.randn(2, 2, n, 32, device=DEVICE) for n in (37, 48, 48))
+    i, j = torch.arange(37, device=DEVICE)[:, None], torch.arange(48, device=DEVICE)[None]
+    kinds = torch.tensor([[1, 0, 2], [0, 1, 1], [0, 2, 0]], device=DEVICE)[i // 16, j // 16]
+    seen = (kinds == 2) | ((kinds == 1) & ((i + j) % 3 != 0))
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+    torch.testing.assert_close(flashtile.flex_attention(q, k, v, block_mask=block_mask), expected)
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="the host does not read a GPU's lists")
+@pytest.mark.parametrize("partial, full, what", [
+    (([2, 0, 0], [[1, 1, 0], [0] * 3, [0] * 3]), None, "kv_indices"),
+    (([1, 0, 0], [[3, 0, 0], [0] * 3, [0] * 3]), None, "kv_indices"),
+    (([1, 0, 0], [[1, 0, 0], [0] * 3, [0] * 3]), ([1, 0, 0], [[1, 0, 0], [0] * 3, [0] * 3]), "full_kv_indices"),
+])
+def test_flex_attention_refuses_lists_that_are_wrong(partial, full, what):
+    q, k, v = (torch.randn(1, 1, 48, 32) for _ in range(3))
+    block_mask = flex.BlockMask.from_kv_blocks(*lists([3, 3, 3], [[0, 1, 2]] * 3), BLOCK_SIZE=16, seq_lengths=(48, 48))
+    block_mask.kv_num_blocks, block_mask.kv_indices = lists(*partial)
+    if full:
+        block_mask.full_kv_num_blocks, block_mask.full_kv_indices = lists(*full)
+    with pytest.raises(ValueError, match=what):
+        flashtile.flex_attention(q, k, v, block_mask=block_mask)
+
+
 def test_flex_attention_of_one_batch_of_keys():
     q, k, v = heads_first()
     block_mask = flex.create_block_mask(MASK_MODS["documents"], BATCH, None, ROWS, KEYS, device=DEVICE)

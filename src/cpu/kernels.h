@@ -27,7 +27,6 @@ struct alignas(64) HeldKeys {
     std::int64_t kv_head = -1;
     std::int64_t first = 0;
     std::int64_t end = 0;
-    bool with_v = false;
 };
 
 // What the passes of a backward share. Queries of a sequence start at a panel of their own, so a head has `panels`

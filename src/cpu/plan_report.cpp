@@ -10,6 +10,7 @@
 #include "cpu/threads.h"
 #include "cpu/tuned_blocks.h"
 #include "flashtile/version.h"
+#include "functions/cost.h"
 #include "shared/key_splits.h"
 
 namespace flashtile::cpu {
@@ -160,6 +161,7 @@ std::string plan_report(const Problem& p, const Operands& x, const Execution& ex
         .add("problem", to_string(p))
         .add("device", "cpu")
         .add("threads", threads_for(execution))
+        .add("functions", functions::cost_report(p.functions), "{}")
         .add("forward", pass_report(plan_forward, p, x, execution), "{}")
         .add("backward",
              forward_alone(p) ? Members().add("why_not", "it takes no cache, first_k, seqused_q or tree_mask")

@@ -8,6 +8,7 @@
 #include "cuda/jit/render.h"
 #include "cuda/kernel_names.h"
 #include "cuda/tuned_tiles.h"
+#include "functions/cost.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -84,6 +85,7 @@ std::string plan_report(const Problem& problem, const Access& access, const Devi
         .add("device", device.name)
         .add("target", target_name(device.architecture))
         .add("why_no_registers", no_compiler)
+        .add("functions", functions::cost_report(problem.functions), "{}")
         .add("forward", report(plan_forward), "{}")
         .add("backward", report(plan_backward), "{}")
         .in("{}");

@@ -44,14 +44,17 @@ BuiltProgram::BuiltProgram(const Graph& graph, int result, int derivative,
 
     std::vector<Stage> stages(size, Stage::uniform);
     std::vector<int> own(size, -1), across(size, -1);  // buffers: of its stage, and as tiles read it
+    std::vector<bool> read(size);                      // by a later stage
     for (int n = 0; n < graph.size(); ++n) {
         const auto at = static_cast<std::size_t>(n);
         if (!used[at]) continue;
         stages[at] = stage_of(graph[n], stages);
         across[at] = own[at] = program_.buffers++;
+        if (graph[n].op == Op::s) program_.given = own[at];
     }
     const auto read_by_a_tile = [&](int n) {
         const auto at = static_cast<std::size_t>(n);
+        read[at] = true;
         if (stages[at] == Stage::column && across[at] == own[at]) across[at] = program_.buffers++;
         return across[at];
     };
@@ -74,6 +77,8 @@ BuiltProgram::BuiltProgram(const Graph& graph, int result, int derivative,
             for (int a = 0; a < node.arguments; ++a) {
                 const int argument = node.argument[static_cast<std::size_t>(a)];
                 step.of = graph[argument].type;
+                if (step.stage > stages[static_cast<std::size_t>(argument)])
+                    read[static_cast<std::size_t>(argument)] = true;
                 step.argument[a] = static_cast<std::int16_t>(
                     step.stage == Stage::tile ? read_by_a_tile(argument) : own[static_cast<std::size_t>(argument)]);
             }
@@ -95,7 +100,8 @@ BuiltProgram::BuiltProgram(const Graph& graph, int result, int derivative,
     }
     for (Step& step : steps_)
         for (std::size_t n = 0; n < size; ++n)
-            if (own[n] == step.out && across[n] != own[n]) step.expanded = static_cast<std::int16_t>(across[n]);
+            if (own[n] == step.out && step.stage != Stage::tile && read[n])
+                step.expanded = static_cast<std::int16_t>(across[n]);
     program_.steps = steps_.data();
     program_.loads = loads_.data();
     program_.load_count = static_cast<int>(loads_.size());

@@ -3,11 +3,11 @@
 #include "functions/interval.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
-#include <vector>
 
 #include "flashtile/flashtile.h"
 #include "functions/functions.h"
@@ -28,27 +28,26 @@ constexpr std::int64_t kGreatest = std::numeric_limits<std::int64_t>::max();
 
 // Bools are 0 and 1 of low and high. A float that may be NaN is unknown.
 struct Interval {
-    Type type = Type::boolean;
-    bool known = false;  // of floats; ints and bools always have bounds
-    std::int64_t low = 0, high = 1;
-    float least = 0.0f, most = 0.0f;
+    Type type;
+    bool known;  // of floats; ints and bools always have bounds
+    std::int64_t low, high;
+    float least, most;
 
     bool single() const { return type == Type::real ? known && least == most : low == high; }
 };
 
 Interval ints(std::int64_t low, std::int64_t high) {
-    return {.type = Type::integer, .low = low, .high = high};
+    return {Type::integer, true, low, high, 0.0f, 0.0f};
 }
 Interval bools(bool low, bool high) {
-    return {.type = Type::boolean, .low = low ? 1 : 0, .high = high ? 1 : 0};
+    return {Type::boolean, true, low ? 1 : 0, high ? 1 : 0, 0.0f, 0.0f};
 }
 Interval reals(float least, float most) {
-    if (!(least <= most)) return {.type = Type::real};  // NaN on either side
-    return {.type = Type::real, .known = true, .least = least, .most = most};
+    return {Type::real, least <= most, 0, 1, least, most};  // NaN on either side is unknown
 }
 Interval anything(Type type) {
     if (type == Type::integer) return ints(kLeast, kGreatest);
-    return {.type = type};
+    return {type, false, 0, 1, 0.0f, 0.0f};
 }
 // Unless the exact bounds fit, a result may have wrapped.
 Interval fitting(Wide low, Wide high) {
@@ -74,9 +73,8 @@ public:
         : graph_(graph), tensors_(tensors), region_(region) {}
 
     Interval of(int root) {
-        values_.assign(static_cast<std::size_t>(root) + 1, {});
         for (int n = 0; n <= root; ++n) values_[static_cast<std::size_t>(n)] = step(graph_[n]);
-        return values_.back();
+        return values_[static_cast<std::size_t>(root)];
     }
 
     // Shifts of 32 bits take smaller counts.
@@ -107,7 +105,7 @@ private:
         switch (node.op) {
             case Op::constant:
                 if (node.type == Type::real) return reals(node.real, node.real);
-                return {.type = node.type, .low = node.integer, .high = node.integer};
+                return {node.type, true, node.integer, node.integer, 0.0f, 0.0f};
             case Op::s:
                 return reals(-kLargestScore, kLargestScore);
             case Op::b:
@@ -329,16 +327,19 @@ private:
         }
         std::optional<Interval> all;
         if (outside) all = zero(node.type);
+        const int last = node.arguments - 1;  // of these dimensions, which is gone through by a loop of its own
+        const std::int64_t elements = end[last] - first[last];
+        end[last] = first[last] + 1;
         std::int64_t at[kMostDimensions];
         for (at[0] = first[0]; at[0] < end[0]; ++at[0])
             for (at[1] = first[1]; at[1] < end[1]; ++at[1])
                 for (at[2] = first[2]; at[2] < end[2]; ++at[2])
                     for (at[3] = first[3]; at[3] < end[3]; ++at[3]) {
                         std::int64_t offset = 0;
-                        for (int n = 0; n < node.arguments; ++n) offset += at[n] * tensor.stride[n];
-                        const Interval one = element(tensor, offset);
-                        if (one.type == Type::real && !one.known) return one;  // NaN
-                        all = all ? chosen(bools(false, true), *all, one) : one;
+                        for (int n = 0; n <= last; ++n) offset += at[n] * tensor.stride[n];
+                        const Interval these = line(tensor, offset, elements, tensor.stride[last]);
+                        if (these.type == Type::real && !these.known) return these;
+                        all = all ? chosen(bools(false, true), *all, these) : these;
                     }
         return *all;
     }
@@ -349,35 +350,54 @@ private:
         return anything(type);
     }
 
-    static Interval zero(Type type) {
-        return type == Type::real ? reals(0.0f, 0.0f) : Interval{.type = type, .low = 0, .high = 0};
-    }
+    static Interval zero(Type type) { return {type, true, 0, 0, 0.0f, 0.0f}; }
 
-    static Interval element(const FunctionTensor& tensor, std::int64_t offset) {
-        const auto read = [&]<class T>(T) {
-            T value;
-            std::memcpy(&value, static_cast<const char*>(tensor.data) + offset * static_cast<std::int64_t>(sizeof(T)),
-                        sizeof(T));
-            return value;
-        };
-        const auto real = [](float value) { return reals(value, value); };
+    // An element, which need not be aligned.
+    template <class T>
+    static T element(const FunctionTensor& tensor, std::int64_t offset) {
+        T value;
+        std::memcpy(&value, static_cast<const char*>(tensor.data) + offset * static_cast<std::int64_t>(sizeof value),
+                    sizeof value);
+        return value;
+    }
+    // Of `count` elements, at least one, that are `stride` apart.
+    template <class T>
+    static std::pair<T, T> least_and_most(const FunctionTensor& tensor, std::int64_t offset, std::int64_t count,
+                                          std::int64_t stride) {
+        T least = element<T>(tensor, offset), most = least;
+        for (std::int64_t n = 1; n < count; ++n) {
+            const T one = element<T>(tensor, offset + n * stride);
+            least = one < least ? one : least;
+            most = most < one ? one : most;
+        }
+        return {least, most};
+    }
+    static Interval line(const FunctionTensor& tensor, std::int64_t offset, std::int64_t count, std::int64_t stride) {
         switch (tensor.dtype) {
-            case FLASHTILE_FP32:
-                return real(read(float{}));
+            case FLASHTILE_FP32: {
+                bool number = true;
+                for (std::int64_t n = 0; n < count; ++n) {
+                    const auto one = element<float>(tensor, offset + n * stride);
+                    number &= one == one;
+                }
+                if (!number) return anything(Type::real);
+                const auto [least, most] = least_and_most<float>(tensor, offset, count, stride);
+                return reals(least, most);
+            }
             case FLASHTILE_FP16:
             case FLASHTILE_BF16:
                 return anything(Type::real);
             case FLASHTILE_INT64: {
-                const std::int64_t value = read(std::int64_t{});
-                return ints(value, value);
+                const auto [least, most] = least_and_most<std::int64_t>(tensor, offset, count, stride);
+                return ints(least, most);
             }
             case FLASHTILE_INT32: {
-                const std::int64_t value = read(std::int32_t{});
-                return ints(value, value);
+                const auto [least, most] = least_and_most<std::int32_t>(tensor, offset, count, stride);
+                return ints(least, most);
             }
             default: {
-                const bool value = read(std::uint8_t{}) != 0;
-                return bools(value, value);
+                const auto [least, most] = least_and_most<std::uint8_t>(tensor, offset, count, stride);
+                return bools(least != 0, most != 0);
             }
         }
     }
@@ -385,7 +405,7 @@ private:
     const Graph& graph_;
     const FunctionTensor* tensors_;
     Region region_;
-    std::vector<Interval> values_;
+    std::array<Interval, kMostNodes> values_;  // of the nodes so far
 };
 
 }  // namespace

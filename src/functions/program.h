@@ -19,8 +19,9 @@ struct Step {
     Type of;    // of the last argument
     Stage stage;
     std::int16_t out;  // a buffer
-    std::int16_t
-        expanded;  // of a column's value: the buffer that holds it for each element of a tile; -1: none reads it
+    // Of other stages than a tile's: the buffer that holds the value for each element of a tile; -1: no later stage
+    // reads it.
+    std::int16_t expanded;
     std::int16_t argument[kMostDimensions];
     std::int32_t tensor;
     std::int32_t rank;
@@ -41,6 +42,7 @@ struct Program {
     const Step* steps = nullptr;  // stage by stage
     int end[kStages] = {};        // of a stage's steps
     int buffers = 0;
+    int given = -1;       // the buffer that has s from the start; -1: none
     int result = -1;      // buffers, that hold a value for each element of a tile
     int derivative = -1;  // of a score by s; -1: not computed
     const LoadDerivative* loads = nullptr;

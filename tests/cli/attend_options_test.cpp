@@ -85,6 +85,39 @@ TEST_P(AttendOptions, MeanWhatTheOracleTakesThemFor) {
                  read_npy(folder.file("lse.npy")));
 }
 
+// ALiBi and a window, written as functions.
+TEST(AttendFunctions, MeanWhatTheOracleTakesTheOptionsFor) {
+    const Sizes sizes;
+    Problem problem = random_problem(sizes);
+    problem.slopes = {0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625};
+    problem.window_left = 5, problem.window_right = 2;
+    const Arranged files = arrange(problem, sizes);
+    const TemporaryFolder folder;
+    Command command = {"attend"};
+    for (const auto& [name, tensor] : {std::pair("q", &files.q), std::pair("k", &files.k), std::pair("v", &files.v)}) {
+        write_npy(folder.file(std::string(name) + ".npy"), *tensor);
+        command.insert(command.end(), {std::string("--") + name, folder.file(std::string(name) + ".npy")});
+    }
+    // fp64 is read as fp32.
+    write_npy(folder.file("slopes.npy"), {"fp64", {sizes.heads}, problem.slopes});
+    command.insert(command.end(), {"--score-function=s - slope[h] * abs(i + seqlen_k - seqlen_q - j)",
+                                   "--mask-function=d = j - i - seqlen_k + seqlen_q; -5 <= d && d <= 2",
+                                   "--function-tensor", "slope=" + folder.file("slopes.npy"), "--out",
+                                   folder.file("out.safetensors"), "--lse", folder.file("lse.npy")});
+    const Ending ending = flashtile(command);
+    ASSERT_EQ(ending.exit_code, 0) << ending.err;
+    expect_right(problem, sizes, "bshd", Precision::fp32, read_safetensors(folder.file("out.safetensors"), "out"),
+                 read_npy(folder.file("lse.npy")));
+
+    command.back() = folder.file("other.npy");
+    for (std::string& word : command)
+        if (word.starts_with("slope=")) word = "slope";
+    const Ending refused = flashtile(command);
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.err.find("--function-tensor: is 'slope', allowed is a name, = and what it is"), std::string::npos)
+        << refused.err;
+}
+
 constexpr Sizes sizes;
 const std::vector<double> slopes = {0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625};
 

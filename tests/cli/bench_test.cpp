@@ -83,6 +83,24 @@ TEST(Bench, DecodeHasRowsForPagesAndPyTorchNoneWithoutIt) {
         EXPECT_NE(ending.out.find(row), std::string::npos) << ending.out;
 }
 
+TEST(Bench, FunctionsAreMeasuredBesideWhatTheyStandFor) {
+    const TemporaryFolder folder;
+    const std::string file = folder.file("result.json");
+    const Ending ending = flashtile(
+        {"bench", "functions", "--seqlen=256", "--head-dim=16", "--heads=2", "--repeats=1", "--json=" + file});
+    ASSERT_EQ(ending.exit_code, 0) << ending.err << ending.out;
+    std::ifstream stream(file);
+    const auto result = nlohmann::json::parse(stream);
+    std::set<std::string> named;
+    for (const auto& row : result.at("functions"))
+        named.insert(row.at("pass").get<std::string>() + " " + row.at("function").get<std::string>() + " beside " +
+                     row.at("beside").get<std::string>());
+    for (const char* row : {"forward ALiBi beside alibi_slopes", "backward ALiBi beside alibi_slopes",
+                            "forward documents of 256 beside packed batch", "backward blocks, a quarter beside dense"})
+        EXPECT_TRUE(named.contains(row)) << row;
+    EXPECT_TRUE(result.contains("first_call_ms"));
+}
+
 // In place of Python, which would draw: a program that does nothing.
 TEST(Bench, PaperMeasuresAPointOrNamesIt) {
     const TemporaryFolder folder;
@@ -121,7 +139,8 @@ TEST(Bench, PaperMeasuresAPointOrNamesIt) {
 TEST(Bench, RefusesBeforeMeasuring) {
     const auto expect_refused = [](const Command& flags, const std::string& message) {
         Command command = {"bench"};
-        const bool alone = flags.front() == "decode" || flags.front() == "baselines" || flags.front() == "paper";
+        const bool alone = flags.front() == "decode" || flags.front() == "baselines" || flags.front() == "paper" ||
+                           flags.front() == "functions";
         if (!alone || flags.size() == 1) command.emplace_back("forward");
         command.insert(command.end(), flags.begin(), flags.end());
         const Ending ending = flashtile(command);
@@ -129,13 +148,16 @@ TEST(Bench, RefusesBeforeMeasuring) {
         EXPECT_EQ(ending.out, "");
         EXPECT_NE(ending.err.find(message), std::string::npos) << ending.err;
     };
-    expect_refused({"sideways"}, "sideways not in {forward,backward,both,memory,decode,baselines,paper}");
+    expect_refused({"sideways"}, "sideways not in {forward,backward,both,memory,decode,functions,baselines,paper}");
     expect_refused({"--head-dim=0"}, "--head-dim: Value 0 not in range 1 to 512");
     expect_refused({"--threads=4097"}, "--threads: Value 4097 not in range 1 to 4096");
     expect_refused({"--causal=maybe"}, "--causal: maybe not in {0,1,both}");
     expect_refused({"--dtype=fp64"}, "--dtype: fp64 not in");
     expect_refused({"--heads=6", "--kv-heads=4", "--seqlen=512"}, "kv");
     expect_refused({"decode"}, "work is forward decode, allowed is decode alone or others");
+    expect_refused({"functions"}, "work is forward functions, allowed is functions alone or others");
+    expect_refused({"functions", "--seqlen=300"}, "--seqlen is 300, allowed are multiples of 256");
+    expect_refused({"functions", "--device=cuda"}, "--device is given, and functions has no use for it");
     expect_refused({"decode", "--causal=1"}, "--causal: is given, and decode has no use for it");
     expect_refused({"decode", "--device=cuda"}, "--device is given, and decode has no use for it");
     expect_refused({"decode", "--against=flash1"}, "--against is flash1, allowed with decode is torch");

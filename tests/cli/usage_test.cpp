@@ -113,6 +113,32 @@ TEST(Info, APlanSaysWhyCandidatesWerePassedOver) {
         << ending.out;
 }
 
+TEST(Info, APlanSaysWhatFunctionsCost) {
+    Command plan = {"info",
+                    "--plan",
+                    "--device=cpu",
+                    "--heads=4",
+                    "--seqlen-q=64",
+                    "--score-function=s - slope[h] * abs(i - j)",
+                    "--mask-function=document[0, i] == document[0, j] && j < 2 * h",
+                    "--function-tensor=slope=fp32:4",
+                    "--function-tensor=document=int32:1x64"};
+    const Ending ending = flashtile(plan);
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    // |i - j|, to a float, its product, the sum; a derivative of 1 costs nothing. && and == are a score's.
+    EXPECT_NE(ending.out.find("\nscore function    5 operations a score, 1 load a head\n"
+                              "with derivative   5 operations a score, 1 load a head\n"
+                              "mask function     2 operations a score, 1 operation and 1 load a key, 1 load a query, "
+                              "1 operation a head\n"),
+              std::string::npos)
+        << ending.out;
+    plan.back() = "--function-tensor=document=int32:1x";
+    const Ending refused = flashtile(plan);
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.err.find("--function-tensor: has 'int32:1x', allowed is a type and a shape"), std::string::npos)
+        << refused.err;
+}
+
 TEST(Info, APlanOfTheCpuSaysWhatRunsAndWhy) {
     const Command plan = {"info", "--plan", "--device=cpu", "--isa=portable", "--threads=2", "--dtype=bf16"};
     const auto with = [&](Command more) {

@@ -87,6 +87,15 @@ TEST(Verify, TakesWhatServingAsksFor) {
         EXPECT_NE(ending.out.find(part), std::string::npos) << part << "\n" << ending.out;
 }
 
+TEST(Verify, TakesFunctions) {
+    const Ending ending = flashtile({"verify", "--seqlen-q=40", "--heads=2", "--head-dim=16", "--dtype=fp32",
+                                     "--score-function=s + table[h, min(abs(i - j), 30)]",
+                                     "--mask-function=document[b, i] == document[b, j]", "--tensor-gradients"});
+    EXPECT_EQ(ending.exit_code, 0) << ending.err;
+    for (const char* part : {"score_function=", "mask_function=", "  dtensors max error", "1 of 1 problems right"})
+        EXPECT_NE(ending.out.find(part), std::string::npos) << part << "\n" << ending.out;
+}
+
 TEST(Verify, RefusesBadProblems) {
     const auto expect_ending = [](const Ending& ending, const std::string& flag, const std::string& message) {
         EXPECT_EQ(ending.exit_code, 2) << flag;

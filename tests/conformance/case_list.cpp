@@ -989,6 +989,8 @@ private:
             {"blocks", "", "pattern[i // 64 % 4, j // 64 % 4, h % 2]"},
             {"butterfly", "", "x = i // 16 ^ j // 16; (x & x - 1) == 0"},
             {"neighbours_in_2d", "", "abs(i // 16 - j // 16) <= 1 && abs(i % 16 - j % 16) <= 2"},
+            {"tree", "", "x = i + 1; y = j + 1; x == y || x >> 1 == y || x >> 2 == y || x >> 3 == y || x >> 4 == y"},
+            {"local_blocks_with_strides", "", "x = i // 32 - j // 32; 0 <= x && x < 2 || x >= 0 && x % 4 == 3"},
             {"circle", "", "sqrt(float(i * i + j * j)) < 90.5"},
             {"outside", "", "document[b, i - 20] == document[b, j + 50] || i > 100"},
             {"ints_past_32_bits", "", "(i * 4294967296 + 7) // 4294967296 >= j"},

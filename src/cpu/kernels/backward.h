@@ -129,9 +129,10 @@ public:
             const int64_t used_end = end < head.seqlen_k ? end : head.seqlen_k;
             if (first >= used_end) continue;
             tile_.load_keys(head, first, used_end);
+            late_k_ = head.hides() && !all_finite(head.k, first, used_end, d_);
             if constexpr (Math::kPack == 1) {
                 k_block_ = tile_.k_columns();
-            } else if (!head.hides()) {
+            } else if (!late_k_) {
                 k_block_ =
                     columns_operand<Math>(head.k, first, used_end, d_, hidden_rows(head, first, used_end), k_columns_);
             }
@@ -207,7 +208,7 @@ private:
             const int64_t at = kPairs ? 0 : n * kPanel;
             float* p = p_ + at;
             float* ds = ds_ + at;
-            uint8_t* visible = head.hides() ? visible_ + n * Bc : nullptr;
+            uint8_t* visible = late_k_ ? visible_ + n * Bc : nullptr;
             const int64_t begin = range[n].from;
             const functions::Visible shown = head.shown(queries.i0, last + 1, j0 + from, j0 + to);
             if (shown == functions::Visible::none) range[n].from = range[n].to = 0;
@@ -353,7 +354,7 @@ private:
             count_store(Moved::dq, queries_[n].count * d_, sizeof(float));
         }
         Operand2d<Math> k;
-        if (head.hides()) {
+        if (late_k_) {
             k = columns_operand<Math>(head.k, j0 + from, j0 + to, d_, all_visible ? nullptr : visible_ + n * Bc,
                                       k_columns_);
         } else {
@@ -404,6 +405,7 @@ private:
     float *p_, *ds_, *dk_, *dv_acc_;
     uint8_t* visible_;
     Operand2d<Math> k_block_{};
+    bool late_k_ = false;  // K of the task waits for the scores, which may hide keys where it is not finite
     // The block of queries at work: its rows, and its panels as far as they are loaded.
     QueryRows query_rows_{}, dout_rows_{};
     typename Tile::Queries queries_[kPanels];

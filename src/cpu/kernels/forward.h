@@ -42,8 +42,7 @@ public:
         : head_(head),
           d_(problem.head_dim),
           dv_(problem.head_dim_v),
-          late_v_(head.hides()),
-          pipelined_(kTiles && !head.modified() && !head.drops),
+          pipelined_(kTiles && !head.modified() && !head.functions.mask && !head.drops),
           together_(keys_together(problem)),
           arena_(scratch),
           blocks_(arena_, together_, Bc, !kTiles, d_, dv_, held) {
@@ -93,29 +92,39 @@ private:
         const Head& head = head_;
         const int64_t j_end = head.end_key(end - 1);
         const int64_t j_first = head.first_key(first);
-        if (j_first >= j_end)
+        // The first piece from `j0` on of which the mask function shows something.
+        const auto shown_from = [&](int64_t j0) {
+            while (j0 < j_end && head.shown(first, end, greater(j0, j_first), lesser(j0 + together_, j_end)) ==
+                                     functions::Visible::none)
+                j0 += together_;
+            return j0;
+        };
+        const int64_t j_start = shown_from(j_first / together_ * together_);
+        if (j_first >= j_end || j_start >= j_end)
             for (int64_t n = 0; n < panels; ++n) {
                 start(panel[n]);
                 finish(panel[n]);
             }
-        for (int64_t j0 = j_first / together_ * together_; j0 < j_end; j0 += together_) {
+        for (int64_t j0 = j_start, next; j0 < j_end; j0 = next) {
+            next = shown_from(j0 + together_);
             const int64_t first_key = greater(j0, j_first);
             const int64_t end_key = lesser(j0 + together_, j_end);
             const int64_t hidden = (first_key - j0) % Math::kStep;
-            blocks_.load(head, first_key - hidden, end_key, hidden, !late_v_);
-            blocks_.expect(head, end_key, lesser(j0 + 2 * together_, j_end), panels);
+            blocks_.load(head, first_key - hidden, end_key, hidden);
+            blocks_.expect(head, lesser(next, j_end), lesser(next + together_, j_end), panels);
+            late_v_ = head.hides() && !all_finite(head.v, first_key, end_key, dv_);
             for (int64_t n = 0; n < panels; ++n) {
                 const int64_t i0 = panel[n].i0, i1 = i0 + panel[n].count;
-                if (j0 <= j_first) {
+                if (j0 == j_start) {
                     start(panel[n]);
                     q_ahead_ = Prefetch(head.q, i1, lesser(i1 + kPanel, end), d_);
                 }
-                if (end_key == j_end) out_ahead_ = Prefetch(head.out, i0, i1, dv_);
+                if (next >= j_end) out_ahead_ = Prefetch(head.out, i0, i1, dv_);
                 const int64_t from = greater(first_key, head.first_key(i0));
                 const int64_t to = lesser(end_key, head.end_key(i1 - 1));
                 if (from < to) process_blocks(panel[n], j0, from, to);
                 blocks_.advance(head);
-                if (end_key == j_end) finish(panel[n]);
+                if (next >= j_end) finish(panel[n]);
             }
         }
     }
@@ -153,7 +162,7 @@ private:
         const functions::Visible shown = head_.shown(panel.i0, panel.i0 + panel.count, from, to);
         if (shown == functions::Visible::none) return;
         const bool covered = head_.covers(panel.i0, panel.i0 + panel.count, from, to);
-        const bool plain = !head_.modified() && covered;
+        const bool plain = !head_.modified() && covered && shown == functions::Visible::all;
         const ScoreTile tile{s_, panel.i0, panel.count, from, to, shown};
         const bool some_hidden = head_.hides_anywhere() || shown == functions::Visible::some || !covered;
         Vec block_max[2];
@@ -424,8 +433,8 @@ private:
 
     const Head& head_;
     int64_t d_, dv_;
-    bool late_v_;     // V waits for the scores: a mask or bias may hide keys
-    bool pipelined_;  // scores need no more than the band
+    bool pipelined_;       // scores need no more than the band
+    bool late_v_ = false;  // V of the current keys waits for the scores, which may hide keys where it is not finite
     int64_t together_;
     Arena arena_;
     KeyBlocks<Math> blocks_;

@@ -77,9 +77,11 @@ public:
     FunctionTile(const Head& head, const Program& program, const float* s, int64_t i0, int64_t j0, int64_t keys,
                  int64_t* memory)
         : head_(head), program_(program), s_(s), memory_(memory), i0_(i0), j0_(j0), keys_(keys) {
-        run(0, program.end[0], 1, 1);
-        run(program.end[0], program.end[1], kPanel, kPanel);
-        run(program.end[1], program.end[2], keys, 0);
+        run(0, program.end[0], 1);
+        repeat(0, program.end[0]);
+        run(program.end[0], program.end[1], kPanel);
+        repeat(program.end[0], program.end[1]);
+        run(program.end[1], program.end[2], keys);
     }
 
     static constexpr int64_t kRows = kElements / kPanel;
@@ -90,11 +92,11 @@ public:
         const int64_t rows = lesser(kRows, keys_ - row);
         for (int n = program_.end[1]; n < program_.end[2]; ++n)
             if (program_.steps[n].expanded >= 0) expand(program_.steps[n], row, rows);
-        run(program_.end[2], program_.end[3], rows * kPanel, 0);
+        run(program_.end[2], program_.end[3], rows * kPanel);
     }
-    const float* result() const { return values<float>(program_.result); }
-    const int32_t* mask() const { return values<int32_t>(program_.result); }
-    const float* derivative() const { return values<float>(program_.derivative); }
+    const float* result() const { return inputs<float>(program_.result); }
+    const int32_t* mask() const { return inputs<int32_t>(program_.result); }
+    const float* derivative() const { return inputs<float>(program_.derivative); }
     // Calls add(n, tensor, index, d) for elements n below `count` and the loads in them that lie inside of a tensor
     // whose gradient is asked for, d being the derivative by the load.
     template <class Add>
@@ -103,9 +105,9 @@ public:
             const functions::LoadDerivative& one = program_.loads[l];
             if (!wanted[one.tensor]) continue;
             const functions::FunctionTensor& tensor = head_.functions.tensors[one.tensor];
-            const float* derivative = values<float>(one.derivative);
+            const float* derivative = inputs<float>(one.derivative);
             const Int* at[functions::kMostDimensions] = {};
-            for (int d = 0; d < one.rank; ++d) at[d] = values<Int>(one.index[d]);
+            for (int d = 0; d < one.rank; ++d) at[d] = inputs<Int>(one.index[d]);
             for (int64_t n = 0; n < count; ++n) {
                 int64_t index = 0;  // in the tensor's shape, row-major
                 bool inside = true;
@@ -128,8 +130,16 @@ private:
         return first;
     }
 
-    // Steps [first, end) for `count` elements; where `period` is not 0, these are repeated to fill the buffer.
-    void run(int first, int end, int64_t count, int64_t period) {
+    // What a step reads. s is read where it lies.
+    template <class T>
+    const T* inputs(int buffer) const {
+        if constexpr (__is_same(T, float))
+            if (buffer == program_.given) return s_ + first_;
+        return values<T>(buffer);
+    }
+
+    // Steps [first, end) for `count` elements.
+    void run(int first, int end, int64_t count) {
         for (int n = first; n < end; ++n) {
             const Step& step = program_.steps[n];
             switch (step.type) {
@@ -143,7 +153,6 @@ private:
                     real(step, count);
                     break;
             }
-            if (period != 0) with_values(step, step.out, [&](auto* x) { repeat(x, period); });
         }
     }
     template <class Of>
@@ -152,34 +161,45 @@ private:
         if (step.type == Type::integer) return of(values<Int>(buffer));
         of(values<int32_t>(buffer));
     }
-    template <class T>
-    static void repeat(T* x, int64_t period) {
-        for (int64_t n = period; n < kElements; ++n) x[n] = x[n - period];
+    // Fills buffers with a value each, or with a row's.
+    void repeat(int first, int end) {
+        for (int n = first; n < end; ++n)
+            if (program_.steps[n].expanded >= 0) repeat(program_.steps[n]);
+    }
+    void repeat(const Step& step) {
+        with_values(step, step.out, [&]<class T>(T* x) {
+            T row[kPanel];
+            for (int64_t n = 0; n < kPanel; ++n) row[n] = x[step.stage == functions::Stage::row ? n : 0];
+            for (int64_t first = 0; first < kElements; first += kPanel)
+                for (int64_t n = 0; n < kPanel; ++n) x[first + n] = row[n];
+        });
     }
     void expand(const Step& step, int64_t row, int64_t rows) {
         with_values(step, step.out, [&]<class T>(const T* of_keys) {
             T* of_elements = values<T>(step.expanded);
-            for (int64_t j = 0; j < rows; ++j)
-                for (int64_t lane = 0; lane < kPanel; ++lane) of_elements[j * kPanel + lane] = of_keys[row + j];
+            for (int64_t j = 0; j < rows; ++j) {
+                const T of_key = of_keys[row + j];
+                for (int64_t lane = 0; lane < kPanel; ++lane) of_elements[j * kPanel + lane] = of_key;
+            }
         });
     }
 
     template <class In, class Out, class Of>
     void each(const Step& step, int64_t count, Of of) {
-        const In* a = values<In>(step.argument[0]);
+        const In* a = inputs<In>(step.argument[0]);
         Out* out = values<Out>(step.out);
         for (int64_t n = 0; n < count; ++n) out[n] = of(a[n]);
     }
     template <class In, class Out, class Of>
     void pairs(const Step& step, int64_t count, Of of) {
-        const In *a = values<In>(step.argument[0]), *b = values<In>(step.argument[1]);
+        const In *a = inputs<In>(step.argument[0]), *b = inputs<In>(step.argument[1]);
         Out* out = values<Out>(step.out);
         for (int64_t n = 0; n < count; ++n) out[n] = of(a[n], b[n]);
     }
     template <class T>
     void select(const Step& step, int64_t count) {
-        const int32_t* condition = values<int32_t>(step.argument[0]);
-        const T *yes = values<T>(step.argument[1]), *no = values<T>(step.argument[2]);
+        const int32_t* condition = inputs<int32_t>(step.argument[0]);
+        const T *yes = inputs<T>(step.argument[1]), *no = inputs<T>(step.argument[2]);
         T* out = values<T>(step.out);
         for (int64_t n = 0; n < count; ++n) out[n] = condition[n] != 0 ? yes[n] : no[n];
     }
@@ -316,8 +336,7 @@ private:
             case Op::constant:
                 return fill<float>(step, count, step.real);
             case Op::s:
-                memcpy(values<float>(step.out), s_ + first_, static_cast<size_t>(count) * sizeof(float));
-                return;
+                return;  // lies there already: inputs()
             case Op::load:
                 return load<float>(step, count);
             case Op::select:
@@ -355,7 +374,7 @@ private:
     // Buffers have room for whole vectors.
     template <class Of>
     void vectors(const Step& step, int64_t count, Of of) {
-        const float* a = values<float>(step.argument[0]);
+        const float* a = inputs<float>(step.argument[0]);
         float* out = values<float>(step.out);
         for (int64_t n = 0; n < count; n += kLanes) flashtile::store(out + n, of(flashtile::load(a + n)));
     }
@@ -365,7 +384,7 @@ private:
     void load(const Step& step, int64_t count) {
         const functions::FunctionTensor& tensor = head_.functions.tensors[step.tensor];
         const Int* index[functions::kMostDimensions] = {};
-        for (int n = 0; n < step.rank; ++n) index[n] = values<Int>(step.argument[n]);
+        for (int n = 0; n < step.rank; ++n) index[n] = inputs<Int>(step.argument[n]);
         T* out = values<T>(step.out);
         for (int64_t n = 0; n < count; ++n) {
             int64_t offset = 0;

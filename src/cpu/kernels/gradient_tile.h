@@ -94,8 +94,8 @@ public:
     bool compute(const Head& head, const Queries& queries, int64_t from, int64_t to, functions::Visible shown,
                  uint8_t* visible, const Output& out) {
         const ScoreTile tile{s_, queries.i0, queries.count, from, to, shown};
-        const bool plain =
-            !head.modified() && !head.drops && head.band.covers(queries.i0, queries.i0 + queries.count, from, to);
+        const bool plain = !head.modified() && !head.drops && shown == functions::Visible::all &&
+                           head.band.covers(queries.i0, queries.i0 + queries.count, from, to);
         const Vec lse[2] = {load(queries.lse), load(queries.lse + kLanes)};
         const Vec D[2] = {load(queries.D), load(queries.D + kLanes)};
         const float unit = head.score_unit();

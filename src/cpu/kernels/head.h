@@ -152,9 +152,9 @@ struct Head {
         return j >= first_k && at >= band.first_key(row) && at < band.end_key(row, ChunkedBand::kOpen);
     }
 
-    // True if scores need more than that. modify_scores then works on every block. A scale of 0 is among these
-    // cases: it must be applied before a mask, since 0 times -inf is NaN.
-    bool modified() const { return softcap != 0.0f || alibi || functions.score || hides() || scale == 0.0f; }
+    // True if scores need more than that and what shown() says. modify_scores then works on every block. A scale of 0
+    // is among these cases: it must be applied before a mask, since 0 times -inf is NaN.
+    bool modified() const { return softcap != 0.0f || alibi || functions.score || hides_anywhere() || scale == 0.0f; }
     // True if scores may hide keys that the band shows: by a mask, or by what makes them -infinity.
     bool hides() const { return hides_anywhere() || functions.mask; }
     // Also in a block that the mask function shows whole.

@@ -21,11 +21,11 @@ public:
     // the buffer from the call before.
     KeyBlocks(Arena& arena, int64_t most, int64_t spare, bool ahead, int64_t d, int64_t dv, cpu::HeldKeys* held)
         : held_(held), k_step_(row_step<Math>(d)), v_step_(column_step<Math>(dv)), d_(d), dv_(dv), ahead_(ahead) {
-        const int64_t keys[2] = {most, ahead ? most : spare};
-        for (int n = 0; n < 2; ++n) {
-            buffers_[n].k = arena.take<Scalar>((n == 0 || ahead ? most : 0) * k_step_);
-            buffers_[n].v = arena.take<Scalar>(keys[n] / Math::kStep * v_step_);
+        for (int n = 0; n < (ahead ? 2 : 1); ++n) {
+            buffers_[n].k = arena.take<Scalar>(most * k_step_);
+            buffers_[n].v = arena.take<Scalar>(most / Math::kStep * v_step_);
         }
+        spare_v_ = arena.take<Scalar>(spare / Math::kStep * v_step_);
     }
 
     // True if K and V are read where they lie.
@@ -34,9 +34,8 @@ public:
     }
 
     // Makes keys [first, end) the current block; steps start at `first`. The first `hidden` keys only complete a step,
-    // and their V reads as zero. `with_v` is false where V has to wait for the scores.
-    void load(const Head& head, int64_t first, int64_t end, int64_t hidden, bool with_v) {
-        with_v_ = with_v;
+    // and their V reads as zero.
+    void load(const Head& head, int64_t first, int64_t end, int64_t hidden) {
         if (holds(first, end, hidden)) return;
         if constexpr (kCounted) {
             count_load(Moved::k, (end - first) * d_, head.k.bytes);
@@ -45,7 +44,7 @@ public:
         if (next_.first != first || next_.end != end) prepare(head, first, end);
         copy(head, next_.end);
         current_ = next_;
-        if (hidden > 0 && with_v) {
+        if (hidden > 0) {
             uint8_t shown[Math::kStep];
             for (int64_t n = 0; n < Math::kStep; ++n) shown[n] = n >= hidden;
             copy_columns<Math>(head.v, first, lesser(first + Math::kStep, end), dv_, shown, buffers_[active_].v);
@@ -55,7 +54,6 @@ public:
         } else {
             held_->first = first;
             held_->end = hidden > 0 ? first : end;
-            held_->with_v = with_v;
         }
         next_ = {};
     }
@@ -88,7 +86,7 @@ public:
         return {current_.v.data + (first - current_.first) / Math::kStep * current_.v.step, 1, current_.v.step};
     }
     // A buffer for columns of V that one panel needs for itself.
-    Scalar* spare_v() const { return buffers_[ahead_ ? active_ : 1].v; }
+    Scalar* spare_v() const { return spare_v_; }
 
 private:
     static constexpr int64_t kLinesAStep = 4;
@@ -103,7 +101,7 @@ private:
     // True if keys [first, end), or more keys from `first` on, are in the buffer; they are then the current block. Keys
     // past `end` meet a P of 0. They need not read as zero, since another query of the head sees them.
     bool holds(int64_t first, int64_t end, int64_t hidden) {
-        if (ahead_ || hidden > 0 || held_->first != first || held_->end < end || held_->with_v != with_v_) return false;
+        if (ahead_ || hidden > 0 || held_->first != first || held_->end < end) return false;
         current_ = {first, end, end, {buffers_[0].k, k_step_, 1}, {buffers_[0].v, 1, v_step_}};
         return true;
     }
@@ -123,8 +121,7 @@ private:
         const int64_t from = next_.copied, at = from - next_.first;
         if (from >= to) return;
         copy_rows<Math>(head.k, from, to, d_, buffers_[active_].k + at * k_step_);
-        if (with_v_)
-            copy_columns<Math>(head.v, from, to, dv_, nullptr, buffers_[active_].v + at / Math::kStep * v_step_);
+        copy_columns<Math>(head.v, from, to, dv_, nullptr, buffers_[active_].v + at / Math::kStep * v_step_);
         next_.copied = to;
     }
 
@@ -138,10 +135,10 @@ private:
     int64_t k_step_, v_step_, d_, dv_;
     bool ahead_;
     Buffer buffers_[2];
+    Scalar* spare_v_;
     int active_ = 0;  // the buffer that the next block goes to
     Block current_, next_;
     int64_t slice_ = 0;
-    bool with_v_ = true;
     Prefetch next_k_, next_v_;
 };
 

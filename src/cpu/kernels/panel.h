@@ -148,6 +148,35 @@ inline Operand2d<Math> rows_operand(const AnyRows& x, int64_t first, int64_t end
     return {buffer, row_step<Math>(cols), 1};
 }
 
+// Whether no element of rows [first, end) is infinite or NaN; false where that is not looked for.
+template <class AnyRows>
+inline bool all_finite(const AnyRows& x, int64_t first, int64_t end, int64_t cols) {
+    const bool fp32 = x.dtype == DType::fp32;
+    if (!fp32 && x.dtype != DType::fp16 && x.dtype != DType::bf16) return false;
+    // The exponent, of each half where elements have 16 bits: all of its bits are 1 in infinities and NaN.
+    const int32_t high = fp32 ? 0x7f800000 : x.dtype == DType::fp16 ? 0x7c000000 : 0x7f800000;
+    const int32_t low = fp32 ? 0 : high >> 16;
+    const int64_t bytes = cols * (fp32 ? 4 : 2), vectors = bytes / static_cast<int64_t>(sizeof(IntVec));
+    IntVec found{};
+    const auto look = [&](IntVec words) {
+        found |= (words & high) == high;
+        if (!fp32) found |= (words & low) == low;
+    };
+    for (int64_t r = first; r < end; ++r) {
+        const char* row = x.at(r);
+        for (int64_t n = 0; n < vectors; ++n) {
+            IntVec words;
+            memcpy(&words, row + n * static_cast<int64_t>(sizeof words), sizeof words);
+            look(words);
+        }
+        IntVec rest{};
+        memcpy(&rest, row + vectors * static_cast<int64_t>(sizeof rest),
+               static_cast<size_t>(bytes - vectors * static_cast<int64_t>(sizeof rest)));
+        look(rest);
+    }
+    return !any(found);
+}
+
 // The distance of copied steps of a columns operand in Scalars. A step is one row, two rows, or for tiles 32.
 template <class Math>
 inline int64_t column_step(int64_t cols) {

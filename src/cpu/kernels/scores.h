@@ -160,11 +160,12 @@ inline bool modify_scores(const Head& head, const ScoreTile& tile, float* deriva
         }
     }
     if (visible == nullptr) return true;
+    const float unit = head.score_unit();
     bool all = true;
     for (int64_t j = 0; j < keys; ++j) {
         bool any = false;
         // Written with !(<=) and not with >, since a NaN score counts as seen.
-        for (int64_t lane = 0; lane < tile.count; ++lane) any |= !(tile.s[j * kPanel + lane] <= kLeastScore);
+        for (int64_t lane = 0; lane < tile.count; ++lane) any |= !(tile.s[j * kPanel + lane] * unit <= kLeastScore);
         visible[j] = any;
         all &= any;
     }
