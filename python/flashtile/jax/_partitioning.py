@@ -26,7 +26,8 @@ Axes = tuple[str, ...]  # of a mesh
 
 
 class _Split(NamedTuple):
-    """Over which axes of a mesh the sequences, the heads and the heads of keys are split."""
+    """Over which axes of a mesh the sequences, the heads and the heads of keys are split. Where heads are and those of
+    keys are not, the heads of a device read one head of keys."""
 
     sequences: Axes
     heads: Axes
@@ -49,7 +50,7 @@ def lower_partitioned(handler: Handler, context: Any, *operands: Any, call: Call
     function = custom_partitioning(lambda *given: handler(call)(*given))
     rule, whole = _rule(call, sizes, shapes, results)
     function.def_partition(partial(_partition, handler, call, sizes), sharding_rule=rule,
-                           need_replication_factors=whole, **_factors(sizes))
+                           need_replication_factors=whole)
     return mlir.lower_fun(function, multiple_results=True)(context, *operands)
 
 
@@ -77,20 +78,16 @@ def _kind(letter: str, size: int, sizes: _Sizes) -> str:
     return kind if kind and size == getattr(sizes, kind) else ""
 
 
-def _factors(sizes: _Sizes) -> dict[str, int]:
-    """How many heads read a key, where it is several of some."""
-    return {"r": sizes.heads // sizes.key_heads} if 1 < sizes.key_heads < sizes.heads else {}
-
-
 def _rule(call: Call, sizes: _Sizes, shapes: Sequence[tuple[int, ...]],
           results: Sequence[tuple[int, ...]]) -> tuple[str, tuple[str, ...]]:
-    """The sharding rule, and its factors that are never split."""
-    heads = "(g r)" if _factors(sizes) else "r" if sizes.key_heads == 1 else "g"
+    """The sharding rule, and its factors that are never split. Heads and heads of keys are the same factor where they
+    are as many; else each is its own, since an axis of a mesh may split the one and not the other."""
+    heads = "g" if sizes.heads == sizes.key_heads else "h"
     whole: list[str] = []
 
     def dimension(letter: str, size: int) -> str:
         kind = _kind(letter, size, sizes)
-        if not kind or (kind == "key_heads" and heads == "r"):
+        if not kind or (kind == "key_heads" and sizes.key_heads == 1):
             whole.append(f"w{len(whole)}")
             return whole[-1]
         return {"sequences": "b", "heads": heads, "key_heads": "g"}[kind]
@@ -117,7 +114,15 @@ def _partition(handler: Handler, call: Call, sizes: _Sizes, mesh: Mesh, operands
             for each in of_results]
 
     def on_each(*parts: Any) -> list[Any]:
+        one = sizes.key_heads > 1 and split.heads and not split.key_heads
+        if one:
+            at = jax.lax.axis_index(split.heads) * sizes.key_heads // math.prod(mesh.shape[axis] for axis in split.heads)
+            parts = tuple(jax.lax.dynamic_slice_in_dim(part, at, 1, -2) if name in ("k", "v") else part
+                          for name, part in zip(call.names, parts))
         made = _call_part(handler, call, sizes, mesh, split, parts)
+        if one:
+            made = [_among(sizes.key_heads, part, at) if name in ("dk", "dv") else part
+                    for name, part in zip(call.results, made)]
         return [_sum(part, axes) for part, axes in zip(made, sums)]
 
     return mesh, on_each, of_results, of_operands
@@ -139,8 +144,11 @@ def _split(mesh: Mesh, sharding: NamedSharding, dims: str, sizes: _Sizes) -> _Sp
 
     heads = dividing(axes_of("h"), sizes.heads)
     key_heads = dividing(heads, sizes.key_heads)
-    if key_heads != heads and parts(key_heads) != sizes.key_heads:  # else a device's heads read one key head
-        heads = key_heads
+    if key_heads != heads:
+        if parts(heads) % sizes.key_heads == 0:  # a device's heads read one key head, which it takes from all
+            key_heads = ()
+        else:
+            heads = key_heads
     return _Split(dividing(axes_of("b"), sizes.sequences), heads, key_heads)
 
 
@@ -161,6 +169,12 @@ def _call_part(handler: Handler, call: Call, sizes: _Sizes, mesh: Mesh, split: _
         origin_h=options.origin_h + h * (sizes.heads // counts[1])))) for b in range(counts[0]) for h in range(counts[1])]
     at = jax.lax.axis_index((*split.sequences, *split.heads))
     return jax.lax.switch(at, places, *parts)
+
+
+def _among(heads: int, part: Any, at: Any) -> Any:
+    """The gradient of all heads of keys, which is 0 but of the one at `at`."""
+    whole = jnp.zeros((*part.shape[:-2], heads, part.shape[-1]), part.dtype)
+    return jax.lax.dynamic_update_slice_in_dim(whole, part, at, -2)
 
 
 def _sum(part: Any, axes: Axes) -> Any:
