@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._append import TENSORS as APPENDED, Append, split
+from .._append import TENSORS as APPENDED, split
 from .._arguments import FLAGS, blame_an_option, flag
 from .._functions import Functions
 from .._library import InvalidArgument
@@ -42,8 +41,8 @@ def attention(q: Array, k: Array, v: Array, *, key: Optional[Array] = None, seed
     Args:
         q: (batch, seqlen_q, heads, head_dim), float32, float16 or bfloat16; k: (batch, seqlen_k, kv_heads, head_dim);
             v: (.., head_dim_v).
-        key: what dropout's mask is drawn from: a key of jax.random's. Its first two words are seed, and the next two,
-            where it has them, offset.
+        key: what dropout's mask is drawn from: a key of jax.random's. Its first two words are seed; the third, where
+            there is one (rbg), is offset.
         seed, offset: uint32 (2) each, low word first, in place of key: the mask is that of flashtile.numpy.attention
             with the two numbers. offset is 0 if None.
         return_lse: return lse too.

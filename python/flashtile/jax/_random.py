@@ -24,7 +24,9 @@ def words_of(dropout: float, key: Any, seed: Any, offset: Any) -> dict[str, Arra
                         "seed, or seed and offset")
     if "key" in given:
         words = _words_of_key(key)
-        seed, offset = words[:2], words[2:4] if len(words) >= 4 else None
+        # Of four words the last two may repeat the first ones (a new key of "rbg"), and a mask is drawn from the XOR of
+        # seed's and offset's high words: so offset has none.
+        seed, offset = words[:2], jnp.pad(words[2:3], (0, 1)) if words.size > 2 else None
     if offset is None:
         offset = jnp.zeros(2, jnp.uint32)
     for name, value in (("seed", seed), ("offset", offset)):
