@@ -61,8 +61,7 @@ def attention(q: Array, k: Array, v: Array, *, key: Optional[Array] = None, seed
             cumulative lengths that descend, are errors of the running program, on the CPU only.
     """
     for name, value in (*options.items(), ("return_lse", return_lse)):
-        if name not in _TENSORS and name in FORWARD_DEFAULTS and isinstance(value, jax.core.Tracer) \
-                and name != "diagonal":
+        if isinstance(value, jax.core.Tracer) and name not in (*_TENSORS, "diagonal"):
             raise TypeError(f"{name} is {value!r}, allowed is what is known while JAX traces (jax.jit's static_argnames)")
     return_lse = flag("return_lse", return_lse)
     chosen = chosen_options("attention", options, _DEFAULTS, (jax.Array, np.ndarray))
