@@ -61,16 +61,15 @@ struct Option {
     std::string_view name;
     std::variant<std::int32_t Options::*, std::int64_t Options::*, float Options::*, double Options::*> field;
 };
-constexpr Option option_fields[] = {
-    FLASHTILE_FIELD(Options, causal),          FLASHTILE_FIELD(Options, alignment),
-    FLASHTILE_FIELD(Options, scale),           FLASHTILE_FIELD(Options, softcap),
-    FLASHTILE_FIELD(Options, window_left),     FLASHTILE_FIELD(Options, window_right),
-    FLASHTILE_FIELD(Options, dropout),         FLASHTILE_FIELD(Options, deterministic),
-    FLASHTILE_FIELD(Options, batch_invariant), FLASHTILE_FIELD(Options, exact_max),
-    FLASHTILE_FIELD(Options, attention_chunk), FLASHTILE_FIELD(Options, num_splits),
-    FLASHTILE_FIELD(Options, sm_limit),        FLASHTILE_FIELD(Options, diagonal),
-    FLASHTILE_FIELD(Options, origin_b),        FLASHTILE_FIELD(Options, origin_h),
-    FLASHTILE_FIELD(Options, origin_i),        FLASHTILE_FIELD(Options, origin_j)};
+constexpr Option option_fields[] = {FLASHTILE_FIELD(Options, causal),          FLASHTILE_FIELD(Options, alignment),
+                                    FLASHTILE_FIELD(Options, scale),           FLASHTILE_FIELD(Options, softcap),
+                                    FLASHTILE_FIELD(Options, window_left),     FLASHTILE_FIELD(Options, window_right),
+                                    FLASHTILE_FIELD(Options, dropout),         FLASHTILE_FIELD(Options, deterministic),
+                                    FLASHTILE_FIELD(Options, batch_invariant), FLASHTILE_FIELD(Options, exact_max),
+                                    FLASHTILE_FIELD(Options, attention_chunk), FLASHTILE_FIELD(Options, num_splits),
+                                    FLASHTILE_FIELD(Options, sm_limit),        FLASHTILE_FIELD(Options, diagonal),
+                                    FLASHTILE_FIELD(Options, origin_b),        FLASHTILE_FIELD(Options, origin_h),
+                                    FLASHTILE_FIELD(Options, origin_i),        FLASHTILE_FIELD(Options, origin_j)};
 #undef FLASHTILE_FIELD
 
 constexpr std::string_view append_prefix = "append.", function_prefix = "tensors.", zero_prefix = "zero.";
@@ -117,9 +116,11 @@ void put_option(Options& options, std::string_view name, Value value) {
     refuse(name, "is no option of this flashtile's: was the program exported by a newer one?");
 }
 
-} // namespace
+}  // namespace
 
-Call::Call(Pass pass, const Place& place) : pass_(pass), place_(place) { options_.stream = place.stream; }
+Call::Call(Pass pass, const Place& place) : pass_(pass), place_(place) {
+    options_.stream = place.stream;
+}
 
 void Call::set(std::string_view name, std::int64_t value) {
     if (name == "max_seqlen_q")
@@ -134,7 +135,9 @@ void Call::set(std::string_view name, std::int64_t value) {
         put_option(options_, name, value);
 }
 
-void Call::set(std::string_view name, double value) { put_option(options_, name, value); }
+void Call::set(std::string_view name, double value) {
+    put_option(options_, name, value);
+}
 
 void Call::set(std::string_view name, std::string_view text) {
     if (name == "score_function")
@@ -169,7 +172,7 @@ const flashtile_tensor* Call::add(std::string_view name, const Buffer& buffer) {
 }
 
 void Call::add_named(std::vector<flashtile_named_tensor>& list, std::string_view name, const Buffer& buffer) {
-    if (texts_.empty()) texts_.reserve(2 * most_tensors); // so that none moves
+    if (texts_.empty()) texts_.reserve(2 * most_tensors);  // so that none moves
     if (texts_.size() == 2 * most_tensors) refuse(name, "is one tensor too many");
     texts_.emplace_back(name.substr(function_prefix.size()));
     list.push_back({texts_.back().c_str(), *add(name, buffer)});
@@ -185,7 +188,7 @@ void Call::read(std::string_view name, const Buffer& buffer) {
         const auto* const words = static_cast<const std::uint64_t*>(buffer.data);
         if (place_.device == FLASHTILE_CUDA)
             (seed ? options_.seed_ptr : options_.offset_ptr) = words;
-        else // which need not lie at a multiple of 8
+        else  // which need not lie at a multiple of 8
             std::memcpy(seed ? &options_.seed : &options_.offset, words, sizeof(std::uint64_t));
         return;
     }
@@ -236,4 +239,4 @@ flashtile_status Call::run() {
                                   : flashtile_backward(&options_, &inputs_, &gradients_);
 }
 
-} // namespace flashtile::xla
+}  // namespace flashtile::xla

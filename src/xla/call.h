@@ -32,9 +32,9 @@ struct Buffer {
 // Functions that take a name throw std::invalid_argument where the call has nothing of that name, or not with that
 // value. Buffers and the names themselves must outlive the call; texts are copied.
 class Call {
-  public:
+public:
     Call(Pass pass, const Place& place);
-    Call(const Call&) = delete; // the structs point to each other
+    Call(const Call&) = delete;  // the structs point to each other
     Call& operator=(const Call&) = delete;
 
     // A field of flashtile_options, or a number of flashtile_inputs or flashtile_append_tensors ("append." before it).
@@ -43,10 +43,10 @@ class Call {
     // "score_function" or "mask_function".
     void set(std::string_view name, std::string_view text);
 
-    // A tensor of the inputs, or with a prefix of another struct: "append.k"; "tensors.NAME" is one that functions name.
-    // Backward reads out, lse, dout and dlse too. "seed" and "offset" are two words each, low word first; so are the
-    // elements of tensors that the library has as INT64, in a last dimension of their own, unless they come as such.
-    // "zero.NAME" is a result's memory, which XLA has cleared.
+    // A tensor of the inputs, or with a prefix of another struct: "append.k"; "tensors.NAME" is one that functions
+    // name. Backward reads out, lse, dout and dlse too. "seed" and "offset" are two words each, low word first; so are
+    // the elements of tensors that the library has as INT64, in a last dimension of their own, unless they come as
+    // such. "zero.NAME" is a result's memory, which XLA has cleared.
     void read(std::string_view name, const Buffer& buffer);
     // A result; "tensors.NAME" is the gradient of that tensor. "k" and "v" are caches that are written where they lie.
     void write(std::string_view name, const Buffer& buffer);
@@ -57,7 +57,7 @@ class Call {
 
     void use_workspace(void* data, std::size_t bytes);
 
-  private:
+private:
     static constexpr std::size_t most_tensors = 64;
 
     const flashtile_tensor* add(std::string_view name, const Buffer& buffer);
@@ -75,7 +75,7 @@ class Call {
     std::array<flashtile_tensor, most_tensors> tensors_;
     std::vector<flashtile_named_tensor> named_, dnamed_;
     std::string score_, mask_;
-    std::vector<std::string> texts_; // the names in named_ and dnamed_
+    std::vector<std::string> texts_;  // the names in named_ and dnamed_
 };
 
-} // namespace flashtile::xla
+}  // namespace flashtile::xla

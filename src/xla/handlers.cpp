@@ -1,6 +1,6 @@
 // handlers.cpp: what XLA calls where a program of JAX's has attention in it: handlers of its foreign function interface
-// (FFI), one a pass and platform. They lie in a library of their own, libflashtile_jax.so, so that libflashtile.so knows
-// nothing of XLA. The FFI is a header of jaxlib's; nothing of jaxlib is linked.
+// (FFI), one a pass and platform. They lie in a library of their own, libflashtile_jax.so, so that libflashtile.so
+// knows nothing of XLA. The FFI is a header of jaxlib's; nothing of jaxlib is linked.
 //
 // Attributes: `operands` and `results` say by name what the buffers are, with a space between names; every other one is
 // a field that has another value than the default. Both by the names of call.h.
@@ -18,13 +18,20 @@ namespace {
 // 0 for what the library does not have: the call says then what is wrong.
 std::int32_t dtype_of(ffi::DataType type) {
     switch (type) {
-    case ffi::DataType::F32: return FLASHTILE_FP32;
-    case ffi::DataType::F16: return FLASHTILE_FP16;
-    case ffi::DataType::BF16: return FLASHTILE_BF16;
-    case ffi::DataType::PRED: return FLASHTILE_BOOL;
-    case ffi::DataType::S32: return FLASHTILE_INT32;
-    case ffi::DataType::S64: return FLASHTILE_INT64;
-    default: return FLASHTILE_DTYPE_UNSET;
+        case ffi::DataType::F32:
+            return FLASHTILE_FP32;
+        case ffi::DataType::F16:
+            return FLASHTILE_FP16;
+        case ffi::DataType::BF16:
+            return FLASHTILE_BF16;
+        case ffi::DataType::PRED:
+            return FLASHTILE_BOOL;
+        case ffi::DataType::S32:
+            return FLASHTILE_INT32;
+        case ffi::DataType::S64:
+            return FLASHTILE_INT64;
+        default:
+            return FLASHTILE_DTYPE_UNSET;
     }
 }
 
@@ -64,10 +71,14 @@ void set_attributes(Call& call, const ffi::Dictionary& attributes) {
 ffi::Error error_of(flashtile_status status) {
     const auto code = [&] {
         switch (status) {
-        case FLASHTILE_INVALID_ARGUMENT: return ffi::ErrorCode::kInvalidArgument;
-        case FLASHTILE_UNSUPPORTED: return ffi::ErrorCode::kUnimplemented;
-        case FLASHTILE_OUT_OF_MEMORY: return ffi::ErrorCode::kResourceExhausted;
-        default: return ffi::ErrorCode::kInternal;
+            case FLASHTILE_INVALID_ARGUMENT:
+                return ffi::ErrorCode::kInvalidArgument;
+            case FLASHTILE_UNSUPPORTED:
+                return ffi::ErrorCode::kUnimplemented;
+            case FLASHTILE_OUT_OF_MEMORY:
+                return ffi::ErrorCode::kResourceExhausted;
+            default:
+                return ffi::ErrorCode::kInternal;
         }
     }();
     return {code, std::string("flashtile: ") + flashtile_last_error()};
@@ -116,7 +127,9 @@ ffi::Error on_cuda(void* stream, std::int32_t device, ffi::RemainingArgs operand
     return handle(pass, {FLASHTILE_CUDA, device, stream}, operands, results, attributes);
 }
 
-auto cpu_binding() { return ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs(); }
+auto cpu_binding() {
+    return ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs();
+}
 
 auto cuda_binding() {
     return ffi::Ffi::Bind()
@@ -127,10 +140,10 @@ auto cuda_binding() {
         .Attrs();
 }
 
-} // namespace
-} // namespace flashtile::xla
+}  // namespace
+}  // namespace flashtile::xla
 
-using flashtile::xla::Pass; // the macros declare C functions
+using flashtile::xla::Pass;  // the macros declare C functions
 #pragma GCC visibility push(default)
 
 // The version of the FFI's ABI that these handlers speak: python/flashtile/jax/_handlers.py compares it with jaxlib's.
