@@ -45,7 +45,8 @@ def loss_of(weights, tokens, *, attend, heads, dtype):
     @jax.checkpoint
     def layer(x, w):
         w = jax.tree.map(lambda of: of.astype(dtype), w)
-        q, k, v = (part.reshape(*x.shape[:2], heads, -1) for part in jnp.split(normed(x).astype(dtype) @ w["qkv"], 3, -1))
+        qkv = normed(x).astype(dtype) @ w["qkv"]
+        q, k, v = (part.reshape(*x.shape[:2], heads, -1) for part in jnp.split(qkv, 3, -1))
         x = x + attend(q, k, v, is_causal=True).reshape(x.shape) @ w["out"]
         return x + jax.nn.gelu(normed(x).astype(dtype) @ w["up"]) @ w["down"], None
 

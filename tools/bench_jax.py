@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""flashtile.jax.dot_product_attention beside jax.nn.dot_product_attention, both in jax.jit: forward, and with gradients.
+"""flashtile.jax.dot_product_attention beside jax.nn.dot_product_attention, both in jax.jit: forward, and with
+gradients.
 
     PYTHONPATH=python FLASHTILE_LIBRARY=build/libflashtile.so .venv/bin/python tools/bench_jax.py --json=jax.json
     ... tools/bench_jax.py --causal --dtypes=bf16 --lengths=512,2048
@@ -7,8 +8,8 @@
 On the CPU JAX's side is implementation="xla" (fp32 and bf16, n = 512 and 2048, d = 64). On a GPU it is
 implementation="cudnn" (bf16, n = 1024, 4096 and 16384, d = 64 and 128). Both get the same arrays. Samples of the two
 alternate, so that other work on the machine falls on both; medians are printed, and their ratio. A sample is as many
-calls as take a fifth of a second of the slower side. Beside each time stands the greatest error of the results (out; dq,
-dk, dv) of the first head of the first sequence, against dense attention in fp64.
+calls as take a fifth of a second of the slower side. Beside each time stands the greatest error of the results (out;
+dq, dk, dv) of the first head of the first sequence, against dense attention in fp64.
 """
 
 import argparse
@@ -116,8 +117,9 @@ def main():
                     ratio = row[theirs]["seconds"] / row["flashtile"]["seconds"]
                     rows.append({"dtype": dtype, "n": n, "head_dim": d, "batch": batch, "heads": a.heads,
                                  "causal": a.causal, "pass": pass_name, "ratio": ratio, **row})
-                    errors = ", ".join("/".join(f"{e:.1e}" for e in (of["error"], of["error_of_gradients"]) if e is not None)
-                                       for of in (row["flashtile"], row[theirs]))
+                    errors = ", ".join(
+                        "/".join(f"{e:.1e}" for e in (of["error"], of["error_of_gradients"]) if e is not None)
+                        for of in (row["flashtile"], row[theirs]))
                     print(f"{f'{dtype} n={n} d={d} {pass_name}':30}{1e3 * row['flashtile']['seconds']:13.3f}"
                           f"{1e3 * row[theirs]['seconds']:11.3f}{ratio:7.2f}   {errors}", flush=True)
     if a.json:

@@ -134,7 +134,8 @@ def test_a_key_is_seed_and_offset(kind, words):
     key = jax.random.key(2**40 + 3, impl=kind)
     data = jax.random.key_data(key)
     assert data.shape == (words,)
-    by_words = fj.attention(q, k, v, dropout_p=0.5, seed=data[:2], offset=jnp.pad(data[2:3], (0, 1)) if words == 4 else None)
+    offset = jnp.pad(data[2:3], (0, 1)) if words == 4 else None
+    by_words = fj.attention(q, k, v, dropout_p=0.5, seed=data[:2], offset=offset)
     for given in (key, data):  # old and new style
         np.testing.assert_array_equal(fj.attention(q, k, v, dropout_p=0.5, key=given), by_words)
     assert not np.array_equal(fj.attention(q, k, v, dropout_p=0.5, key=jax.random.key(1, impl=kind)), by_words)
@@ -198,8 +199,8 @@ def test_the_handlers_know_every_option():
     """Each field of CallOptions as another value than its default: the handler refuses names that it does not know."""
     from flashtile._options import CallOptions
     q, k, v = problem()
-    others = {"max_seqlen_q": 0, "max_seqlen_k": 0, "causal": 2, "alignment": 1, "scale": 0.1, "softcap": 1.0, "window_left": 30,
-              "window_right": 30, "dropout": 0.1, "attention_chunk": 7}
+    others = {"max_seqlen_q": 0, "max_seqlen_k": 0, "causal": 2, "alignment": 1, "scale": 0.1, "softcap": 1.0,
+              "window_left": 30, "window_right": 30, "dropout": 0.1, "attention_chunk": 7}
     for name, default in CallOptions._field_defaults.items():
         options = CallOptions(**{name: others.get(name, 1 if default == 0 else not default)})
         call = fj._operands.Call(("q", "k", "v"), ("out", "lse"), options)

@@ -35,7 +35,8 @@ def wide(function, *arguments, **options):
     with jax.enable_x64(True):
         def widened(x):
             return x.astype(jnp.float64) if getattr(x, "dtype", None) == jnp.float32 else x
-        made = function(*map(widened, arguments), **jax.tree.map(widened, options))
+        options = jax.tree.map(widened, options)
+        made = jax.jit(lambda *of: function(*of, **options))(*map(widened, arguments))
         return jax.tree.map(np.asarray, made)
 
 
@@ -53,7 +54,7 @@ def test_beside_jax(name, kv_heads):
     given = qkv(kv_heads=kv_heads)
     same(fj.dot_product_attention(*given, **options), wide(jax.nn.dot_product_attention, *given, **options))
     ours, theirs = (jax.grad(squares(f), (0, 1, 2)) for f in (fj.dot_product_attention, jax.nn.dot_product_attention))
-    same(ours(*given, **options), wide(theirs, *given, **options), atol=5e-5)
+    same(jax.jit(lambda *of: ours(*of, **options))(*given), wide(theirs, *given, **options), atol=5e-5)
 
 
 def test_the_gradient_of_a_bias():
@@ -117,9 +118,10 @@ def test_a_layer_of_flax():
     linen, layer = layers_of_flax()
     x, mask = array(2, 3, 12, 32), linen.make_causal_mask(jnp.ones((2, 3, 12)))  # two dimensions of batches
     ours, theirs = layer(fj.flax_attention, 0.0), layer(linen.dot_product_attention, 0.0)
-    weights = theirs.init(jax.random.key(0), x)
-    same(ours.apply(weights, x, mask=mask), theirs.apply(weights, x, mask=mask))
-    got, wanted = (jax.grad(lambda w: (m.apply(w, x, mask=mask) ** 2).sum())(weights) for m in (ours, theirs))
+    weights = jax.jit(theirs.init)(jax.random.key(0), x)
+    same(*(jax.jit(lambda w, m=m: m.apply(w, x, mask=mask))(weights) for m in (ours, theirs)))
+    got, wanted = (jax.jit(jax.grad(lambda w, m=m: (m.apply(w, x, mask=mask) ** 2).sum()))(weights)
+                   for m in (ours, theirs))
     same(got, wanted, atol=1e-4)
 
 

@@ -57,12 +57,13 @@ def attention(q: Array, k: Array, v: Array, *, key: Optional[Array] = None, seed
 
     Raises:
         ValueError, TypeError: while JAX traces, where an argument is wrong: the message names it, its value and what is
-            allowed. NotImplementedError: a derivative or platform that there is none for. Values that are wrong, such as
-            cumulative lengths that descend, are errors of the running program, on the CPU only.
+            allowed. NotImplementedError: a derivative or platform that there is none for. Values that are wrong, such
+            as cumulative lengths that descend, are errors of the running program, on the CPU only.
     """
     for name, value in (*options.items(), ("return_lse", return_lse)):
         if isinstance(value, jax.core.Tracer) and name not in (*_TENSORS, "diagonal"):
-            raise TypeError(f"{name} is {value!r}, allowed is what is known while JAX traces (jax.jit's static_argnames)")
+            raise TypeError(f"{name} is {value!r}, allowed is what is known while JAX traces (jax.jit's "
+                            "static_argnames)")
     return_lse = flag("return_lse", return_lse)
     chosen = chosen_options("attention", options, _DEFAULTS, (jax.Array, np.ndarray))
     functions, named = _functions(chosen)

@@ -36,8 +36,8 @@ def dot_product_attention(
     Args:
         query: (batch, seqlen_q, heads, head_dim), or without batch; key, value: likewise, where heads is a multiple of
             their heads, and value may have another width. float32, float16 or bfloat16.
-        bias: floats added to the scores; mask: bool, True keeps. 4 dimensions that broadcast to (batch, heads, seqlen_q,
-            seqlen_k), or without batch.
+        bias: floats added to the scores; mask: bool, True keeps. 4 dimensions that broadcast to (batch, heads,
+            seqlen_q, seqlen_k), or without batch.
         scale: 1/sqrt(head_dim) if None.
         is_causal: query i sees keys 0..i (top-left).
         query_seq_lengths, key_value_seq_lengths: int32 (batch). Rows of the result past a query's length are 0.

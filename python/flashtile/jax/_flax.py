@@ -11,7 +11,8 @@ from .._library import InvalidArgument
 from ._attention import attention
 
 Array = jax.Array
-_FOR_WEIGHTS = ("force_fp32_for_softmax", "broadcast_dropout", "precision")  # how flax computes, and no result asked for
+# Arguments of flax's that say how it computes; promote_dtype is nnx' function for what `dtype` says.
+_HOW = ("force_fp32_for_softmax", "broadcast_dropout", "precision", "promote_dtype")
 
 
 def flax_attention(query: Array, key: Array, value: Array, bias: Optional[Array] = None, mask: Optional[Array] = None,
@@ -30,7 +31,7 @@ def flax_attention(query: Array, key: Array, value: Array, bias: Optional[Array]
             attention's weights, or put functions in place of its products, are refused.
     """
     for name, value_of in how.items():
-        if name not in _FOR_WEIGHTS and value_of is not None and value_of is not False:
+        if name not in _HOW and value_of is not None and value_of is not False:
             raise InvalidArgument(f"{name} is {value_of!r}, allowed is None: flashtile makes no attention weights")
     *lead, rows, heads, _ = query.shape
     q, k, v = (jnp.asarray(array, dtype).reshape(-1, *array.shape[-3:]) for array in (query, key, value))

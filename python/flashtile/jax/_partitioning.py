@@ -1,9 +1,9 @@
 """Partitioning over devices by sequences and heads, which computes on each device what is there: no keys are gathered.
 
-The sharding rule tells XLA's partitioner (Shardy) which dimensions belong together; each device then makes the same call
-on its part. What is summed over sequences or heads (keys' gradients where several heads read a key, those of a bias that
-repeats, those of sinks) is summed over the devices too. Dropout draws by a head's and a sequence's number in the whole,
-so each part says where it begins."""
+The sharding rule tells XLA's partitioner (Shardy) which dimensions belong together; each device then makes the same
+call on its part. What is summed over sequences or heads (keys' gradients where several heads read a key, those of a
+bias that repeats, those of sinks) is summed over the devices too. Dropout draws by a head's and a sequence's number in
+the whole, so each part says where it begins."""
 
 from __future__ import annotations
 
@@ -109,14 +109,14 @@ def _partition(handler: Handler, call: Call, sizes: _Sizes, mesh: Mesh, operands
 
     of_results = [placed(name, each.shape) for name, each in zip(call.results, results, strict=True)]
     of_operands = tuple(placed(name, each.shape) for name, each in zip(call.names, operands, strict=True))
-    every = {*split.sequences, *split.heads}
-    sums = [tuple(axis for axis in mesh.axis_names if axis in every - {axis for axes in each.spec for axis in axes or ()})
+    every = (*split.sequences, *split.heads)
+    sums = [tuple(axis for axis in every if not any(axis in (axes or ()) for axes in each.spec))
             for each in of_results]
 
     def on_each(*parts: Any) -> list[Any]:
         one = sizes.key_heads > 1 and split.heads and not split.key_heads
         if one:
-            at = jax.lax.axis_index(split.heads) * sizes.key_heads // math.prod(mesh.shape[axis] for axis in split.heads)
+            at = jax.lax.axis_index(split.heads) * sizes.key_heads // _parts(mesh, split.heads)
             parts = tuple(jax.lax.dynamic_slice_in_dim(part, at, 1, -2) if name in ("k", "v") else part
                           for name, part in zip(call.names, parts))
         made = _call_part(handler, call, sizes, mesh, split, parts)
@@ -136,20 +136,22 @@ def _split(mesh: Mesh, sharding: NamedSharding, dims: str, sizes: _Sizes) -> _Sp
         axes = spec.get(letter)
         return () if axes is None else axes if isinstance(axes, tuple) else (axes,)
 
-    def parts(axes: Axes) -> int:
-        return math.prod(mesh.shape[axis] for axis in axes)
-
     def dividing(axes: Axes, size: int) -> Axes:
-        return max((axes[:n] for n in range(len(axes) + 1) if size % parts(axes[:n]) == 0), key=len) if size else ()
+        return max((axes[:n] for n in range(len(axes) + 1) if size and size % _parts(mesh, axes[:n]) == 0), key=len,
+                   default=())
 
     heads = dividing(axes_of("h"), sizes.heads)
     key_heads = dividing(heads, sizes.key_heads)
     if key_heads != heads:
-        if parts(heads) % sizes.key_heads == 0:  # a device's heads read one key head, which it takes from all
+        if _parts(mesh, heads) % sizes.key_heads == 0:  # a device's heads read one key head, which it takes from all
             key_heads = ()
         else:
             heads = key_heads
     return _Split(dividing(axes_of("b"), sizes.sequences), heads, key_heads)
+
+
+def _parts(mesh: Mesh, axes: Axes) -> int:
+    return math.prod(mesh.shape[axis] for axis in axes)
 
 
 def _spec(call: Call, name: str, shape: tuple[int, ...], sizes: _Sizes, split: _Split) -> list[Any]:
@@ -160,13 +162,13 @@ def _spec(call: Call, name: str, shape: tuple[int, ...], sizes: _Sizes, split: _
 def _call_part(handler: Handler, call: Call, sizes: _Sizes, mesh: Mesh, split: _Split,
                parts: Sequence[Any]) -> Sequence[Any]:
     """The call on a device's part. Where a part begins is a number in the program, so there is a call a place."""
-    counts = [math.prod(mesh.shape[axis] for axis in axes) for axes in (split.sequences, split.heads)]
-    if not call.numbered or counts == [1, 1]:
+    of_b, of_h = _parts(mesh, split.sequences), _parts(mesh, split.heads)
+    if not call.numbered or of_b == of_h == 1:
         return handler(call)(*parts)
-    options = call.options
-    places = [handler(call._replace(options=options._replace(
-        origin_b=options.origin_b + b * (sizes.sequences // counts[0]),
-        origin_h=options.origin_h + h * (sizes.heads // counts[1])))) for b in range(counts[0]) for h in range(counts[1])]
+    first = call.options
+    places = [handler(call._replace(options=first._replace(origin_b=first.origin_b + b * (sizes.sequences // of_b),
+                                                           origin_h=first.origin_h + h * (sizes.heads // of_h))))
+              for b in range(of_b) for h in range(of_h)]
     at = jax.lax.axis_index((*split.sequences, *split.heads))
     return jax.lax.switch(at, places, *parts)
 

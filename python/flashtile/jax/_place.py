@@ -13,8 +13,8 @@ from ._operands import Call
 
 
 def in_one_place(function: Callable[..., Any], call: Call, operands: Sequence[Any]) -> Any:
-    """function(*operands). What one operand alone does not vary over, jax.lax.pcast makes it vary, whose derivative is the
-    sum that belongs to it."""
+    """function(*operands). Over what one operand alone does not vary, jax.lax.pcast makes it vary, whose derivative is
+    the sum that belongs to it."""
     axes = frozenset().union(*map(_varies, operands))
     varying = [jax.lax.pcast(operand, missing, to="varying") if (missing := tuple(axes - _varies(operand))) else operand
                for operand in operands]

@@ -20,8 +20,8 @@ def words_of(dropout: float, key: Any, seed: Any, offset: Any) -> dict[str, Arra
     if dropout == 0.0:
         return {}
     if ("key" in given) == ("seed" in given) or "key" in given and "offset" in given:
-        raise TypeError(f"dropout_p is {dropout} with {' and '.join(given) or 'neither key nor seed'}, allowed is key, or "
-                        "seed, or seed and offset")
+        raise TypeError(f"dropout_p is {dropout} with {' and '.join(given) or 'neither key nor seed'}, allowed is key, "
+                        "or seed, or seed and offset")
     if "key" in given:
         words = _words_of_key(key)
         # Of four words the last two may repeat the first ones (a new key of "rbg"), and a mask is drawn from the XOR of
