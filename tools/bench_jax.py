@@ -19,6 +19,7 @@ import platform
 import statistics
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import jax
@@ -125,7 +126,7 @@ def main():
     if a.json:
         a.json.write_text(json.dumps({
             "command": " ".join(sys.argv), "machine": platform.platform(), "cpus": os.cpu_count(), "device": device,
-            "load": os.getloadavg(), "jax": jax.__version__, "jaxlib": jax.lib.__version__,
+            "load": os.getloadavg(), "jax": jax.__version__, "jaxlib": version("jaxlib"),
             "flashtile": flashtile.__version__, "rows": rows}, indent=1) + "\n")
 
 

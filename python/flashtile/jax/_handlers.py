@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import jax
@@ -28,7 +29,7 @@ def target(name: str) -> str:
 def check_versions(ours: tuple[int, int], of_jaxlib: tuple[int, int]) -> None:
     if ours[0] != of_jaxlib[0] or ours[1] > of_jaxlib[1]:
         raise ImportError(f"flashtile's handlers for JAX speak version {ours[0]}.{ours[1]} of XLA's FFI and jaxlib "
-                          f"{jax.lib.__version__} has {of_jaxlib[0]}.{of_jaxlib[1]}, allowed are {ours[0]}.{ours[1]} "
+                          f"{version('jaxlib')} has {of_jaxlib[0]}.{of_jaxlib[1]}, allowed are {ours[0]}.{ours[1]} "
                           f"to below {ours[0] + 1}.0: install another jaxlib, or build flashtile from source beside it")
 
 
@@ -36,7 +37,7 @@ def version_of_jaxlib() -> tuple[int, int]:
     header = (Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h").read_text("utf-8")
     major, minor = (re.search(rf"#define XLA_FFI_API_{part} (\d+)", header) for part in ("MAJOR", "MINOR"))
     if major is None or minor is None:
-        raise ImportError(f"the header of jaxlib {jax.lib.__version__} does not say which version of XLA's FFI it has")
+        raise ImportError(f"the header of jaxlib {version('jaxlib')} does not say which version of XLA's FFI it has")
     return int(major[1]), int(minor[1])
 
 
