@@ -62,7 +62,7 @@ check-kernels: setup-check
 check-python:
 	@tools/setup build python
 	$(call stage,library for the Python package)
-	cmake --preset release && cmake --build --preset release --target flashtile flashtile_cli
+	cmake --preset release && cmake --build --preset release --target flashtile flashtile_cli flashtile_jax
 	$(call stage,tests of the Python package)
 	OMP_WAIT_POLICY=passive FLASHTILE_LIBRARY=$(CURDIR)/build/libflashtile.so PYTHONPATH=python \
 		$${FLASHTILE_PYTHON:-.venv/bin/python} -m pytest -q -n 2 --dist loadfile python/tests

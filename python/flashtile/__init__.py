@@ -9,6 +9,7 @@
     flashtile.append_kv(k_cache, v_cache, k, v, ..)     # new keys, rotated, to a dense or paged cache
     flashtile.merge(outs, lses)                         # parts that attended to different keys
     flashtile.numpy.attention(q, k, v)                  # NumPy arrays, without PyTorch
+    flashtile.jax.attention(q, k, v)                    # JAX's arrays, in jit, grad, vmap and over devices
     flashtile.info()                                    # what was found on this machine
     flashtile.last_run()                                # what this thread's last call ran on
 
@@ -25,7 +26,7 @@ from ._last_run import last_run
 from ._library import text as _text
 
 if TYPE_CHECKING:
-    from . import distributed, flash_attn, flash_attn_3, numpy, transformers
+    from . import distributed, flash_attn, flash_attn_3, jax, numpy, transformers
     from ._append import Append
     from ._append_kv import append_kv
     from ._attention import attention
@@ -38,10 +39,10 @@ if TYPE_CHECKING:
 
 __version__ = _text("version")
 __all__ = ["Append", "append_kv", "attention", "describe", "distributed", "flash_attn", "flash_attn_3", "flex_attention", "info",
-           "install_as_flash_attn", "last_run", "merge", "numpy", "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa",
+           "jax", "install_as_flash_attn", "last_run", "merge", "numpy", "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa",
            "transformers"]
 
-_MODULES = ("distributed", "flash_attn", "flash_attn_3", "numpy", "transformers")
+_MODULES = ("distributed", "flash_attn", "flash_attn_3", "jax", "numpy", "transformers")
 _HOMES = {"Append": "_append", "append_kv": "_append_kv", "attention": "_attention",
           "flex_attention": "_flex_attention",
           "install_as_flash_attn": "flash_attn", "merge": "_merge", "sdpa": "_sdpa_context",

@@ -13,6 +13,7 @@ from typing import Any
 
 from ._library import InvalidArgument
 from ._options import ALIGNMENTS, WHOLE, CallOptions
+from ._structs import DTYPE_CODES, SHARD_NAMES
 
 _NUMBERS = {"scale": "None or a finite number", "softcap": "0 (off) or a positive number",
             "dropout_p": "a probability in [0, 1)"}
@@ -24,6 +25,23 @@ _WHOLE = {"attention_chunk": ("q", "0 (off) or the length of a chunk"),
 FLAGS = ("causal", "deterministic", "batch_invariant", "exact_max")
 _WINDOW = "(left, right), whole numbers from -1 (open)"
 _ORIGIN = "(b, h, i, j), whole numbers from 0, of which i and j may be int64 (batch)"
+
+
+_DTYPES = {
+    ("alibi_slopes", "lse", "dlse", "lses"): "float32",
+    ("mask", "tree_mask"): "bool",
+    ("seqused_k", "seqused_q", "block_table", "first_k", "prefix_groups", "prefix_lengths"): "int32",
+    ("slots", *SHARD_NAMES): "int64",
+    ("tensors",): ", ".join(DTYPE_CODES),
+    ("cu_seqlens_q", "cu_seqlens_k", "cu_seqlens_k_new", "cache_batch_idx", "cache_seqlens", "rotary_offsets",
+     "positions", "positions_q"): "int32 or int64",
+}
+
+
+def allowed_dtypes(name: str) -> str:
+    """The dtypes that an argument may have, for errors about arrays; append's arguments begin with "append."."""
+    name = "tensors" if name.startswith("tensors.") else name.removeprefix("append.")
+    return next((dtypes for names, dtypes in _DTYPES.items() if name in names), "float32, float16 or bfloat16")
 
 
 def flag(name: str, value: Any) -> bool:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Optional, TypedDict, T
 import numpy as np
 
 from ._append import TENSORS as APPENDED, Append, split
-from ._arguments import FLAGS, blame_an_option, flag
+from ._arguments import FLAGS, allowed_dtypes, blame_an_option, flag
 from ._functions import Functions
 from ._library import InvalidArgument, fail, library
 from ._options import WHOLE, CallOptions, of_attention, split_shard
@@ -105,12 +105,12 @@ _DEFAULTS: dict[str, Any] = dict.fromkeys(Options.__annotations__) | {
     "causal": False, "window": (-1, -1), "align": "bottom-right", "softcap": 0.0, "dropout_p": 0.0,
     "deterministic": False, "batch_invariant": False, "exact_max": False, "attention_chunk": 0, "num_splits": 0,
     "sm_limit": 0, "diagonal": 0, "origin": WHOLE}
-_FORWARD_DEFAULTS = {**_DEFAULTS, **dict.fromkeys((*SERVING_NAMES, "append"))}
+FORWARD_DEFAULTS = {**_DEFAULTS, **dict.fromkeys((*SERVING_NAMES, "append"))}
 _ARRAYS = INPUT_NAMES[3:]  # the options that are arrays
-_NO_NUMBERS = {*_ARRAYS, *SERVING_NAMES, "append", "seed", "score", "tensors"}
+NO_NUMBERS = {*_ARRAYS, *SERVING_NAMES, "append", "seed", "score", "tensors"}
 
 
-def _with_options(options: type, defaults: dict[str, Any]) -> Callable[[Function], Function]:
+def with_options(options: type, defaults: dict[str, Any]) -> Callable[[Function], Function]:
     """Has help() and inspect.signature show a function's options by name."""
 
     def show(function: Function) -> Function:
@@ -119,14 +119,14 @@ def _with_options(options: type, defaults: dict[str, Any]) -> Callable[[Function
         named = {**inspect.get_annotations(Options), **inspect.get_annotations(options)}
         shown = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name],
                                    annotation=getattr(annotation, "__forward_arg__", annotation))
-                 for name, annotation in named.items()]
+                 for name, annotation in named.items() if name in defaults]
         function.__signature__ = signature.replace(parameters=[*own, *shown])  # type: ignore[attr-defined]
         return function
 
     return show
 
 
-@_with_options(ForwardOptions, _FORWARD_DEFAULTS)
+@with_options(ForwardOptions, FORWARD_DEFAULTS)
 def attention(q: Array, k: Array, v: Array, *, return_lse: bool = False,
               **options: Unpack[ForwardOptions]) -> Union[Array, tuple[Array, Array]]:
     """Exact attention, softmax(mask(scale * q k^T + ...)) v, as `flashtile.attention` has it.
@@ -140,7 +140,7 @@ def attention(q: Array, k: Array, v: Array, *, return_lse: bool = False,
         out, like q with v's head_dim; with return_lse (out, lse), lse float32.
     """
     return_lse = flag("return_lse", return_lse)
-    chosen = _chosen("attention", options, _FORWARD_DEFAULTS)
+    chosen = chosen_options("attention", options, FORWARD_DEFAULTS)
     functions, named = _functions(chosen)
     append = chosen["append"]
     names = (*INPUT_NAMES, *SERVING_NAMES)
@@ -169,7 +169,7 @@ def attention(q: Array, k: Array, v: Array, *, return_lse: bool = False,
     return (out, lse) if lse is not None else out
 
 
-@_with_options(Options, _DEFAULTS)
+@with_options(Options, _DEFAULTS)
 def attention_backward(dout: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, *,
                        dlse: Optional[Array] = None, return_dbias: bool = False, return_dsinks: bool = False,
                        return_dtensors: Sequence[str] = (), **options: Unpack[Options]) -> tuple[Array, ...]:
@@ -185,7 +185,7 @@ def attention_backward(dout: Array, q: Array, k: Array, v: Array, out: Array, ls
     Returns:
         (dq, dk, dv), then dbias, dsinks and dtensors where they are wanted.
     """
-    chosen = _chosen("attention_backward", options, _DEFAULTS)
+    chosen = chosen_options("attention_backward", options, _DEFAULTS)
     functions, named = _functions(chosen)
     wanted = {"bias": flag("return_dbias", return_dbias), "sinks": flag("return_dsinks", return_dsinks)}
     for name, want in wanted.items():
@@ -247,15 +247,15 @@ def merge(outs: Union[Array, Sequence[Array]], lses: Union[Array, Sequence[Array
     return out, lse
 
 
-def _chosen(function: str, options: Any, defaults: dict[str, Any]) -> dict[str, Any]:
-    """Every option's value, and the arrays of SHARD_NAMES, which have 0 for a number."""
+def chosen_options(function: str, options: Any, defaults: dict[str, Any], kind: Any = Array) -> dict[str, Any]:
+    """Every option's value, and the arrays (`kind`) of SHARD_NAMES, which have 0 for a number."""
     for name in options:
         if name not in defaults:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
     chosen = {**defaults, **options}
     diagonal, origin, each = chosen["diagonal"], chosen["origin"], ONE_FOR_ALL
     if isinstance(origin, (tuple, list)) and len(origin) == 4:  # else _attend says so
-        diagonal, origin, each = split_shard(diagonal, origin, Array)
+        diagonal, origin, each = split_shard(diagonal, origin, kind)
     return {**chosen, "diagonal": diagonal, "origin": origin, **dict(zip(SHARD_NAMES, each))}
 
 
@@ -304,22 +304,8 @@ def _readable(given: dict[str, Any], written: Sequence[str] = (),
     return arrays
 
 
-_ALLOWED = {
-    ("alibi_slopes", "lse", "dlse", "lses"): "float32",
-    ("mask", "tree_mask"): "bool",
-    ("seqused_k", "seqused_q", "block_table", "first_k", "prefix_groups", "prefix_lengths"): "int32",
-    ("slots", *SHARD_NAMES): "int64",
-    ("tensors",): ", ".join(DTYPE_CODES),
-    ("cu_seqlens_q", "cu_seqlens_k", "cu_seqlens_k_new", "cache_batch_idx", "cache_seqlens", "rotary_offsets",
-     "positions", "positions_q"): "int32 or int64",
-}
-
-
 def _refuse_dtype(name: str, array: Array) -> NoReturn:
-    name_alone = "tensors" if name.startswith("tensors.") else name.removeprefix("append.")
-    allowed = next((dtypes for names, dtypes in _ALLOWED.items() if name_alone in names),
-                   "float32, float16 or bfloat16")
-    raise TypeError(f"{name}.dtype is {array.dtype}, allowed is {allowed}"
+    raise TypeError(f"{name}.dtype is {array.dtype}, allowed is {allowed_dtypes(name)}"
                     f"{'' if array.dtype.isnative else ', in native byte order'}")
 
 
@@ -334,7 +320,7 @@ def _fields(array: Optional[Array]) -> Optional[tuple]:
 def _attend(name: str, parts: Callable[[CallOptions], Sequence[Part]], arrays: Sequence[Optional[Array]],
             chosen: dict[str, Any], functions: Optional[Functions]) -> None:
     """Calls flashtile_forward or flashtile_backward on structs of the parts, which `parts` makes of the options."""
-    alone = {option: chosen[option] for option in chosen if option not in _NO_NUMBERS}
+    alone = {option: chosen[option] for option in chosen if option not in NO_NUMBERS}
     seed = chosen["seed"]
     try:
         options = of_attention(**{**alone, **{name: flag(name, alone[name]) for name in FLAGS}})

@@ -6,6 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the package's tests need PyTorch")
 
+# JAX's tests of several devices have CPUs for them. It reads this when it is first used.
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
 DEVICE = os.environ.get("FLASHTILE_TEST_DEVICE", "cpu")
 
 
