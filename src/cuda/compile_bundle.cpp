@@ -20,6 +20,7 @@
 #include "cuda/jit/bundle.h"
 #include "cuda/jit/compile.h"
 #include "cuda/jit/config_fields.h"
+#include "cuda/jit/images.h"
 #include "cuda/jit/render.h"
 #include "cuda/plan/append_kv.h"
 #include "cuda/plan/merge.h"
@@ -153,7 +154,7 @@ void add_jobs(const flashtile_bundle_item& item, std::vector<Job>& jobs) {
 
 BundledKernel compile_one(const Job& job) {
     return {key_of(program_for(job.config, job.architecture)), target_name(job.architecture), to_string(job.config),
-            compile(job.config, job.architecture).image};
+            image_for_bundle(job.config, job.architecture)};
 }
 
 void require_known(int architecture) {

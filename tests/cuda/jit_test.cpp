@@ -287,9 +287,20 @@ TEST_F(Jit, ABundleServesTheCallsItWasMadeFor) {
     EXPECT_EQ(run("load " + path), "loads 1 contexts 1 launches 2\n");
     environment["FLASHTILE_BUNDLE"] = path;
     environment["FLASHTILE_NVRTC"] = folder / "none";
+    fs::remove_all(cache());
     EXPECT_EQ(run("forward"), "loads 1 contexts 1 launches 2\n");
     EXPECT_EQ(compiles(), made);
     EXPECT_FALSE(fs::exists(cache()));
+}
+
+// Minutes of work are not done again for a list of which one line has changed.
+TEST_F(Jit, ABundleIsMadeOfWhatWasCompiledBefore) {
+    EXPECT_EQ(run("bundle " + (folder / "first.ftb").string() + " 80 0 0"), "11 of 11 kernels\n");
+    EXPECT_EQ(run("bundle " + (folder / "second.ftb").string() + " 80 0 1"), "14 of 14 kernels\n");
+    EXPECT_EQ(compiles(), 14);
+    EXPECT_EQ(run("bundle " + (folder / "third.ftb").string() + " 80 0 1"), "14 of 14 kernels\n");
+    EXPECT_EQ(compiles(), 14);
+    EXPECT_EQ(read_file(folder / "third.ftb"), read_file(folder / "second.ftb"));
 }
 
 TEST_F(Jit, ABundleOfOtherOptionsServesThemOnly) {

@@ -73,7 +73,9 @@ std::string no_way(const KernelConfig& config, int architecture) {
     return text;
 }
 
-std::string cached_or_compiled(const KernelConfig& config, int architecture) {
+// `make` compiles what neither memory nor disk has.
+std::string kept_or_made(const KernelConfig& config, int architecture,
+                         std::string (*make)(const KernelConfig&, int architecture)) {
     const Nvrtc& compiler = nvrtc();
     const std::string key =
         key_of(program_for(config, architecture, compiler.nearest(architecture)), compiler.version());
@@ -82,7 +84,7 @@ std::string cached_or_compiled(const KernelConfig& config, int architecture) {
         if (const auto found = state.get().memory.find(key); found != state.get().memory.end()) return found->second;
     }
     if (std::optional<std::string> image = state.get().disk.load(key)) return *std::move(image);
-    std::string image = compile_and_say(config, architecture);
+    std::string image = make(config, architecture);
     if (!state.get().disk.store(key, image)) {
         const std::lock_guard lock(state.get().mutex);
         state.get().memory[key] = image;
@@ -100,8 +102,13 @@ std::string image_for(const KernelConfig& config, int architecture) {
                 if (std::optional<std::string> image = bundle->find(key)) return *std::move(image);
         }
         if (!why_no_nvrtc().empty()) throw Error(FLASHTILE_UNSUPPORTED, no_way(config, architecture));
-        return cached_or_compiled(config, architecture);
+        return kept_or_made(config, architecture, compile_and_say);
     });
+}
+
+std::string image_for_bundle(const KernelConfig& config, int architecture) {
+    return kept_or_made(config, architecture,
+                        [](const KernelConfig& what, int target) { return compile(what, target).image; });
 }
 
 void load_bundle(const std::string& path) {
