@@ -58,7 +58,10 @@ constexpr auto bundle_options = std::to_array<Named>({{"none", 0},
                                                       {"attention-chunk", FLASHTILE_WITH_ATTENTION_CHUNK},
                                                       {"tree-mask", FLASHTILE_WITH_TREE_MASK},
                                                       {"sinks", FLASHTILE_WITH_SINKS},
-                                                      {"diagonals", FLASHTILE_WITH_DIAGONALS}});
+                                                      {"diagonals", FLASHTILE_WITH_DIAGONALS},
+                                                      {"only-without-lse", FLASHTILE_ONLY_WITHOUT_LSE},
+                                                      {"only-few-queries", FLASHTILE_ONLY_FEW_QUERIES},
+                                                      {"only-many-queries", FLASHTILE_ONLY_MANY_QUERIES}});
 
 template <std::size_t n>
 std::string names_of(const std::array<Named, n>& list) {

@@ -438,7 +438,11 @@ typedef enum flashtile_bundle_option {
     FLASHTILE_WITH_ATTENTION_CHUNK = 1 << 18,
     FLASHTILE_WITH_TREE_MASK = 1 << 19,
     FLASHTILE_WITH_SINKS = 1 << 20,
-    FLASHTILE_WITH_DIAGONALS = 1 << 21 /* beside a mask by position, or ALiBi */
+    FLASHTILE_WITH_DIAGONALS = 1 << 21, /* beside a mask by position, or ALiBi */
+    /* Fewer kernels than serve all calls with the options: */
+    FLASHTILE_ONLY_WITHOUT_LSE = 1 << 22,  /* of calls that ask for no lse, as in inference; forward only */
+    FLASHTILE_ONLY_FEW_QUERIES = 1 << 23,  /* of forward calls with up to 64 queries a sequence, as in decoding */
+    FLASHTILE_ONLY_MANY_QUERIES = 1 << 24, /* of forward calls with more, as in training and prefill */
 } flashtile_bundle_option;
 
 typedef struct flashtile_bundle_item {

@@ -66,6 +66,11 @@ void check(const flashtile_bundle_item& item) {
     const bool bias = (item.options & (FLASHTILE_WITH_BIAS | FLASHTILE_WITH_BIAS_FP32)) != 0;
     if (!bias && (item.options & FLASHTILE_WITH_BIAS_GRADIENT) != 0)
         refuse("options hold BIAS_GRADIENT, allowed is that with BIAS or BIAS_FP32");
+    constexpr std::uint32_t kFewAndMany = FLASHTILE_ONLY_FEW_QUERIES | FLASHTILE_ONLY_MANY_QUERIES;
+    if ((item.options & kFewAndMany) == kFewAndMany)
+        refuse("options hold ONLY_FEW_QUERIES and ONLY_MANY_QUERIES, allowed is one of them or none, for both");
+    if (item.backward != 0 && (item.options & FLASHTILE_ONLY_WITHOUT_LSE) != 0)
+        refuse("options hold ONLY_WITHOUT_LSE, allowed is that without backward, which reads lse");
 }
 
 // What an option of an item asks for, and the field of KernelConfig that follows from it.
@@ -129,6 +134,11 @@ Problem plain_problem(const flashtile_bundle_item& item) {
     return p;
 }
 
+Queries queries_of(const flashtile_bundle_item& item) {
+    if ((item.options & FLASHTILE_ONLY_FEW_QUERIES) != 0) return Queries::few;
+    return (item.options & FLASHTILE_ONLY_MANY_QUERIES) != 0 ? Queries::many : Queries::any;
+}
+
 void add_jobs(const flashtile_bundle_item& item, std::vector<Job>& jobs) {
     check(item);
     Problem problem = plain_problem(item);
@@ -144,8 +154,9 @@ void add_jobs(const flashtile_bundle_item& item, std::vector<Job>& jobs) {
     };
     for (const DeviceFacts& device : devices_of(item.architecture)) {
         for (const bool lse : {false, true}) {
+            if (lse && (item.options & FLASHTILE_ONLY_WITHOUT_LSE) != 0) continue;
             access.lse = lse;
-            add(configs_for(problem, access, device, passes));
+            add(configs_for(problem, access, device, passes, queries_of(item)));
         }
         add(merge_configs_for(problem, device));
         add(append_configs_for(problem, device));

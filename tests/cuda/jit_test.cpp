@@ -310,6 +310,29 @@ TEST_F(Jit, ABundleOfOtherOptionsServesThemOnly) {
     EXPECT_NE(run("load " + path).find("has 11 kernels, not this one"), std::string::npos);
 }
 
+// Of the 14 causal kernels for forward and backward: without lse, few queries have one kernel a length and what
+// combines.
+TEST_F(Jit, ABundleCanBeForFewOrManyQueriesAlone) {
+    const std::string path = folder / "kernels.ftb";
+    const auto kernels = [&](unsigned options, int backward) {
+        run("bundle " + path + " 80 " + std::to_string(options) + " " + std::to_string(backward));
+        std::ifstream file(path, std::ios::binary);
+        return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    const std::string few = kernels(FLASHTILE_ONLY_FEW_QUERIES | FLASHTILE_ONLY_WITHOUT_LSE, 0);
+    EXPECT_NE(few.find("Kernel::split_forward_sm80"), std::string::npos);
+    EXPECT_EQ(few.find(".lse = true"), std::string::npos);
+    const std::string many = kernels(FLASHTILE_ONLY_MANY_QUERIES, 1);
+    EXPECT_EQ(many.find("Kernel::split_forward_sm80"), std::string::npos);
+    for (const char* kernel : {"Kernel::forward_sm80", "Kernel::backward_sm80", ".lse = true"})
+        EXPECT_NE(many.find(kernel), std::string::npos) << kernel;
+    EXPECT_TRUE(run("bundle " + path + " 80 " + std::to_string(FLASHTILE_ONLY_WITHOUT_LSE) + " 1")
+                    .starts_with("error 1 options hold ONLY_WITHOUT_LSE"));
+    EXPECT_TRUE(
+        run("bundle " + path + " 80 " + std::to_string(FLASHTILE_ONLY_FEW_QUERIES | FLASHTILE_ONLY_MANY_QUERIES) + " 0")
+            .starts_with("error 1 options hold ONLY_FEW_QUERIES and ONLY_MANY_QUERIES"));
+}
+
 TEST_F(Jit, ABundleHasWindowsWhereTheyAreAskedFor) {
     for (const auto& [option, has] :
          {std::pair(FLASHTILE_WITH_CAUSAL, false), std::pair(FLASHTILE_WITH_WINDOW, true)}) {
