@@ -32,6 +32,7 @@ typedef enum flashtile_status {
     FLASHTILE_INTERNAL = 5      /* a fault of flashtile's own: please report it */
 } flashtile_status;
 
+/* The type of a tensor's elements. */
 typedef enum flashtile_dtype {
     FLASHTILE_DTYPE_UNSET = 0,
     FLASHTILE_FP32 = 1,
@@ -46,6 +47,7 @@ typedef enum flashtile_dtype {
 /* Device types carry DLPack's numbers. */
 typedef enum flashtile_device { FLASHTILE_CPU = 1, FLASHTILE_CUDA = 2 } flashtile_device;
 
+/* Which later keys are hidden from a query (docs/semantics.md). */
 typedef enum flashtile_causal {
     FLASHTILE_CAUSAL_NONE = 0,
     FLASHTILE_CAUSAL_BOTTOM_RIGHT = 1, /* the last query sees the last key, as in flash-attn */
@@ -55,6 +57,7 @@ typedef enum flashtile_causal {
 /* Where a window and ALiBi are counted from when causal is off (a causal mode implies its own alignment). */
 typedef enum flashtile_alignment { FLASHTILE_ALIGN_BOTTOM_RIGHT = 0, FLASHTILE_ALIGN_TOP_LEFT = 1 } flashtile_alignment;
 
+/* Instruction sets of CPUs. AUTO: the best that this CPU has, or the one that FLASHTILE_ISA names. */
 typedef enum flashtile_isa {
     FLASHTILE_ISA_AUTO = 0,
     FLASHTILE_ISA_PORTABLE = 1,
@@ -269,6 +272,7 @@ FLASHTILE_API flashtile_status flashtile_backward(const flashtile_options* optio
 FLASHTILE_API flashtile_status flashtile_forward_workspace(const flashtile_options* options,
                                                            const flashtile_inputs* inputs,
                                                            const flashtile_forward_outputs* outputs, size_t* bytes);
+/* The same for backward. */
 FLASHTILE_API flashtile_status flashtile_backward_workspace(const flashtile_options* options,
                                                             const flashtile_inputs* inputs,
                                                             const flashtile_gradients* gradients, size_t* bytes);
@@ -363,6 +367,7 @@ FLASHTILE_API const char* flashtile_last_error(void);
 FLASHTILE_API const char* flashtile_last_run(void);
 
 FLASHTILE_API const char* flashtile_version(void); /* "0.1.0" */
+/* "invalid argument", ..., in static memory; "unknown status" for a number that is none. */
 FLASHTILE_API const char* flashtile_status_name(int32_t status);
 
 /* 1 where this CPU and this build can run the instruction set. */
@@ -376,6 +381,7 @@ FLASHTILE_API flashtile_isa flashtile_isa_chosen(flashtile_dtype dtype);
 /* Threads that a call uses unless it says otherwise: FLASHTILE_THREADS, or the CPUs this process may run on.
  * 0 restores that. */
 FLASHTILE_API flashtile_status flashtile_set_threads(int32_t threads);
+/* What flashtile_set_threads has set, or the default. */
 FLASHTILE_API int32_t flashtile_get_threads(void);
 
 /* The executor of calls that bring none; NULL restores flashtile's own pool. The struct is copied, and each distinct
@@ -445,6 +451,8 @@ typedef enum flashtile_bundle_option {
     FLASHTILE_ONLY_MANY_QUERIES = 1 << 24, /* of forward calls with more, as in training and prefill */
 } flashtile_bundle_option;
 
+/* The calls that some kernels of a bundle shall serve, at any batch and lengths. Start with
+ * FLASHTILE_BUNDLE_ITEM_INIT. */
 typedef struct flashtile_bundle_item {
     size_t size;
     int32_t architecture; /* 10 * major + minor of the compute capability: 80, 86, 89, 90, 100, 120 */
