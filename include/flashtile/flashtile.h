@@ -485,6 +485,28 @@ FLASHTILE_API flashtile_status flashtile_compile_bundle(const char* path, const 
 FLASHTILE_API flashtile_status flashtile_can_run(const flashtile_options* options, const flashtile_inputs* inputs,
                                                  int32_t backward, const char** on);
 
+/* A problem whose first call shall not wait: options (may be NULL: the defaults) and inputs as forward and backward get
+ * them. As for flashtile_can_run, no tensor's memory is read, and addresses count for their alignment only. */
+typedef struct flashtile_prepare_item {
+    size_t size;
+    const flashtile_options* options;
+    const flashtile_inputs* inputs;
+    int32_t forward;  /* 0: not that pass */
+    int32_t backward; /* likewise */
+    int32_t lse;      /* whether forward writes it, which makes another kernel */
+} flashtile_prepare_item;
+
+#define FLASHTILE_PREPARE_ITEM_INIT \
+    { sizeof(flashtile_prepare_item), NULL, NULL, 1, 1, 1 }
+
+/* Compiles and loads what the items' first calls would wait for, in parallel; on the CPU that is nothing. `progress`
+ * may be NULL; it is called from any thread, one at a time, and not at all where nothing is to be done. An error is
+ * that of the run itself: INVALID_ARGUMENT, UNSUPPORTED or DEVICE_ERROR; items are all checked before anything is
+ * compiled. */
+FLASHTILE_API flashtile_status flashtile_prepare(const flashtile_prepare_item* items, size_t count,
+                                                 void (*progress)(void* context, size_t done, size_t total),
+                                                 void* context);
+
 #ifdef __cplusplus
 }
 #endif

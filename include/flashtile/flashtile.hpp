@@ -604,6 +604,19 @@ inline void forget_choices(bool kept) {
 inline void load_bundle(const std::string& path) {
     detail::check(flashtile_load_bundle(path.c_str()));
 }
+// Compiles and loads what the first calls of the problem would wait for, in parallel: forward, with lse or without, and
+// backward where asked for. Reads no tensor's memory. progress(done, total) is called from any thread, one at a time.
+inline void prepare(const options& o, const tensor& q, const tensor& k, const tensor& v, bool lse = true,
+                    bool backward = true, const std::function<void(std::size_t, std::size_t)>& progress = {}) {
+    const auto c_opts = detail::c_options(o);
+    const auto inputs = detail::c_inputs(o, q, k, v);
+    const flashtile_prepare_item item = {sizeof item, &c_opts, &inputs, 1, backward ? 1 : 0, lse ? 1 : 0};
+    const auto call = [](void* context, std::size_t done, std::size_t total) {
+        (*static_cast<const std::function<void(std::size_t, std::size_t)>*>(context))(done, total);
+    };
+    detail::check(flashtile_prepare(&item, 1, progress ? +call : nullptr,
+                                    const_cast<std::function<void(std::size_t, std::size_t)>*>(&progress)));
+}
 // Compiles the items' kernels, which needs NVRTC and no GPU, and writes them to `path`. progress(done, total) is called
 // from any thread, one at a time.
 inline void compile_bundle(const std::string& path, std::span<const flashtile_bundle_item> items,

@@ -4,18 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <exception>
 #include <filesystem>
-#include <mutex>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "core/error.h"
-#include "core/signals_blocked.h"
+#include "core/in_parallel.h"
 #include "cuda/driver.h"
 #include "cuda/jit/bundle.h"
 #include "cuda/jit/compile.h"
@@ -190,30 +186,8 @@ void compile_bundle(const std::string& path, std::span<const flashtile_bundle_it
         refuse("path is " + path + ", whose folder cannot be written: " + std::strerror(errno));
 
     std::vector<BundledKernel> kernels(jobs.size());
-    std::atomic<std::size_t> next{0};
-    std::mutex mutex;  // of the two below, and held while progress runs
-    std::size_t done = 0;
-    std::exception_ptr failure;
-    const auto work = [&] {
-        for (std::size_t n; (n = next++) < jobs.size();) try {
-                kernels[n] = compile_one(jobs[n]);
-                const std::lock_guard lock(mutex);
-                progress(++done, jobs.size());
-            } catch (...) {
-                const std::lock_guard lock(mutex);
-                failure = std::current_exception();
-                next = jobs.size();
-            }
-    };
-    {
-        std::vector<std::jthread> others(std::max(1u, std::thread::hardware_concurrency()) - 1);
-        {
-            const SignalsBlocked blocked;
-            for (std::jthread& other : others) other = std::jthread(work);
-        }
-        work();
-    }
-    if (failure) std::rethrow_exception(failure);
+    in_parallel(
+        jobs.size(), [&](std::size_t n) { kernels[n] = compile_one(jobs[n]); }, progress);
     write_bundle(path, kernels);
 }
 

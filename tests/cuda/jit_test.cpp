@@ -28,6 +28,8 @@ struct Jit : testing::Test {
         {"FAKE_NVRTC_LOG", folder / "log"},     {"FLASHTILE_BUNDLE", ""},        {"FLASHTILE_KERNEL_SOURCES", ""},
     };
 
+    std::string client = CLIENT;
+
     fs::path cache() const { return folder / "cache"; }
     std::ptrdiff_t compiles() const { return std::ranges::count(read_file(folder / "log"), '\n'); }
     std::size_t entries() const {
@@ -37,7 +39,7 @@ struct Jit : testing::Test {
     std::string command(const std::string& arguments) const {
         std::string text = "env";
         for (const auto& [name, value] : environment) text += " " + name + "=\"" + value + "\"";
-        return text + " " CLIENT " " + arguments;
+        return text + " " + client + " " + arguments;
     }
     std::FILE* start(const std::string& arguments) const {
         return ::popen((command(arguments) + " 2>&1").c_str(), "r");
@@ -226,6 +228,28 @@ TEST_F(Jit, ALongCompileIsMentionedOnATerminalOnly) {
     EXPECT_NE(said.find("flashtile: compiled a kernel for sm_80 in 1."), std::string::npos) << said;
 }
 
+// As the Python wheel has one. The client is linked to the library's objects, so that its folder is the library's.
+TEST_F(Jit, ABundleBesideTheLibraryIsFound) {
+    client = folder / "client";
+    fs::copy_file(CLIENT, client);
+    const std::string bundle = folder / "kernels.ftb";
+    run("bundle " + bundle + " 80 1 0");  // 1: causal
+    fs::remove_all(cache());
+    environment["FLASHTILE_NVRTC"] = folder / "none";
+    EXPECT_EQ(run("forward"), "loads 1 contexts 1 launches 2\n");
+    const std::string other = run("scores 's + 1.0'");
+    EXPECT_NE(other.find("pip install nvidia-cuda-nvrtc"), std::string::npos) << other;
+    EXPECT_NE(other.find("the bundle " + bundle + " has 11 kernels, not this one"), std::string::npos) << other;
+
+    std::string text = read_file(bundle);
+    text.replace(text.find(FLASHTILE_VERSION_STRING), std::string(FLASHTILE_VERSION_STRING).size(), "0.0.9");
+    write_file(bundle, text);
+    EXPECT_TRUE(run("forward").starts_with("error 2 no NVRTC"));
+    EXPECT_NE(run("info").find("kernels.ftb: is of version 0.0.9"), std::string::npos);
+    environment["FLASHTILE_NVRTC"] = FAKE_NVRTC;
+    EXPECT_EQ(run("forward"), "loads 1 contexts 1 launches 2\n");
+}
+
 // The config that the client asks for first, as the fake compiler would have compiled it.
 BundledKernel bundled(int architecture) {
     const Program program = program_for({.head_dim = 16, .Br = 64, .Bc = 64, .warps = 4}, architecture);
@@ -275,6 +299,17 @@ TEST_F(Jit, LengthsOnTheDeviceAreCheckedWhereThatIsAskedFor) {
               "error 1 seqused_k[0] is 61, allowed is 0 to the sequence's 60\nlaunches 0\n");
     environment["FAKE_DRIVER_CAPTURING"] = "1";
     EXPECT_TRUE(run("lengths 0 60 100 60").starts_with("error 1 check_values is 1 while the stream is captured"));
+}
+
+// Forward's kernel and backward's three; forward then loads none.
+TEST_F(Jit, WhatIsPreparedIsNotWaitedFor) {
+    EXPECT_EQ(run("prepare"), "4 of 4 prepared, loads 4\nloads 4 contexts 1 launches 2\n");
+    EXPECT_EQ(compiles(), 4);
+    environment["FAKE_NVRTC_FAIL"] = "the reason";
+    environment["FLASHTILE_CACHE"] = folder / "empty";
+    EXPECT_NE(run("prepare").find("the reason"), std::string::npos);
+    environment["FLASHTILE_NVRTC"] = folder / "none";
+    EXPECT_TRUE(run("prepare").starts_with("error 2 no NVRTC"));
 }
 
 TEST_F(Jit, ABundleServesTheCallsItWasMadeFor) {

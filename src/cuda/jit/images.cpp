@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "core/error.h"
 #include "core/per_process.h"
 #include "cuda/jit/compile.h"
+#include "cuda/jit/own_folder.h"
 #include "cuda/jit/render.h"
 #include "cuda/jit/single_flight.h"
 
@@ -47,6 +49,24 @@ struct EnvironmentBundle {
     }
 };
 constinit PerProcess<EnvironmentBundle> environment_bundle;
+
+// What lies beside the library, as in the Python wheel. It was not asked for by name, so that a wrong one is no error.
+struct OwnBundle {
+    std::shared_ptr<const Bundle> bundle;  // null: there is none, or
+    std::string why_not;
+
+    OwnBundle() {
+        const std::filesystem::path path = own_folder() / "kernels.ftb";
+        std::error_code error;
+        if (!std::filesystem::exists(path, error)) return;
+        try {
+            bundle = std::make_shared<const Bundle>(path);
+        } catch (const Error& wrong) {
+            why_not = wrong.what();
+        }
+    }
+};
+constinit PerProcess<OwnBundle> own_bundle;
 
 void say_once(const std::string& note) {
     static std::once_flag said;
@@ -121,7 +141,12 @@ BundleList bundles() {
     BundleList list;
     for (const LoadedBundle* one = loaded_bundles.load(); one != nullptr; one = one->next) list.push_back(one->bundle);
     if (const auto& named = environment_bundle.get().bundle) list.push_back(named);
+    if (const auto& own = own_bundle.get().bundle) list.push_back(own);
     return list;
+}
+
+std::string why_no_own_bundle() {
+    return own_bundle.get().why_not;
 }
 
 const DiskCache& disk_cache() {

@@ -24,8 +24,11 @@ std::string image_for_bundle(const KernelConfig& config, int architecture);
 // INVALID_ARGUMENT.
 void load_bundle(const std::string& path);
 
-// Those loaded; throws what is wrong with the file of FLASHTILE_BUNDLE.
+// Those loaded, and kernels.ftb beside the library; throws what is wrong with the file of FLASHTILE_BUNDLE.
 std::vector<std::shared_ptr<const Bundle>> bundles();
+
+// Why kernels.ftb beside the library is not used, or "" where it is or there is none.
+std::string why_no_own_bundle();
 
 // The cache of this process.
 const DiskCache& disk_cache();
