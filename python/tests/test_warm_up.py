@@ -79,7 +79,7 @@ def test_wrong_arguments_are_named():
         flashtile.warm_up([(2, 64, 64)], device="cpu")
     with pytest.raises(ValueError, match="colour is given, allowed are causal"):
         flashtile.warm_up([(2, 64, 4, 64)], device="cpu", colour=1)
-    with pytest.raises(ValueError, match="dtype is torch.int32"):
+    with pytest.raises(ValueError, match="q.dtype is int32"):
         flashtile.warm_up([(2, 64, 4, 64)], device="cpu", dtype=torch.int32)
     with pytest.raises(ValueError, match="device is meta"):
         flashtile.warm_up([(2, 64, 4, 64)], device="meta")

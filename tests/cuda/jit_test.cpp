@@ -355,11 +355,12 @@ TEST_F(Jit, ABundleCanBeForFewOrManyQueriesAlone) {
         return std::string(std::istreambuf_iterator<char>(file), {});
     };
     const std::string few = kernels(FLASHTILE_ONLY_FEW_QUERIES | FLASHTILE_ONLY_WITHOUT_LSE, 0);
-    EXPECT_NE(few.find("Kernel::split_forward_sm80"), std::string::npos);
+    EXPECT_NE(few.find(".kernel = flashtile::Kernel::split_forward_sm80"), std::string::npos);
     EXPECT_EQ(few.find(".lse = true"), std::string::npos);
     const std::string many = kernels(FLASHTILE_ONLY_MANY_QUERIES, 1);
-    EXPECT_EQ(many.find("Kernel::split_forward_sm80"), std::string::npos);
-    for (const char* kernel : {"Kernel::forward_sm80", "Kernel::backward_sm80", ".lse = true"})
+    EXPECT_EQ(many.find(".kernel = flashtile::Kernel::split_forward_sm80"), std::string::npos);
+    for (const char* kernel :
+         {".kernel = flashtile::Kernel::forward_sm80", ".kernel = flashtile::Kernel::backward_sm80", ".lse = true"})
         EXPECT_NE(many.find(kernel), std::string::npos) << kernel;
     EXPECT_TRUE(run("bundle " + path + " 80 " + std::to_string(FLASHTILE_ONLY_WITHOUT_LSE) + " 1")
                     .starts_with("error 1 options hold ONLY_WITHOUT_LSE"));

@@ -47,7 +47,7 @@ if ((status & 3)); then exit 1; fi
 # Structs that grow at their end, behind their `size`, new enumerators and new functions break no program that was built
 # before. Whatever else there is breaks some.
 kept=$(sed -n "s/.*soname='\([^']*\)'.*/\1/p" "$stored")
-if [[ $soname == "$kept" ]] && grep -qE "offset changed|from value|^ *type of |deletion|\[D\]|has been removed|[1-9][0-9]* (R|r)emoved" "$work/report"; then
+if [[ $soname == "$kept" ]] && grep -qE "offset changed|from value|type(def)? name changed|entity changed|deletion|\[D\]|has been removed|[1-9][0-9]* (R|r)emoved" "$work/report"; then
     echo "^ programs that were linked to $soname would break: undo it, or give the library another SOVERSION" >&2
     exit 1
 fi
