@@ -9,6 +9,7 @@ build = cmake --preset $(1) && cmake --build --preset $(or $(2),$(1))
 
 .PHONY: help build test demo check install format clean \
 	check-format check-asan check-fuzz check-tidy check-tsan check-aarch64 check-kernels check-python check-wheel \
+	package check-package docs check-docs \
 	setup-check
 
 help:
@@ -17,6 +18,8 @@ help:
 	@echo 'make test     the whole suite, release build'
 	@echo 'make check    clang with sanitizers, fuzzers, clang-tidy, clang-format, AArch64, CUDA kernels, the Python package; also one by one: make check-... (check-wheel by itself)'
 	@echo 'make install  into PREFIX (now $(PREFIX))'
+	@echo 'make package  Debian packages in build-package/packages; make check-package tries them in a clean system'
+	@echo 'make docs     the reference, build/docs/index.html'
 	@echo 'make format   clang-format on every source'
 	@echo 'make clean    remove all build folders and demo-results (the virtual environment .venv stays)'
 
@@ -39,7 +42,7 @@ demo:
 install: build
 	cmake --install build --prefix $(PREFIX)
 
-check: check-format check-kernels check-python check-asan check-fuzz check-tidy check-tsan check-aarch64
+check: check-format check-docs check-kernels check-python check-asan check-fuzz check-tidy check-tsan check-aarch64
 	$(call stage,check is through)
 
 setup-check:
@@ -71,6 +74,26 @@ check-wheel:
 	@tools/setup build python wheel
 	$(call stage,the Python wheel)
 	tools/wheel build/dist
+
+package:
+	@tools/setup build package
+	$(call stage,Debian packages)
+	$(call build,package)
+	cd build-package && cpack
+	@# The project has no mail address of its own, which two of lintian's tags are about.
+	lintian --fail-on error --suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog build-package/packages/*.deb
+
+check-package: package
+	$(call stage,the packages in a clean system)
+	tools/check_packages build-package/packages
+
+# One site: the documents, and every public call. Fails where a symbol has no description, or a link is dead.
+docs:
+	@tools/setup docs
+	$(call stage,reference)
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python tools/write_reference build/docs
+
+check-docs: docs
 
 check-asan: setup-check
 	$(call stage,clang with address and undefined-behaviour sanitizers)

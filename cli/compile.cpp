@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <flashtile/flashtile.hpp>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -20,6 +22,7 @@ constexpr const char* examples = R"(Examples:
   flashtile compile --arch=sm_80,sm_90a -o kernels.ftb                 fp16 and bf16, d 64 and 128, full and causal
   flashtile compile --arch=sm_90a --dtypes=bf16 --head-dims=192x128 --with=causal,packed,dropout -o kernels.ftb
   flashtile compile --arch=sm_89 --forward-only --with=none --with=causal,seqused -o kernels.ftb
+  flashtile compile --list=python/common_kernels.txt -o kernels.ftb    what the Python wheel carries
   FLASHTILE_BUNDLE=kernels.ftb ./program                               uses it
 
 A kernel serves the calls that use just its options: give --with once for each set of options that your calls use
@@ -55,7 +58,10 @@ constexpr auto bundle_options = std::to_array<Named>({{"none", 0},
                                                       {"attention-chunk", FLASHTILE_WITH_ATTENTION_CHUNK},
                                                       {"tree-mask", FLASHTILE_WITH_TREE_MASK},
                                                       {"sinks", FLASHTILE_WITH_SINKS},
-                                                      {"diagonals", FLASHTILE_WITH_DIAGONALS}});
+                                                      {"diagonals", FLASHTILE_WITH_DIAGONALS},
+                                                      {"only-without-lse", FLASHTILE_ONLY_WITHOUT_LSE},
+                                                      {"only-few-queries", FLASHTILE_ONLY_FEW_QUERIES},
+                                                      {"only-many-queries", FLASHTILE_ONLY_MANY_QUERIES}});
 
 template <std::size_t n>
 std::string names_of(const std::array<Named, n>& list) {
@@ -104,8 +110,21 @@ struct Settings {
                                             sets = {"none", "causal"};
     int group = 1;
     bool forward_only = false;
-    std::string path;
 };
+
+void add_flags(CLI::App& app, Settings& settings) {
+    app.add_option("--arch", settings.architectures, "Targets: sm_80, sm_86, sm_89, sm_90a, sm_100, sm_120")
+        ->delimiter(',');
+    app.add_option("--dtypes,--dtype", settings.dtypes, names_of(cli::dtypes))->delimiter(',')->capture_default_str();
+    app.add_option("--head-dims,--head-dim", settings.head_dims, "d, or d and dv as 192x128")
+        ->delimiter(',')
+        ->capture_default_str();
+    app.add_option("--with", settings.sets, "Options that calls use together: " + names_of(bundle_options))
+        ->take_all()
+        ->capture_default_str();
+    app.add_option("--group", settings.group, "Query heads that share a key head")->capture_default_str();
+    app.add_flag("--forward-only", settings.forward_only, "No backward kernels");
+}
 
 std::vector<flashtile_bundle_item> items_of(const Settings& settings) {
     std::vector<flashtile_bundle_item> items;
@@ -125,31 +144,54 @@ std::vector<flashtile_bundle_item> items_of(const Settings& settings) {
     return items;
 }
 
+// Of a file whose lines are flags, as on the command line.
+std::vector<flashtile_bundle_item> items_of_list(const std::string& path) {
+    std::vector<flashtile_bundle_item> items;
+    std::ifstream file(path);
+    int number = 0;
+    for (std::string line; std::getline(file, line);) {
+        ++number;
+        line.resize(std::min(line.find('#'), line.size()));
+        if (CLI::detail::trim_copy(line).empty()) continue;
+        Settings settings;
+        CLI::App flags;
+        add_flags(flags, settings);
+        flags.get_option("--arch")->required();
+        try {
+            flags.parse(line);
+            const std::vector<flashtile_bundle_item> more = items_of(settings);
+            items.insert(items.end(), more.begin(), more.end());
+        } catch (const CLI::Error& error) {
+            throw CLI::ValidationError("--list", fmt::format("{}, line {}: {}", path, number, error.what()));
+        }
+    }
+    return items;
+}
+
 }  // namespace
 
 void add_compile(CLI::App& app, int& exit_code) {
     CLI::App* command = app.add_subcommand("compile", "CUDA kernels ahead of time, into one file");
     command->footer(examples);
-    auto settings = std::make_shared<Settings>();
-    command->add_option("--arch", settings->architectures, "Targets: sm_80, sm_86, sm_89, sm_90a, sm_100, sm_120")
-        ->delimiter(',')
-        ->required();
-    command->add_option("--dtypes,--dtype", settings->dtypes, names_of(cli::dtypes))
-        ->delimiter(',')
-        ->capture_default_str();
-    command->add_option("--head-dims,--head-dim", settings->head_dims, "d, or d and dv as 192x128")
-        ->delimiter(',')
-        ->capture_default_str();
-    command->add_option("--with", settings->sets, "Options that calls use together: " + names_of(bundle_options))
-        ->take_all()
-        ->capture_default_str();
-    command->add_option("--group", settings->group, "Query heads that share a key head")->capture_default_str();
-    command->add_flag("--forward-only", settings->forward_only, "No backward kernels");
+    struct Asked : Settings {
+        std::string list, path;
+    };
+    auto settings = std::make_shared<Asked>();
+    add_flags(*command, *settings);
+    CLI::Option* arch = command->get_option("--arch");
+    command
+        ->add_option("--list", settings->list,
+                     "A file with a line of the flags above for each set of kernels; # starts a comment")
+        ->check(CLI::ExistingFile)
+        ->excludes(arch);
     command->add_option("-o,--output", settings->path, "The bundle to write")->required();
-    command->callback([settings, &exit_code] {
+    command->callback([settings, arch, &exit_code] {
+        if (arch->empty() && settings->list.empty()) throw CLI::RequiredError("--arch or --list");
+        const std::vector<flashtile_bundle_item> items =
+            settings->list.empty() ? items_of(*settings) : items_of_list(settings->list);
         std::size_t kernels = 0;
         StatusLine status;
-        flashtile::compile_bundle(settings->path, items_of(*settings), [&](std::size_t done, std::size_t total) {
+        flashtile::compile_bundle(settings->path, items, [&](std::size_t done, std::size_t total) {
             kernels = total;
             status.say(fmt::format("{} of {} kernels", done, total));
         });

@@ -32,6 +32,7 @@ typedef enum flashtile_status {
     FLASHTILE_INTERNAL = 5      /* a fault of flashtile's own: please report it */
 } flashtile_status;
 
+/* The type of a tensor's elements. */
 typedef enum flashtile_dtype {
     FLASHTILE_DTYPE_UNSET = 0,
     FLASHTILE_FP32 = 1,
@@ -46,6 +47,7 @@ typedef enum flashtile_dtype {
 /* Device types carry DLPack's numbers. */
 typedef enum flashtile_device { FLASHTILE_CPU = 1, FLASHTILE_CUDA = 2 } flashtile_device;
 
+/* Which later keys are hidden from a query (docs/semantics.md). */
 typedef enum flashtile_causal {
     FLASHTILE_CAUSAL_NONE = 0,
     FLASHTILE_CAUSAL_BOTTOM_RIGHT = 1, /* the last query sees the last key, as in flash-attn */
@@ -55,6 +57,7 @@ typedef enum flashtile_causal {
 /* Where a window and ALiBi are counted from when causal is off (a causal mode implies its own alignment). */
 typedef enum flashtile_alignment { FLASHTILE_ALIGN_BOTTOM_RIGHT = 0, FLASHTILE_ALIGN_TOP_LEFT = 1 } flashtile_alignment;
 
+/* Instruction sets of CPUs. AUTO: the best that this CPU has, or the one that FLASHTILE_ISA names. */
 typedef enum flashtile_isa {
     FLASHTILE_ISA_AUTO = 0,
     FLASHTILE_ISA_PORTABLE = 1,
@@ -269,6 +272,7 @@ FLASHTILE_API flashtile_status flashtile_backward(const flashtile_options* optio
 FLASHTILE_API flashtile_status flashtile_forward_workspace(const flashtile_options* options,
                                                            const flashtile_inputs* inputs,
                                                            const flashtile_forward_outputs* outputs, size_t* bytes);
+/* The same for backward. */
 FLASHTILE_API flashtile_status flashtile_backward_workspace(const flashtile_options* options,
                                                             const flashtile_inputs* inputs,
                                                             const flashtile_gradients* gradients, size_t* bytes);
@@ -363,6 +367,7 @@ FLASHTILE_API const char* flashtile_last_error(void);
 FLASHTILE_API const char* flashtile_last_run(void);
 
 FLASHTILE_API const char* flashtile_version(void); /* "0.1.0" */
+/* "invalid argument", ..., in static memory; "unknown status" for a number that is none. */
 FLASHTILE_API const char* flashtile_status_name(int32_t status);
 
 /* 1 where this CPU and this build can run the instruction set. */
@@ -376,6 +381,7 @@ FLASHTILE_API flashtile_isa flashtile_isa_chosen(flashtile_dtype dtype);
 /* Threads that a call uses unless it says otherwise: FLASHTILE_THREADS, or the CPUs this process may run on.
  * 0 restores that. */
 FLASHTILE_API flashtile_status flashtile_set_threads(int32_t threads);
+/* What flashtile_set_threads has set, or the default. */
 FLASHTILE_API int32_t flashtile_get_threads(void);
 
 /* The executor of calls that bring none; NULL restores flashtile's own pool. The struct is copied, and each distinct
@@ -438,9 +444,15 @@ typedef enum flashtile_bundle_option {
     FLASHTILE_WITH_ATTENTION_CHUNK = 1 << 18,
     FLASHTILE_WITH_TREE_MASK = 1 << 19,
     FLASHTILE_WITH_SINKS = 1 << 20,
-    FLASHTILE_WITH_DIAGONALS = 1 << 21 /* beside a mask by position, or ALiBi */
+    FLASHTILE_WITH_DIAGONALS = 1 << 21, /* beside a mask by position, or ALiBi */
+    /* Fewer kernels than serve all calls with the options: */
+    FLASHTILE_ONLY_WITHOUT_LSE = 1 << 22,  /* of calls that ask for no lse, as in inference; forward only */
+    FLASHTILE_ONLY_FEW_QUERIES = 1 << 23,  /* of forward calls with up to 64 queries a sequence, as in decoding */
+    FLASHTILE_ONLY_MANY_QUERIES = 1 << 24, /* of forward calls with more, as in training and prefill */
 } flashtile_bundle_option;
 
+/* The calls that some kernels of a bundle shall serve, at any batch and lengths. Start with
+ * FLASHTILE_BUNDLE_ITEM_INIT. */
 typedef struct flashtile_bundle_item {
     size_t size;
     int32_t architecture; /* 10 * major + minor of the compute capability: 80, 86, 89, 90, 100, 120 */
@@ -472,6 +484,28 @@ FLASHTILE_API flashtile_status flashtile_compile_bundle(const char* path, const 
  * problem or the compiler for that kernel is missing (UNSUPPORTED). No kernel is compiled. */
 FLASHTILE_API flashtile_status flashtile_can_run(const flashtile_options* options, const flashtile_inputs* inputs,
                                                  int32_t backward, const char** on);
+
+/* A problem whose first call shall not wait: options (may be NULL: the defaults) and inputs as forward and backward get
+ * them. As for flashtile_can_run, no tensor's memory is read, and addresses count for their alignment only. */
+typedef struct flashtile_prepare_item {
+    size_t size;
+    const flashtile_options* options;
+    const flashtile_inputs* inputs;
+    int32_t forward;  /* 0: not that pass */
+    int32_t backward; /* likewise */
+    int32_t lse;      /* whether forward writes it, which makes another kernel */
+} flashtile_prepare_item;
+
+#define FLASHTILE_PREPARE_ITEM_INIT \
+    { sizeof(flashtile_prepare_item), NULL, NULL, 1, 1, 1 }
+
+/* Compiles and loads what the items' first calls would wait for, in parallel; on the CPU that is nothing. `progress`
+ * may be NULL; it is called from any thread, one at a time, and not at all where nothing is to be done. An error is
+ * that of the run itself: INVALID_ARGUMENT, UNSUPPORTED or DEVICE_ERROR; items are all checked before anything is
+ * compiled. */
+FLASHTILE_API flashtile_status flashtile_prepare(const flashtile_prepare_item* items, size_t count,
+                                                 void (*progress)(void* context, size_t done, size_t total),
+                                                 void* context);
 
 #ifdef __cplusplus
 }

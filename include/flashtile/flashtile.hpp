@@ -27,6 +27,7 @@
 namespace flashtile {
 inline namespace v0 {
 
+// What a call came to, as flashtile_status.
 enum class status : int {
     ok = FLASHTILE_OK,
     invalid_argument = FLASHTILE_INVALID_ARGUMENT,
@@ -36,6 +37,7 @@ enum class status : int {
     internal = FLASHTILE_INTERNAL,
 };
 
+// A call that cannot be done: its status, and in what() the argument, its value and what is allowed.
 class error : public std::runtime_error {
 public:
     error(flashtile_status code, const std::string& message)
@@ -56,6 +58,7 @@ private:
     std::shared_ptr<const std::string> message_;  // shared, so that a copy of the exception allocates nothing
 };
 
+// The type of a tensor's elements, as flashtile_dtype.
 enum class dtype : std::int32_t {
     fp32 = FLASHTILE_FP32,
     fp16 = FLASHTILE_FP16,
@@ -74,15 +77,18 @@ inline constexpr dtype int32 = dtype::int32;
 inline constexpr dtype int64 = dtype::int64;
 #endif
 
+// Where a tensor's memory lies.
 struct device {
     std::int32_t type = FLASHTILE_CPU;
     std::int32_t id = 0;
 };
 inline constexpr device cpu{FLASHTILE_CPU, 0};
+// NVIDIA GPU `id`, counted as the driver counts them.
 constexpr device cuda(std::int32_t id = 0) {
     return {FLASHTILE_CUDA, id};
 }
 
+// Instruction sets of CPUs, as flashtile_isa.
 enum class isa : std::int32_t {
     automatic = FLASHTILE_ISA_AUTO,
     portable = FLASHTILE_ISA_PORTABLE,
@@ -187,6 +193,7 @@ struct causal_mode {
 inline constexpr causal_mode top_left{FLASHTILE_CAUSAL_TOP_LEFT};
 inline constexpr causal_mode bottom_right{FLASHTILE_CAUSAL_BOTTOM_RIGHT};
 
+// A query sees no key farther to its left or right than this; -1 is open (docs/semantics.md).
 struct window_size {
     std::int64_t left = -1;
     std::int64_t right = -1;
@@ -255,6 +262,7 @@ struct options {
     std::span<const flashtile_named_tensor> function_tensors = {};
 };
 
+// A tensor, of 1 to 4 dimensions, under the name that score_function and mask_function have for it.
 inline flashtile_named_tensor named(const char* name, const tensor& value) {
     return {name, *value.get()};
 }
@@ -435,6 +443,7 @@ inline void append_forward(const options& o, const append_args& a, const tensor&
     detail::check(flashtile_forward(&c_opts, &inputs, &outputs));
 }
 
+// dq, dk, dv and what else the arguments ask for, from dout (Algorithm 2). Options and inputs must be the forward's.
 inline void backward(const options& o, const tensor& q, const tensor& k, const tensor& v, const backward_args& args) {
     const auto c_opts = detail::c_options(o);
     const auto inputs = detail::c_inputs(o, q, k, v);
@@ -447,6 +456,7 @@ inline void backward(const options& o, const tensor& q, const tensor& k, const t
     backward(o, q, k, v, backward_args{.out = out, .lse = lse, .dout = dout, .dq = dq, .dk = dk, .dv = dv});
 }
 
+// Bytes of options::workspace with which forward allocates nothing more.
 inline std::size_t forward_workspace(const options& o, const tensor& q, const tensor& k, const tensor& v,
                                      const tensor& out, const tensor& lse = {}) {
     const auto c_opts = detail::c_options(o);
@@ -457,6 +467,7 @@ inline std::size_t forward_workspace(const options& o, const tensor& q, const te
     return bytes;
 }
 
+// Bytes of options::workspace with which backward allocates nothing more.
 inline std::size_t backward_workspace(const options& o, const tensor& q, const tensor& k, const tensor& v,
                                       const backward_args& args) {
     const auto c_opts = detail::c_options(o);
@@ -492,18 +503,23 @@ inline void append_kv(const options& o, const append_args& a) {
     detail::check(flashtile_append_kv(&c_opts, &c));
 }
 
+// Of the library that is loaded: "0.1.0".
 inline const char* version() {
     return flashtile_version();
 }
+// What this thread's last successful call ran on, e.g. "cpu avx512_bf16 forward, 2 threads".
 inline const char* last_run() {
     return flashtile_last_run();
 }
+// Whether this CPU and this build can run the instruction set.
 inline bool isa_available(isa which) {
     return flashtile_isa_available(static_cast<flashtile_isa>(which)) != 0;
 }
+// Why not, or "" where they can.
 inline const char* isa_why_not(isa which) {
     return flashtile_isa_why_not(static_cast<flashtile_isa>(which));
 }
+// "avx512_bf16", as FLASHTILE_ISA takes it.
 inline const char* isa_name(isa which) {
     return flashtile_isa_name(static_cast<flashtile_isa>(which));
 }
@@ -518,9 +534,12 @@ inline const char* name(isa which) {
     return isa_name(which);
 }
 #endif
+// Threads that a call on the CPU uses unless it says otherwise, to FLASHTILE_MAX_THREADS; 0: as FLASHTILE_THREADS says,
+// or all.
 inline void set_threads(int threads) {
     detail::check(flashtile_set_threads(threads));
 }
+// What set_threads has set, or the default.
 inline int get_threads() {
     return flashtile_get_threads();
 }
@@ -551,6 +570,7 @@ inline runnable can_run(const options& o, const tensor& q, const tensor& k, cons
 inline runnable can_run_forward(const options& o, const tensor& q, const tensor& k, const tensor& v) {
     return detail::can_run(o, q, k, v, false);
 }
+// The same for backward.
 inline runnable can_run_backward(const options& o, const tensor& q, const tensor& k, const tensor& v) {
     return detail::can_run(o, q, k, v, true);
 }
@@ -575,6 +595,7 @@ inline std::string plan_report(const options& o, const tensor& q, const tensor& 
 inline void use_choice(const std::string& choice, bool keep) {
     detail::check(flashtile_use_choice(choice.c_str(), keep ? 1 : 0));
 }
+// From now on this process uses the library's own tiles; kept: later processes too.
 inline void forget_choices(bool kept) {
     detail::check(flashtile_forget_choices(kept ? 1 : 0));
 }
@@ -583,6 +604,21 @@ inline void forget_choices(bool kept) {
 inline void load_bundle(const std::string& path) {
     detail::check(flashtile_load_bundle(path.c_str()));
 }
+// Compiles and loads what the first calls of the problem would wait for, in parallel: forward, with lse or without, and
+// backward where asked for. Reads no tensor's memory. progress(done, total) is called from any thread, one at a time.
+inline void prepare(const options& o, const tensor& q, const tensor& k, const tensor& v, bool lse = true,
+                    bool backward = true, const std::function<void(std::size_t, std::size_t)>& progress = {}) {
+    const auto c_opts = detail::c_options(o);
+    const auto inputs = detail::c_inputs(o, q, k, v);
+    const flashtile_prepare_item item = {sizeof item, &c_opts, &inputs, 1, backward ? 1 : 0, lse ? 1 : 0};
+    const auto call = [](void* context, std::size_t done, std::size_t total) {
+        (*static_cast<const std::function<void(std::size_t, std::size_t)>*>(context))(done, total);
+    };
+    detail::check(flashtile_prepare(&item, 1, progress ? +call : nullptr,
+                                    const_cast<std::function<void(std::size_t, std::size_t)>*>(&progress)));
+}
+// Compiles the items' kernels, which needs NVRTC and no GPU, and writes them to `path`. progress(done, total) is called
+// from any thread, one at a time.
 inline void compile_bundle(const std::string& path, std::span<const flashtile_bundle_item> items,
                            const std::function<void(std::size_t done, std::size_t total)>& progress = {}) {
     const auto call = [](void* context, std::size_t done, std::size_t total) {

@@ -10,6 +10,7 @@
     flashtile.merge(outs, lses)                         # parts that attended to different keys
     flashtile.numpy.attention(q, k, v)                  # NumPy arrays, without PyTorch
     flashtile.jax.attention(q, k, v)                    # JAX's arrays, in jit, grad, vmap and over devices
+    flashtile.warm_up([(8, 4096, 16, 128)])             # kernels compiled before the first call
     flashtile.info()                                    # what was found on this machine
     flashtile.last_run()                                # what this thread's last call ran on
 
@@ -36,18 +37,19 @@ if TYPE_CHECKING:
     from ._merge import merge
     from ._sdpa import scaled_dot_product_attention
     from ._sdpa_context import sdpa
+    from ._warm_up import warm_up
 
 __version__ = _text("version")
 __all__ = ["Append", "append_kv", "attention", "describe", "distributed", "flash_attn", "flash_attn_3", "flex_attention", "info",
            "jax", "install_as_flash_attn", "last_run", "merge", "numpy", "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa",
-           "transformers"]
+           "transformers", "warm_up"]
 
 _MODULES = ("distributed", "flash_attn", "flash_attn_3", "jax", "numpy", "transformers")
 _HOMES = {"Append": "_append", "append_kv": "_append_kv", "attention": "_attention",
           "flex_attention": "_flex_attention",
           "install_as_flash_attn": "flash_attn", "merge": "_merge", "sdpa": "_sdpa_context",
           "scaled_dot_product_attention": "_sdpa",
-          "register_flash_attention_impl": "_flash_implementation"}
+          "register_flash_attention_impl": "_flash_implementation", "warm_up": "_warm_up"}
 
 
 def __getattr__(name: str) -> Any:

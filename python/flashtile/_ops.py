@@ -228,6 +228,8 @@ def attend(given: Tensors, recipe: Recipe, rng: Optional[Tensor], want_lse: bool
             if not record:
                 out, lse = calls.run(given, rng)
                 return out, lse
+            if not calls.backward_foreseen:
+                calls.foresee_backward(given)
             recorded = _record(calls, rng, want_lse, *given)
             return recorded if want_lse else (recorded, None)
     if forward_mode(given):

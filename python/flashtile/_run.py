@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.autograd import profiler as _profiler
 
-from ._call import INPUT_NAMES, RESULT_NAMES, Call, Tensors, explain, hollow
+from ._call import DTYPES, INPUT_NAMES, RESULT_NAMES, Call, Tensors, device_of, explain, hollow
 from ._options import CallOptions, Recipe, options_of
+from ._prepare import ALIGNED, Problem, prepare_aside
 from ._sdpa_layout import sdpa_gradients, sdpa_results
 from ._structs import SHARD_NAMES
 
@@ -104,6 +105,18 @@ class Calls:
         self.meta = given[0].is_meta  # tensors without memory: nothing can be run
         self.idle: list[_Repeated] = []
         self.of_gradients: dict[tuple, Calls] = {}
+        self.backward_foreseen = given[0].device.type != "cuda"  # where nothing is compiled
+
+    def foresee_backward(self, given: Tensors) -> None:
+        """While the first call compiles forward's kernels, backward's are compiled beside it."""
+        self.backward_foreseen = True
+        given = usable(complete(given))
+        if self.heads_first:
+            given = turned(given)
+        layouts = [None if tensor is None else (ALIGNED, DTYPES[tensor.dtype], *device_of(tensor, name), tensor.dim(),
+                                                *tensor.shape, *tensor.stride())
+                   for tensor, name in zip(given, INPUT_NAMES)]
+        prepare_aside(Problem(layouts, self.options, forward=False, backward=True, lse=True))
 
     def run(self, given: Tensors, rng: Optional[Tensor]) -> list[Any]:
         """Makes a call and returns its results: out and lse, or dq, dk, dv, dbias and dsinks."""

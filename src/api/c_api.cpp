@@ -1,7 +1,11 @@
 // c_api.cpp: the exported functions. Each converts, calls, catches and returns a status; no exception crosses.
+#include <algorithm>
 #include <cstdint>
 #include <new>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "api/checks/append_kv.h"
 #include "api/checks/merge.h"
@@ -10,6 +14,7 @@
 #include "api/validate.h"
 #include "core/backend.h"
 #include "core/error.h"
+#include "core/in_parallel.h"
 #include "core/per_thread.h"
 #include "cpu/features.h"
 #include "cpu/threads.h"
@@ -266,6 +271,33 @@ flashtile_status flashtile_can_run(const flashtile_options* options, const flash
             backend_for(call.execution.device_type)
                 .would_run(backward != 0 ? Pass::backward : Pass::forward, call.problem, call.operands, call.execution);
         if (on != nullptr) *on = said().would_run.c_str();
+    });
+}
+
+flashtile_status flashtile_prepare(const flashtile_prepare_item* items, size_t count,
+                                   void (*progress)(void* context, size_t done, size_t total), void* context) {
+    return guarded([&] {
+        if (count != 0) require(items, "items");
+        std::vector<Preparation> list;
+        for (const flashtile_prepare_item& item : std::span(items, count)) {
+            if (item.size != sizeof item)
+                throw Error(FLASHTILE_INVALID_ARGUMENT, "items->size is " + std::to_string(item.size) +
+                                                            ", allowed is " + std::to_string(sizeof item));
+            for (const Pass pass : {Pass::forward, Pass::backward}) {
+                if ((pass == Pass::forward ? item.forward : item.backward) == 0) continue;
+                const api::Call call = api::validate_inputs(item.options, item.inputs, pass == Pass::backward);
+                for (Preparation& each :
+                     backend_for(call.execution.device_type)
+                         .preparations(pass, call.problem, call.operands, call.execution, item.lse != 0))
+                    if (std::ranges::find(list, each.name, &Preparation::name) == list.end())
+                        list.push_back(std::move(each));
+            }
+        }
+        in_parallel(
+            list.size(), [&](std::size_t n) { list[n].make(); },
+            [&](std::size_t done, std::size_t total) {
+                if (progress != nullptr) progress(context, done, total);
+            });
     });
 }
 

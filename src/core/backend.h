@@ -4,7 +4,9 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "core/append_problem.h"
 #include "core/merge_problem.h"
@@ -13,6 +15,12 @@
 namespace flashtile {
 
 enum class Pass { forward, backward };
+
+// Something that a first call would wait for. Those of equal names are the same.
+struct Preparation {
+    std::string name;
+    std::function<void()> make;  // from any thread
+};
 
 // How a plan is to be reported.
 struct PlanWishes {
@@ -35,6 +43,11 @@ public:
 
     // What a pass would run on, as forward and backward say it, or the error that they would throw. Runs nothing.
     virtual std::string would_run(Pass, const Problem&, const Operands&, const Execution&) const = 0;
+
+    // What a pass waits for on its first call and can have made before; lse: whether forward writes it. Throws what the
+    // pass would throw where nothing can run it.
+    virtual std::vector<Preparation> preparations(Pass, const Problem&, const Operands&, const Execution&,
+                                                  bool lse) const = 0;
 
     // How forward and backward would run, and why so, as JSON for flashtile_plan_report(). Runs nothing. lse is assumed
     // to be asked for, and dbias where there is a bias.

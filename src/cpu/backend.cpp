@@ -196,6 +196,12 @@ public:
         return ran(plan.kernels, "backward", plan.threads);
     }
 
+    // Nothing is compiled at run time here.
+    std::vector<Preparation> preparations(Pass pass, const Problem& p, const Operands& x, const Execution& execution,
+                                          bool) const override {
+        static_cast<void>(would_run(pass, p, x, execution));
+        return {};
+    }
     std::string would_run(Pass pass, const Problem& p, const Operands&, const Execution& execution) const override {
         return ran(kernels_for(p.dtype, execution.isa), pass == Pass::forward ? "forward" : "backward",
                    threads_for(execution));

@@ -10,7 +10,9 @@
 #include "core/error.h"
 #include "cuda/device.h"
 #include "cuda/jit/images.h"
+#include "cuda/jit/kernels.h"
 #include "cuda/jit/nvrtc.h"
+#include "cuda/jit/render.h"
 #include "cuda/launch.h"
 #include "cuda/plan/append_kv.h"
 #include "cuda/plan/merge.h"
@@ -155,6 +157,27 @@ public:
         const Plan plan = plan_pass(p, access, gpu.facts(), tuned_tiles_for(gpu));
         require_images(plan, gpu);
         return name_of(plan);
+    }
+    std::vector<Preparation> preparations(Pass pass, const Problem& p, const Operands& x, const Execution& execution,
+                                          bool lse) const override {
+        const Device& gpu = device(execution.device_id);
+        Access access = access_of_all_outputs(p, x);
+        if (pass == Pass::forward) access.lse = lse;
+        const auto plan_pass = pass == Pass::forward ? plan_forward : plan_backward;
+        const Plan plan = plan_pass(p, access, gpu.facts(), tuned_tiles_for(gpu));
+        require_images(plan, gpu);
+        std::vector<Preparation> list;
+        for (const Launch& each : plan.launches) {
+            if (each.blocks == 0) continue;
+            const auto load = [&gpu, config = each.config, shared_memory = each.shared_memory] {
+                const ContextScope scope(gpu);
+                kernel_for(config, gpu, shared_memory);
+            };
+            list.push_back({to_string(each.config) + " " + std::to_string(gpu.ordinal()) + " " +
+                                std::to_string(each.shared_memory),
+                            load});
+        }
+        return list;
     }
     std::string plan_report(const Problem& p, const Operands& x, const Execution& execution,
                             const PlanWishes& wishes) const override {

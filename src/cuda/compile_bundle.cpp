@@ -4,22 +4,19 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <exception>
 #include <filesystem>
-#include <mutex>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "core/error.h"
-#include "core/signals_blocked.h"
+#include "core/in_parallel.h"
 #include "cuda/driver.h"
 #include "cuda/jit/bundle.h"
 #include "cuda/jit/compile.h"
 #include "cuda/jit/config_fields.h"
+#include "cuda/jit/images.h"
 #include "cuda/jit/render.h"
 #include "cuda/plan/append_kv.h"
 #include "cuda/plan/merge.h"
@@ -65,6 +62,11 @@ void check(const flashtile_bundle_item& item) {
     const bool bias = (item.options & (FLASHTILE_WITH_BIAS | FLASHTILE_WITH_BIAS_FP32)) != 0;
     if (!bias && (item.options & FLASHTILE_WITH_BIAS_GRADIENT) != 0)
         refuse("options hold BIAS_GRADIENT, allowed is that with BIAS or BIAS_FP32");
+    constexpr std::uint32_t kFewAndMany = FLASHTILE_ONLY_FEW_QUERIES | FLASHTILE_ONLY_MANY_QUERIES;
+    if ((item.options & kFewAndMany) == kFewAndMany)
+        refuse("options hold ONLY_FEW_QUERIES and ONLY_MANY_QUERIES, allowed is one of them or none, for both");
+    if (item.backward != 0 && (item.options & FLASHTILE_ONLY_WITHOUT_LSE) != 0)
+        refuse("options hold ONLY_WITHOUT_LSE, allowed is that without backward, which reads lse");
 }
 
 // What an option of an item asks for, and the field of KernelConfig that follows from it.
@@ -128,6 +130,11 @@ Problem plain_problem(const flashtile_bundle_item& item) {
     return p;
 }
 
+Queries queries_of(const flashtile_bundle_item& item) {
+    if ((item.options & FLASHTILE_ONLY_FEW_QUERIES) != 0) return Queries::few;
+    return (item.options & FLASHTILE_ONLY_MANY_QUERIES) != 0 ? Queries::many : Queries::any;
+}
+
 void add_jobs(const flashtile_bundle_item& item, std::vector<Job>& jobs) {
     check(item);
     Problem problem = plain_problem(item);
@@ -143,8 +150,9 @@ void add_jobs(const flashtile_bundle_item& item, std::vector<Job>& jobs) {
     };
     for (const DeviceFacts& device : devices_of(item.architecture)) {
         for (const bool lse : {false, true}) {
+            if (lse && (item.options & FLASHTILE_ONLY_WITHOUT_LSE) != 0) continue;
             access.lse = lse;
-            add(configs_for(problem, access, device, passes));
+            add(configs_for(problem, access, device, passes, queries_of(item)));
         }
         add(merge_configs_for(problem, device));
         add(append_configs_for(problem, device));
@@ -153,7 +161,7 @@ void add_jobs(const flashtile_bundle_item& item, std::vector<Job>& jobs) {
 
 BundledKernel compile_one(const Job& job) {
     return {key_of(program_for(job.config, job.architecture)), target_name(job.architecture), to_string(job.config),
-            compile(job.config, job.architecture).image};
+            image_for_bundle(job.config, job.architecture)};
 }
 
 void require_known(int architecture) {
@@ -178,30 +186,8 @@ void compile_bundle(const std::string& path, std::span<const flashtile_bundle_it
         refuse("path is " + path + ", whose folder cannot be written: " + std::strerror(errno));
 
     std::vector<BundledKernel> kernels(jobs.size());
-    std::atomic<std::size_t> next{0};
-    std::mutex mutex;  // of the two below, and held while progress runs
-    std::size_t done = 0;
-    std::exception_ptr failure;
-    const auto work = [&] {
-        for (std::size_t n; (n = next++) < jobs.size();) try {
-                kernels[n] = compile_one(jobs[n]);
-                const std::lock_guard lock(mutex);
-                progress(++done, jobs.size());
-            } catch (...) {
-                const std::lock_guard lock(mutex);
-                failure = std::current_exception();
-                next = jobs.size();
-            }
-    };
-    {
-        std::vector<std::jthread> others(std::max(1u, std::thread::hardware_concurrency()) - 1);
-        {
-            const SignalsBlocked blocked;
-            for (std::jthread& other : others) other = std::jthread(work);
-        }
-        work();
-    }
-    if (failure) std::rethrow_exception(failure);
+    in_parallel(
+        jobs.size(), [&](std::size_t n) { kernels[n] = compile_one(jobs[n]); }, progress);
     write_bundle(path, kernels);
 }
 

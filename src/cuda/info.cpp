@@ -113,6 +113,8 @@ Members bundles_info() {
     } catch (const Error& error) {
         list.raw(Members().add("why_not", error.what()).in("{}"));
     }
+    if (const std::string why_not = why_no_own_bundle(); !why_not.empty())
+        list.raw(Members().add("why_not", why_not).in("{}"));
     return list;
 }
 

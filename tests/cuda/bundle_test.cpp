@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "core/error.h"
+#include "flashtile/version.h"
 #include "temporary_folder.h"
 
 namespace flashtile::gpu {
@@ -63,6 +64,18 @@ TEST_F(BundleTest, IsRefusedForAnyFlippedBit) {
     }
 }
 
+TEST_F(BundleTest, OfAnotherVersionIsRefused) {
+    std::string other = read_file(path);
+    other.replace(other.find(FLASHTILE_VERSION_STRING), std::string(FLASHTILE_VERSION_STRING).size(), "0.0.9");
+    write_file(path, other);
+    EXPECT_EQ(status(), FLASHTILE_INVALID_ARGUMENT);
+    try {
+        const Bundle bundle(path);
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("is of version 0.0.9, allowed is"), std::string::npos) << error.what();
+    }
+}
+
 TEST_F(BundleTest, StaysAsItWasOpenedThoughItsFileIsReplaced) {
     const Bundle bundle(path);
     write_bundle(path, {});
@@ -73,7 +86,8 @@ TEST_F(BundleTest, StaysAsItWasOpenedThoughItsFileIsReplaced) {
 // Sparse, it takes no room on the disk, and its index would take all memory.
 TEST_F(BundleTest, AnIndexOfATebibyteIsRefused) {
     constexpr std::uintmax_t kBytes = std::uintmax_t{1} << 40;
-    write_file(path, "flashtile bundle 1 " + std::to_string(kBytes) + " " + std::string(64, '0') + "\n");
+    write_file(path, "flashtile bundle 2 " FLASHTILE_VERSION_STRING " " + std::to_string(kBytes) + " " +
+                         std::string(64, '0') + "\n");
     std::filesystem::resize_file(path, 2 * kBytes);
     EXPECT_EQ(status(), FLASHTILE_INVALID_ARGUMENT);
 }

@@ -10,6 +10,9 @@
 //   cuda_client can                                      what flashtile_can_run says of forward's problem, a line a
 //   pass
 //
+//   cuda_client prepare                                  flashtile_prepare of forward's problem, forward and backward,
+//   then as forward
+//
 //   cuda_client lengths FIRST SECOND END USED            forward of two packed sequences with check_values
 //
 //   cuda_client bundle PATH ARCHITECTURE OPTIONS BACKWARD  compiles a bundle for bf16, head dimension 64
@@ -108,6 +111,16 @@ void ask_whether_it_can_run() {
     std::printf("loads %d launches %d\n", ask_fake("fake_loads"), ask_fake("fake_launches"));
 }
 
+void prepare_and_run() {
+    const tensor x = view(reinterpret_cast<void*>(std::uintptr_t{1} << 32), bf16, {2, 100, 3, 64}, cuda(1));
+    std::size_t calls = 0, kernels = 0;
+    prepare({.causal = true}, x, x, x, false, true, [&](std::size_t done, std::size_t total) {
+        if (done == ++calls) kernels = total;
+    });
+    std::printf("%zu of %zu prepared, loads %d\n", calls, kernels, ask_fake("fake_loads"));
+    forward_twice();
+}
+
 void plan_and_run(int arguments, char** argument) {
     const tensor x = view(reinterpret_cast<void*>(std::uintptr_t{1} << 32), bf16, {2, 100, 3, 64}, cuda(1));
     if (arguments == 1) forget_choices(true);
@@ -167,6 +180,7 @@ int main(int argc, char** argv) {
         if (what == "load") load_bundle(argv[2]);
         if (what == "load" || what == "forward") forward_twice();
         if (what == "can") ask_whether_it_can_run();
+        if (what == "prepare") prepare_and_run();
         if (what == "lengths")
             check_lengths(std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]), std::atoi(argv[5]));
         if (what == "tile") plan_and_run(argc - 2, argv + 2);

@@ -28,6 +28,8 @@ struct Jit : testing::Test {
         {"FAKE_NVRTC_LOG", folder / "log"},     {"FLASHTILE_BUNDLE", ""},        {"FLASHTILE_KERNEL_SOURCES", ""},
     };
 
+    std::string client = CLIENT;
+
     fs::path cache() const { return folder / "cache"; }
     std::ptrdiff_t compiles() const { return std::ranges::count(read_file(folder / "log"), '\n'); }
     std::size_t entries() const {
@@ -37,7 +39,7 @@ struct Jit : testing::Test {
     std::string command(const std::string& arguments) const {
         std::string text = "env";
         for (const auto& [name, value] : environment) text += " " + name + "=\"" + value + "\"";
-        return text + " " CLIENT " " + arguments;
+        return text + " " + client + " " + arguments;
     }
     std::FILE* start(const std::string& arguments) const {
         return ::popen((command(arguments) + " 2>&1").c_str(), "r");
@@ -226,6 +228,28 @@ TEST_F(Jit, ALongCompileIsMentionedOnATerminalOnly) {
     EXPECT_NE(said.find("flashtile: compiled a kernel for sm_80 in 1."), std::string::npos) << said;
 }
 
+// As the Python wheel has one. The client is linked to the library's objects, so that its folder is the library's.
+TEST_F(Jit, ABundleBesideTheLibraryIsFound) {
+    client = folder / "client";
+    fs::copy_file(CLIENT, client);
+    const std::string bundle = folder / "kernels.ftb";
+    run("bundle " + bundle + " 80 1 0");  // 1: causal
+    fs::remove_all(cache());
+    environment["FLASHTILE_NVRTC"] = folder / "none";
+    EXPECT_EQ(run("forward"), "loads 1 contexts 1 launches 2\n");
+    const std::string other = run("scores 's + 1.0'");
+    EXPECT_NE(other.find("pip install nvidia-cuda-nvrtc"), std::string::npos) << other;
+    EXPECT_NE(other.find("the bundle " + bundle + " has 11 kernels, not this one"), std::string::npos) << other;
+
+    std::string text = read_file(bundle);
+    text.replace(text.find(FLASHTILE_VERSION_STRING), std::string(FLASHTILE_VERSION_STRING).size(), "0.0.9");
+    write_file(bundle, text);
+    EXPECT_TRUE(run("forward").starts_with("error 2 no NVRTC"));
+    EXPECT_NE(run("info").find("kernels.ftb: is of version 0.0.9"), std::string::npos);
+    environment["FLASHTILE_NVRTC"] = FAKE_NVRTC;
+    EXPECT_EQ(run("forward"), "loads 1 contexts 1 launches 2\n");
+}
+
 // The config that the client asks for first, as the fake compiler would have compiled it.
 BundledKernel bundled(int architecture) {
     const Program program = program_for({.head_dim = 16, .Br = 64, .Bc = 64, .warps = 4}, architecture);
@@ -277,6 +301,17 @@ TEST_F(Jit, LengthsOnTheDeviceAreCheckedWhereThatIsAskedFor) {
     EXPECT_TRUE(run("lengths 0 60 100 60").starts_with("error 1 check_values is 1 while the stream is captured"));
 }
 
+// Forward's kernel and backward's three; forward then loads none.
+TEST_F(Jit, WhatIsPreparedIsNotWaitedFor) {
+    EXPECT_EQ(run("prepare"), "4 of 4 prepared, loads 4\nloads 4 contexts 1 launches 2\n");
+    EXPECT_EQ(compiles(), 4);
+    environment["FAKE_NVRTC_FAIL"] = "the reason";
+    environment["FLASHTILE_CACHE"] = folder / "empty";
+    EXPECT_NE(run("prepare").find("the reason"), std::string::npos);
+    environment["FLASHTILE_NVRTC"] = folder / "none";
+    EXPECT_TRUE(run("prepare").starts_with("error 2 no NVRTC"));
+}
+
 TEST_F(Jit, ABundleServesTheCallsItWasMadeFor) {
     const std::string path = folder / "kernels.ftb";
     // Forward with and without LSE: one for many queries, two whose keys are split, for one query and for some, and
@@ -287,9 +322,20 @@ TEST_F(Jit, ABundleServesTheCallsItWasMadeFor) {
     EXPECT_EQ(run("load " + path), "loads 1 contexts 1 launches 2\n");
     environment["FLASHTILE_BUNDLE"] = path;
     environment["FLASHTILE_NVRTC"] = folder / "none";
+    fs::remove_all(cache());
     EXPECT_EQ(run("forward"), "loads 1 contexts 1 launches 2\n");
     EXPECT_EQ(compiles(), made);
     EXPECT_FALSE(fs::exists(cache()));
+}
+
+// Minutes of work are not done again for a list of which one line has changed.
+TEST_F(Jit, ABundleIsMadeOfWhatWasCompiledBefore) {
+    EXPECT_EQ(run("bundle " + (folder / "first.ftb").string() + " 80 0 0"), "11 of 11 kernels\n");
+    EXPECT_EQ(run("bundle " + (folder / "second.ftb").string() + " 80 0 1"), "14 of 14 kernels\n");
+    EXPECT_EQ(compiles(), 14);
+    EXPECT_EQ(run("bundle " + (folder / "third.ftb").string() + " 80 0 1"), "14 of 14 kernels\n");
+    EXPECT_EQ(compiles(), 14);
+    EXPECT_EQ(read_file(folder / "third.ftb"), read_file(folder / "second.ftb"));
 }
 
 TEST_F(Jit, ABundleOfOtherOptionsServesThemOnly) {
@@ -297,6 +343,30 @@ TEST_F(Jit, ABundleOfOtherOptionsServesThemOnly) {
     EXPECT_EQ(run("bundle " + path + " 80 0 0"), "11 of 11 kernels\n");
     environment["FLASHTILE_NVRTC"] = folder / "none";
     EXPECT_NE(run("load " + path).find("has 11 kernels, not this one"), std::string::npos);
+}
+
+// Of the 14 causal kernels for forward and backward: without lse, few queries have one kernel a length and what
+// combines.
+TEST_F(Jit, ABundleCanBeForFewOrManyQueriesAlone) {
+    const std::string path = folder / "kernels.ftb";
+    const auto kernels = [&](unsigned options, int backward) {
+        run("bundle " + path + " 80 " + std::to_string(options) + " " + std::to_string(backward));
+        std::ifstream file(path, std::ios::binary);
+        return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    const std::string few = kernels(FLASHTILE_ONLY_FEW_QUERIES | FLASHTILE_ONLY_WITHOUT_LSE, 0);
+    EXPECT_NE(few.find(".kernel = flashtile::Kernel::split_forward_sm80"), std::string::npos);
+    EXPECT_EQ(few.find(".lse = true"), std::string::npos);
+    const std::string many = kernels(FLASHTILE_ONLY_MANY_QUERIES, 1);
+    EXPECT_EQ(many.find(".kernel = flashtile::Kernel::split_forward_sm80"), std::string::npos);
+    for (const char* kernel :
+         {".kernel = flashtile::Kernel::forward_sm80", ".kernel = flashtile::Kernel::backward_sm80", ".lse = true"})
+        EXPECT_NE(many.find(kernel), std::string::npos) << kernel;
+    EXPECT_TRUE(run("bundle " + path + " 80 " + std::to_string(FLASHTILE_ONLY_WITHOUT_LSE) + " 1")
+                    .starts_with("error 1 options hold ONLY_WITHOUT_LSE"));
+    EXPECT_TRUE(
+        run("bundle " + path + " 80 " + std::to_string(FLASHTILE_ONLY_FEW_QUERIES | FLASHTILE_ONLY_MANY_QUERIES) + " 0")
+            .starts_with("error 1 options hold ONLY_FEW_QUERIES and ONLY_MANY_QUERIES"));
 }
 
 TEST_F(Jit, ABundleHasWindowsWhereTheyAreAskedFor) {

@@ -20,6 +20,8 @@ class Machine(NamedTuple):
 
 
 class Work(NamedTuple):
+    """A problem whose cost is asked for: its whole sequence in tokens, heads, and the width of a head."""
+
     seqlen: int
     heads: int
     kv_heads: int

@@ -12,17 +12,19 @@
 #include "core/error.h"
 #include "cuda/jit/sha256.h"
 #include "cuda/jit/whole_file.h"
+#include "flashtile/version.h"
 
 namespace flashtile::gpu {
 namespace {
 
-constexpr const char* kMagic = "flashtile bundle 1";
+constexpr const char* kMagic = "flashtile bundle 2";
 constexpr std::size_t kLongestFirstLine = 128;
 constexpr std::uint64_t kLargestIndex = 64 << 20;  // a kernel takes some 500 bytes of it
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
     throw Error(FLASHTILE_INVALID_ARGUMENT,
-                "the bundle " + path + ": " + why + ", allowed is a file made by `flashtile compile` of this version");
+                "the bundle " + path + ": " + why +
+                    ", allowed is a file made by `flashtile compile` of this version, " FLASHTILE_VERSION_STRING);
 }
 
 }  // namespace
@@ -41,8 +43,9 @@ Bundle::Bundle(std::string path)
     if (!start.starts_with(kMagic) || line == std::string::npos) refuse(path_, "is not a bundle");
     std::istringstream about(start.substr(std::strlen(kMagic), line - std::strlen(kMagic)));
     std::uint64_t index_bytes = 0;
-    std::string index_checksum;
-    if (!(about >> index_bytes >> index_checksum)) refuse(path_, "is not a bundle");
+    std::string version, index_checksum;
+    if (!(about >> version >> index_bytes >> index_checksum)) refuse(path_, "is not a bundle");
+    if (version != FLASHTILE_VERSION_STRING) refuse(path_, "is of version " + version);
     if (index_bytes > file_bytes) refuse(path_, "is cut short");
     if (index_bytes > kLargestIndex) refuse(path_, "its index is damaged");
     const std::string index = file_.read(index_bytes, static_cast<off_t>(line + 1));
@@ -91,7 +94,8 @@ void write_bundle(const std::string& path, const std::vector<BundledKernel>& ker
                  std::to_string(kernel.image.size()) + " " + kernel.target + " " + kernel.config + "\n";
         images += kernel.image;
     }
-    const std::string first = std::string(kMagic) + " " + std::to_string(index.size()) + " " + sha256(index) + "\n";
+    const std::string first = std::string(kMagic) + " " FLASHTILE_VERSION_STRING " " + std::to_string(index.size()) +
+                              " " + sha256(index) + "\n";
     const std::filesystem::path parent = std::filesystem::absolute(path).parent_path();
     const Descriptor folder(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const std::string reason = folder ? write_whole(folder.get(), std::filesystem::path(path).filename(),

@@ -1,13 +1,12 @@
 // find_nvrtc.cpp: see find_nvrtc.h.
 #include "cuda/jit/find_nvrtc.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
 #include <sstream>
 
 #include "core/environment.h"
+#include "cuda/jit/own_folder.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -87,13 +86,6 @@ std::vector<fs::path> python_folders() {
         if (fs::path(folder).is_absolute() && fs::exists(fs::path(folder) / "python3", error))
             list.push_back(fs::canonical(folder, error));  // /bin may be /usr/bin
     return list;
-}
-
-fs::path own_folder() {
-    Dl_info info{};
-    if (::dladdr(reinterpret_cast<void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr) return {};
-    std::error_code error;
-    return fs::absolute(info.dli_fname, error).parent_path();
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "core/error.h"
 #include "core/per_process.h"
 #include "cuda/jit/compile.h"
+#include "cuda/jit/own_folder.h"
 #include "cuda/jit/render.h"
 #include "cuda/jit/single_flight.h"
 
@@ -48,6 +50,24 @@ struct EnvironmentBundle {
 };
 constinit PerProcess<EnvironmentBundle> environment_bundle;
 
+// What lies beside the library, as in the Python wheel. It was not asked for by name, so that a wrong one is no error.
+struct OwnBundle {
+    std::shared_ptr<const Bundle> bundle;  // null: there is none, or
+    std::string why_not;
+
+    OwnBundle() {
+        const std::filesystem::path path = own_folder() / "kernels.ftb";
+        std::error_code error;
+        if (!std::filesystem::exists(path, error)) return;
+        try {
+            bundle = std::make_shared<const Bundle>(path);
+        } catch (const Error& wrong) {
+            why_not = wrong.what();
+        }
+    }
+};
+constinit PerProcess<OwnBundle> own_bundle;
+
 void say_once(const std::string& note) {
     static std::once_flag said;
     if (!note.empty() && ::isatty(STDERR_FILENO) == 1)
@@ -73,7 +93,9 @@ std::string no_way(const KernelConfig& config, int architecture) {
     return text;
 }
 
-std::string cached_or_compiled(const KernelConfig& config, int architecture) {
+// `make` compiles what neither memory nor disk has.
+std::string kept_or_made(const KernelConfig& config, int architecture,
+                         std::string (*make)(const KernelConfig&, int architecture)) {
     const Nvrtc& compiler = nvrtc();
     const std::string key =
         key_of(program_for(config, architecture, compiler.nearest(architecture)), compiler.version());
@@ -82,7 +104,7 @@ std::string cached_or_compiled(const KernelConfig& config, int architecture) {
         if (const auto found = state.get().memory.find(key); found != state.get().memory.end()) return found->second;
     }
     if (std::optional<std::string> image = state.get().disk.load(key)) return *std::move(image);
-    std::string image = compile_and_say(config, architecture);
+    std::string image = make(config, architecture);
     if (!state.get().disk.store(key, image)) {
         const std::lock_guard lock(state.get().mutex);
         state.get().memory[key] = image;
@@ -100,8 +122,13 @@ std::string image_for(const KernelConfig& config, int architecture) {
                 if (std::optional<std::string> image = bundle->find(key)) return *std::move(image);
         }
         if (!why_no_nvrtc().empty()) throw Error(FLASHTILE_UNSUPPORTED, no_way(config, architecture));
-        return cached_or_compiled(config, architecture);
+        return kept_or_made(config, architecture, compile_and_say);
     });
+}
+
+std::string image_for_bundle(const KernelConfig& config, int architecture) {
+    return kept_or_made(config, architecture,
+                        [](const KernelConfig& what, int target) { return compile(what, target).image; });
 }
 
 void load_bundle(const std::string& path) {
@@ -114,7 +141,12 @@ BundleList bundles() {
     BundleList list;
     for (const LoadedBundle* one = loaded_bundles.load(); one != nullptr; one = one->next) list.push_back(one->bundle);
     if (const auto& named = environment_bundle.get().bundle) list.push_back(named);
+    if (const auto& own = own_bundle.get().bundle) list.push_back(own);
     return list;
+}
+
+std::string why_no_own_bundle() {
+    return own_bundle.get().why_not;
 }
 
 const DiskCache& disk_cache() {

@@ -5,6 +5,7 @@
 
 #include "cuda/plan/append_kv.h"
 #include "cuda/plan/candidate.h"
+#include "cuda/plan/forward_launches.h"
 #include "cuda/plan/limits.h"
 #include "cuda/tuned_tile.h"
 
@@ -97,7 +98,8 @@ Plan plan_dropout_mask(const Problem& p, const DeviceFacts& device) {
     return plan;
 }
 
-std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device, Passes passes) {
+std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device, Passes passes,
+                                      Queries queries) {
     std::vector<KernelConfig> configs;
     const auto add = [&](const Plan& plan) {
         for (const Launch& launch : plan.launches)
@@ -116,8 +118,9 @@ std::vector<KernelConfig> configs_for(Problem problem, const Access& access, con
     latent.values_in_keys = problem.head_dim_v <= problem.head_dim;
     // Of some sequences there are more splits than thread blocks; more sequences may keep Hopper's own kernel busy.
     constexpr std::int64_t kSome = 16;
-    const auto add_pass = [&](std::span<const Candidate* const> candidates, auto plan_pass) {
-        for (const std::int64_t seqlen_q : lengths(candidates, &Candidate::seqlens_q))
+    const auto add_pass = [&](std::span<const Candidate* const> candidates, auto plan_pass, Queries wanted) {
+        for (const std::int64_t seqlen_q : lengths(candidates, &Candidate::seqlens_q)) {
+            if (wanted != Queries::any && (wanted == Queries::few) != (seqlen_q <= kFewQueries)) continue;
             for (const std::int64_t seqlen_k : lengths(candidates, &Candidate::seqlens_k))
                 for (const std::int64_t batch : {std::int64_t{1}, kSome})
                     for (const Access& each : {access, unmapped, latent}) {
@@ -142,9 +145,11 @@ std::vector<KernelConfig> configs_for(Problem problem, const Access& access, con
                         add_where(short_pages);
                         add_where(short_pages, prefixes);
                     }
+        }
     };
-    add_pass(kForward, plan_forward);
-    if (passes == Passes::forward_and_backward && backward_takes(problem)) add_pass(kBackward, plan_backward);
+    add_pass(kForward, plan_forward, queries);
+    if (passes == Passes::forward_and_backward && backward_takes(problem))
+        add_pass(kBackward, plan_backward, Queries::any);
     return configs;
 }
 

@@ -123,9 +123,12 @@ Plan plan_dropout_mask(const Problem& problem, const DeviceFacts& device);
 
 enum class Passes { forward, forward_and_backward };
 
-// All the configs that a problem needs at whatever batch and lengths, as `flashtile compile` makes them; of the forward
-// pass alone where no backward kernel takes the head dimensions.
+// How many queries a sequence has: up to 64, whose keys may be split over thread blocks, or more.
+enum class Queries { any, few, many };
+
+// All the configs that a problem needs at whatever batch and lengths (with so many queries, which forward alone minds),
+// as `flashtile compile` makes them; of the forward pass alone where no backward kernel takes the head dimensions.
 std::vector<KernelConfig> configs_for(Problem problem, const Access& access, const DeviceFacts& device,
-                                      Passes passes = Passes::forward_and_backward);
+                                      Passes passes = Passes::forward_and_backward, Queries queries = Queries::any);
 
 }  // namespace flashtile::gpu

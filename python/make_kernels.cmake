@@ -1,0 +1,11 @@
+# Compiles the kernels of LIST into BUNDLE by the command line PROGRAM, or says that there is no NVRTC to do so.
+execute_process(COMMAND ${PROGRAM} info --json OUTPUT_VARIABLE info COMMAND_ERROR_IS_FATAL ANY)
+string(JSON found GET "${info}" cuda nvrtc found)
+file(REMOVE ${BUNDLE})
+if(found)
+  execute_process(COMMAND ${PROGRAM} compile --list=${LIST} --output=${BUNDLE} COMMAND_ERROR_IS_FATAL ANY)
+else()
+  string(JSON why GET "${info}" cuda nvrtc why_not)
+  message(WARNING "The wheel gets no compiled CUDA kernels: ${why}")
+endif()
+file(TOUCH ${BUNDLE}.made)
