@@ -8,6 +8,8 @@ from oracle import assert_close, dense
 jax = pytest.importorskip("jax", reason="flashtile.jax needs JAX")
 import jax.numpy as jnp  # noqa: E402
 
+jax.config.update("jax_default_matmul_precision", "float32")  # of what tests multiply themselves: GPUs would take TF32
+
 
 def array(*shape, dtype=jnp.float32):
     return jnp.asarray(np.random.default_rng(sum(shape)).standard_normal(shape), dtype)

@@ -74,6 +74,7 @@ def test_float64_is_refused():
             fj.attention(q, q, q)
 
 
+@pytest.mark.skipif(jax.default_backend() == "gpu", reason="on a GPU lengths are read by kernels alone, within bounds")
 def test_wrong_values_are_errors_of_the_program():
     q, k, v = (x[0, :34] for x in problem())
     descending = jnp.array([0, 20, 10], jnp.int32)
