@@ -225,7 +225,7 @@ def attention(
         if type(diagonal) is not int or len(origin) != len(WHOLE) or not all(type(at) is int for at in origin):
             number, corner, each = split_shard(diagonal, origin, Tensor)
         if not (alibi_slopes is bias is mask is cu_seqlens_q is cu_seqlens_k is seqused_k is sinks is None
-                and each == ONE_FOR_ALL):
+                and each is ONE_FOR_ALL):
             given = (q, k, v, alibi_slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, seqused_k, sinks, *each)
         recipe = (of_attention, causal, window if type(window) is tuple else tuple(window), align, scale, softcap,
                   dropout_p, deterministic or always_deterministic(), batch_invariant, exact_max, max_seqlen_q,
