@@ -165,6 +165,7 @@ std::vector<flashtile_bundle_item> items_of_list(const std::string& path) {
             throw CLI::ValidationError("--list", fmt::format("{}, line {}: {}", path, number, error.what()));
         }
     }
+    if (items.empty()) throw CLI::ValidationError("--list", path + " has no line of flags that can be read");
     return items;
 }
 
@@ -179,11 +180,14 @@ void add_compile(CLI::App& app, int& exit_code) {
     auto settings = std::make_shared<Asked>();
     add_flags(*command, *settings);
     CLI::Option* arch = command->get_option("--arch");
-    command
-        ->add_option("--list", settings->list,
-                     "A file with a line of the flags above for each set of kernels; # starts a comment")
-        ->check(CLI::ExistingFile)
-        ->excludes(arch);
+    const std::vector<CLI::Option*> of_a_line =
+        command->get_options([](const CLI::Option* option) { return option->get_name() != "--help"; });
+    CLI::Option* list =
+        command
+            ->add_option("--list", settings->list,
+                         "A file with a line of the flags above for each set of kernels; # starts a comment")
+            ->check(CLI::ExistingFile);
+    for (CLI::Option* option : of_a_line) list->excludes(option);
     command->add_option("-o,--output", settings->path, "The bundle to write")->required();
     command->callback([settings, arch, &exit_code] {
         if (arch->empty() && settings->list.empty()) throw CLI::RequiredError("--arch or --list");

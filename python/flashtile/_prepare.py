@@ -45,13 +45,14 @@ def prepare(problems: Sequence[Problem], progress: Optional[Progress] = None) ->
 
     def call(_: Any, done: int, total: int) -> None:
         try:
-            if progress is not None and not raised:
-                progress(done, total)
+            if not raised:
+                progress(done, total)  # type: ignore[misc]
         except BaseException as error:
             raised.append(error)
 
     address = ctypes.addressof(ctypes.c_char.from_buffer(items))
-    status = library.flashtile_prepare(ctypes.c_void_p(address), ctypes.c_size_t(len(problems)), _PROGRESS(call), None)
+    status = library.flashtile_prepare(ctypes.c_void_p(address), ctypes.c_size_t(len(problems)),
+                                       _PROGRESS() if progress is None else _PROGRESS(call), None)
     if status:
         fail(status)
     if raised:
@@ -59,14 +60,15 @@ def prepare(problems: Sequence[Problem], progress: Optional[Progress] = None) ->
 
 
 def prepare_aside(problem: Problem) -> threading.Thread:
-    """The same on a thread of its own. What goes wrong is the call's to say."""
+    """The same on a thread of its own, which the interpreter waits for at its end: a compiler may not be left at work
+    while a process ends. What goes wrong is the call's to say."""
 
     def work() -> None:
         try:
             prepare([problem])
-        except (RuntimeError, ValueError):
+        except Exception:
             pass
 
-    thread = threading.Thread(target=work, name="flashtile_prepare", daemon=True)
+    thread = threading.Thread(target=work, name="flashtile_prepare")
     thread.start()
     return thread

@@ -18,7 +18,7 @@ from ._call import DTYPES, INPUT_NAMES, RESULT_NAMES, Call, Tensors, device_of, 
 from ._options import CallOptions, Recipe, options_of
 from ._prepare import ALIGNED, Problem, prepare_aside
 from ._sdpa_layout import sdpa_gradients, sdpa_results
-from ._structs import SHARD_NAMES
+from ._structs import MAX_RANK, SHARD_NAMES
 
 _NAMES = (*INPUT_NAMES, *RESULT_NAMES["backward"][:4])  # what forward reads, and what backward reads
 ABSENT = (None,) * (len(INPUT_NAMES) - 3)  # the inputs after q, k and v
@@ -111,6 +111,8 @@ class Calls:
         """While the first call compiles forward's kernels, backward's are compiled beside it."""
         self.backward_foreseen = True
         given = usable(complete(given))
+        if not all(tensor is None or (tensor.dtype in DTYPES and tensor.dim() <= MAX_RANK) for tensor in given):
+            return  # the call itself says what is wrong
         if self.heads_first:
             given = turned(given)
         layouts = [None if tensor is None else (ALIGNED, DTYPES[tensor.dtype], *device_of(tensor, name), tensor.dim(),
@@ -167,7 +169,10 @@ def calls_of(name: str, given: Tensors, recipe: Recipe, want_last: Any, heads_fi
         options = options_of(recipe)
         calls = Calls(name, given, options, want_last, heads_first)
         # An option of another type may change its value and still be equal to itself: a tensor, for one.
-        return kept(_calls, key, calls) if NUMBERS.issuperset(map(type, options)) else calls
+        if NUMBERS.issuperset(map(type, options)):
+            return kept(_calls, key, calls)
+        calls.backward_foreseen = True  # these are not kept, and the next ones are not the first
+        return calls
 
 
 def kept(where: dict[tuple, Any], key: tuple, calls: Any) -> Any:

@@ -7,7 +7,9 @@ from typing import Any, Optional, Union
 
 import torch
 
+from ._arguments import blame_an_option
 from ._call import DEVICES, DTYPES
+from ._ops import deterministic as always_deterministic
 from ._options import of_attention
 from ._prepare import ALIGNED, Problem, Progress, prepare
 from ._structs import INPUT_NAMES
@@ -30,7 +32,7 @@ def _contiguous(shape: Shape) -> tuple[int, ...]:
 def _three(shape: Union[Shape, Sequence[Shape]]) -> tuple[Shape, Shape, Shape]:
     """The shapes of q, k and v: of all three, of q and of the other two, or each."""
     each = [tuple(one) for one in shape] if all(isinstance(one, Sequence) for one in shape) else [tuple(shape)]
-    if not 1 <= len(each) <= 3 or any(len(one) != 4 for one in each):
+    if not 1 <= len(each) <= 3 or not all(len(one) == 4 and all(isinstance(size, int) for size in one) for one in each):
         raise ValueError(f"shapes holds {shape}, allowed is (batch, seqlen, heads, head_dim) of q, k and v, or a list of two "
                          "(q; k and v) or three")
     q, k, v = (each + [each[-1]] * 2)[:3]
@@ -73,7 +75,13 @@ def warm_up(shapes: Sequence[Union[Shape, Sequence[Shape]]], *, dtype: torch.dty
     ordinal = place.index
     if ordinal is None:
         ordinal = torch.cuda.current_device() if place.type == "cuda" and torch.cuda.is_available() else 0
-    made = of_attention(**{**_DEFAULTS, **options}, max_seqlen_q=None, max_seqlen_k=None, diagonal=0, origin=(0, 0, 0, 0))
+    if isinstance(shapes, str) or not all(isinstance(shape, Sequence) for shape in shapes):
+        raise ValueError(f"shapes is {shapes}, allowed is a list of problems, each (batch, seqlen, heads, head_dim) or a list of "
+                         "such")
+    chosen = {**_DEFAULTS, **options, "max_seqlen_q": None, "max_seqlen_k": None, "diagonal": 0, "origin": (0, 0, 0, 0)}
+    blame_an_option(**chosen)
+    chosen["deterministic"] = chosen["deterministic"] or always_deterministic()
+    made = of_attention(**chosen)
 
     def fields(shape: Shape) -> tuple:
         return (ALIGNED, DTYPES[dtype], DEVICES[place.type], ordinal, len(shape), *shape, *_contiguous(shape))

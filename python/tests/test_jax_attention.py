@@ -208,3 +208,13 @@ def test_the_handlers_know_every_option():
             fj._primitives.forward(q, k, v, call=call)
         except jax.errors.JaxRuntimeError as error:
             assert name.startswith("max_seqlen") and "allowed" in str(error), name  # read, and wrong here
+
+
+@pytest.mark.skipif(jax.default_backend() == "gpu", reason="on a GPU places are read by kernels alone")
+def test_int64_arrays_keep_their_high_words():
+    """Without x64 JAX itself makes them int32."""
+    q, k, v = problem(batch=1)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=rf"diagonals\[0\] is {2**40}"):
+        fj.attention(q, k, v, causal=True, diagonal=np.array([2**40]))
+    got = fj.attention(q, k, v, causal=True, diagonal=np.array([-3]))
+    np.testing.assert_array_equal(got, fj.attention(q, k, v, causal=True, diagonal=-3))

@@ -196,3 +196,9 @@ def test_shapes_without_values():
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in problem()]
     out, lse = jax.eval_shape(lambda *of: fj.attention(*of, return_lse=True), *shapes)
     assert (out.shape, lse.shape, lse.dtype) == ((2, 37, 4, 24), (2, 4, 37), np.float32)
+
+
+def test_vmap_of_no_queries():
+    _, k, v = problem()
+    q = jnp.zeros((3, 2, 0, 4, 16))
+    assert jax.vmap(fj.attention, (0, None, None))(q, k, v).shape == (3, 2, 0, 4, 24)

@@ -12,6 +12,8 @@ import pytest
 import torch
 
 import flashtile
+from flashtile import _run
+from flashtile._options import CallOptions
 
 BUILD = Path(os.environ.get("FLASHTILE_LIBRARY", "")).parent
 DRIVER, COMPILER = BUILD / "libfake_driver.so", BUILD / "libfake_nvrtc.so"
@@ -65,6 +67,24 @@ prepare_aside(Problem((q, q, q) + (None,) * 10, CallOptions(), False, True, True
     assert compiles(tmp_path) == 3
 
 
+def test_a_program_may_end_while_kernels_are_compiled(tmp_path):
+    run("""
+from flashtile._prepare import ALIGNED, Problem, prepare_aside
+from flashtile._options import CallOptions
+q = (ALIGNED, 3, 2, 0, 4, 2, 512, 4, 64, 512 * 256, 256, 64, 1)
+prepare_aside(Problem((q, q, q) + (None,) * 10, CallOptions(), False, True, True))
+""", tmp_path, FAKE_NVRTC_MILLISECONDS="200")
+    assert compiles(tmp_path) == 3
+
+
+def test_what_backward_cannot_take_is_the_call_to_say():
+    wrong = torch.zeros(1, 4, 2, 8, dtype=torch.float64)
+    calls = _run.Calls("forward", (wrong,) * 3, CallOptions(), True, False)
+    calls.foresee_backward((wrong,) * 3)  # raises nothing
+    with pytest.raises(TypeError, match="q.dtype is torch.float64"):
+        calls.run((wrong,) * 3, None)
+
+
 def test_on_the_cpu_there_is_nothing_to_do():
     calls = []
     flashtile.warm_up([(2, 64, 4, 64), [(2, 1, 8, 64), (2, 64, 2, 64)]], device="cpu", dtype=torch.float32, causal=True,
@@ -77,6 +97,12 @@ def test_wrong_arguments_are_named():
         flashtile.warm_up([[(2, 64, 4, 64), (2, 64, 3, 64)]], device="cpu")
     with pytest.raises(ValueError, match="shapes holds"):
         flashtile.warm_up([(2, 64, 64)], device="cpu")
+    with pytest.raises(ValueError, match="shapes is "):
+        flashtile.warm_up((2, 64, 4, 64), device="cpu")
+    with pytest.raises(ValueError, match="align is 'middle'"):
+        flashtile.warm_up([(2, 64, 4, 64)], device="cpu", align="middle")
+    with pytest.raises(TypeError, match="window is"):
+        flashtile.warm_up([(2, 64, 4, 64)], device="cpu", window=(1,))
     with pytest.raises(ValueError, match="colour is given, allowed are causal"):
         flashtile.warm_up([(2, 64, 4, 64)], device="cpu", colour=1)
     with pytest.raises(ValueError, match="q.dtype is int32"):

@@ -1,6 +1,8 @@
 // in_parallel.cpp: see in_parallel.h.
 #include "core/in_parallel.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -23,6 +25,8 @@ void in_parallel(std::size_t count, const std::function<void(std::size_t)>& task
                 task(n);
                 const std::lock_guard lock(mutex);
                 progress(++done, count);
+            } catch (const abi::__forced_unwind&) {  // progress ended this thread, as Python does at its end
+                throw;
             } catch (...) {
                 const std::lock_guard lock(mutex);
                 if (!failure) failure = std::current_exception();

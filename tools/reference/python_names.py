@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-MODULES = ("flashtile", "flashtile.distributed", "flashtile.numpy", "flashtile.transformers", "flashtile.flash_attn", "flashtile.flash_attn_3")
+MODULES = ("flashtile", "flashtile.distributed", "flashtile.jax", "flashtile.numpy", "flashtile.transformers", "flashtile.flash_attn", "flashtile.flash_attn_3")
 
 
 def _file(root: Path, module: str) -> Path:

@@ -14,9 +14,9 @@ from .._arguments import FLAGS, blame_an_option, flag
 from .._functions import Functions
 from .._library import InvalidArgument
 from .._options import CallOptions, of_attention
-from .._structs import INPUT_NAMES, SERVING_NAMES, SHARD_NAMES
+from .._structs import INPUT_NAMES, SERVING_NAMES
 from ..numpy import FORWARD_DEFAULTS, NO_NUMBERS, ForwardOptions, chosen_options, with_options
-from ._check import check, check_tensor
+from ._check import PAIRS, check, check_tensor
 from ._differentiate import attend
 from ._operands import Call
 from ._place import in_one_place
@@ -26,7 +26,6 @@ from ._random import words_of
 Array = jax.Array
 _DEFAULTS = {name: default for name, default in FORWARD_DEFAULTS.items() if name != "seed"}
 _TENSORS = (*INPUT_NAMES, *SERVING_NAMES)
-_PAIRS = (*SHARD_NAMES, "append.slots")
 
 
 @with_options(ForwardOptions, _DEFAULTS)
@@ -98,8 +97,10 @@ def attention(q: Array, k: Array, v: Array, *, key: Optional[Array] = None, seed
 def _operand(name: str, array: Any) -> Array:
     if not isinstance(array, (jax.Array, np.ndarray)):
         raise TypeError(f"{name} is a {type(array).__name__}, allowed is a jax.Array")
+    if name in PAIRS and array.dtype == np.int64 and isinstance(array, np.ndarray):
+        return jnp.asarray(np.ascontiguousarray(array)[..., None].view(np.int32))  # jnp.asarray alone may drop the high words
     array = jnp.asarray(array)
-    if name in _PAIRS:
+    if name in PAIRS:
         return _words(name, array)
     check_tensor(name, array)
     return array.reshape(1) if array.ndim == 0 else array

@@ -78,7 +78,7 @@ def _unfold(result: Any, count: int, dims: str, letters: str) -> Any:
     """The results of each example, examples first."""
     own = dims[len(dims) - result.ndim:]
     place = next(at for at, letter in enumerate(own) if letter in letters)
-    result = result.reshape(*result.shape[:place], count, -1, *result.shape[place + 1:])
+    result = result.reshape(*result.shape[:place], count, result.shape[place] // count, *result.shape[place + 1:])
     return jnp.moveaxis(result, place, 0)
 
 

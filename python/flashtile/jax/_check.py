@@ -29,7 +29,7 @@ from .._structs import (
 from ._operands import Call, shapes_of_results
 
 _ADDRESS = 1 << 20  # of a tensor that is never read
-_PAIRS = (*SHARD_NAMES, "append.slots")
+PAIRS = (*SHARD_NAMES, "append.slots")  # int64, whose elements travel as two words
 _INPUTS = (*INPUT_NAMES, *SERVING_NAMES)
 
 library.flashtile_can_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p]
@@ -65,7 +65,7 @@ def _structs(call: Call, given: dict[str, Any], device: int) -> Structs:
                zip(call.results, shapes_of_results(call, given), strict=True)}
     tensors = {}
     for name, array in given.items():
-        pair = name in _PAIRS
+        pair = name in PAIRS
         shape = array.shape[:-1] if pair else array.shape
         tensors[name] = shape, "int64" if pair else array.dtype.name
     appends = any(name.startswith("append.") for name in given)

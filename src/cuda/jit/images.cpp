@@ -50,15 +50,16 @@ struct EnvironmentBundle {
 };
 constinit PerProcess<EnvironmentBundle> environment_bundle;
 
-// What lies beside the library, as in the Python wheel. It was not asked for by name, so that a wrong one is no error.
+// What lies beside the library, as in the Python wheel. It was not asked for by name, so that one of another version,
+// or without a readable index, is no error.
 struct OwnBundle {
     std::shared_ptr<const Bundle> bundle;  // null: there is none, or
     std::string why_not;
 
     OwnBundle() {
-        const std::filesystem::path path = own_folder() / "kernels.ftb";
+        const std::filesystem::path folder = own_folder(), path = folder / "kernels.ftb";
         std::error_code error;
-        if (!std::filesystem::exists(path, error)) return;
+        if (folder.empty() || !std::filesystem::exists(path, error)) return;
         try {
             bundle = std::make_shared<const Bundle>(path);
         } catch (const Error& wrong) {
