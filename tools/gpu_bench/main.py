@@ -50,6 +50,8 @@ def parse_arguments(description):
     parser.add_argument("--seqlen", type=whole_numbers, default=[512, 1024, 2048, 4096, 8192, 16384])
     parser.add_argument("--causal", choices=("0", "1", "both"), default="both")
     parser.add_argument("--points", type=points_of, help="of the work decode: names or parts of names; default: all")
+    parser.add_argument("--passes", type=names_of(speeds.ONE_WAY), default=list(speeds.ONE_WAY),
+                        help="of the works gqa, head_dims, fp16 and varlen")
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--tokens", type=int, default=16384)
     parser.add_argument("--batch", type=int, help="default: tokens / seqlen")
