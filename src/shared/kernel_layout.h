@@ -191,6 +191,10 @@ constexpr int dout_stages(const KernelConfig& c) {
     return cluster_blocks(c) == 2 ? 1 : c.stages;
 }
 
+// Deterministic backward: the thread blocks of a pair add to different columns of dQ, and each half has turns of its
+// own.
+constexpr int kTurnsOfUnit = 2;
+
 // Hopper's backward for wide heads: a tile of P, which one consumer hands over to the other.
 constexpr int handed_over_bytes(const KernelConfig& c) {
     const bool wide = c.kernel == Kernel::backward_wide_sm90 || c.kernel == Kernel::backward_pair_sm90;

@@ -44,6 +44,7 @@ public:
         shards();
         shards_of_sequences();
         functions();
+        wide_pairs_with_options();
         return std::move(cases_);
     }
 
@@ -1080,6 +1081,52 @@ private:
                     c.mask_function = "document[b, i] == document[b, j] || j % 8 == h";
                 apply(c);
             }
+    }
+
+    // wide_pairs with what makes both thread blocks of a pair look lengths up, take turns or hand P over in fp32:
+    // sequences whose last pair is half empty or has hidden keys, and such as have none.
+    void wide_pairs_with_options() {
+        std::size_t n = 0;
+        const auto wide = [&](std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t heads, auto apply) {
+            Case& c = add("wide_pairs/options_" + std::to_string(n++));
+            size(c, seqlen_q, seqlen_k, heads, n % 3 == 0 ? 200 : 256);
+            c.type = n % 2 == 0 ? fp16 : bf16;
+            apply(c);
+        };
+        const auto packed = [&](std::vector<std::int64_t> q, std::vector<std::int64_t> k, auto apply) {
+            wide(1, 1, 2, [&](Case& c) {
+                c.lengths_q = std::move(q);
+                c.lengths_k = std::move(k);
+                apply(c);
+            });
+        };
+        wide(300, 450, 2, [](Case& c) { c.deterministic = true, c.kv_heads = 1; });
+        wide(390, 390, 2, [](Case& c) { c.deterministic = true, c.causal = true; });
+        wide(260, 333, 1, [](Case& c) { c.deterministic = true, c.window = {100, 40}; });
+        wide(200, 320, 2, [](Case& c) { c.exact_max = true, c.kv_heads = 1; });
+        wide(270, 270, 1, [](Case& c) { c.exact_max = c.deterministic = true, c.causal = true; });
+        wide(140, 270, 1, [](Case& c) {
+            c.batch = 4;
+            c.used_k = {270, 190, 64, 0};
+        });
+        wide(210, 300, 1, [](Case& c) {
+            c.batch = 3;
+            c.used_k = {300, 130, 66};
+            c.deterministic = c.exact_max = true;
+            c.causal = true;
+        });
+        packed({150, 70, 64, 1}, {150, 65, 192, 70}, [](Case&) {});
+        packed({130, 30, 200}, {130, 90, 200}, [](Case& c) { c.causal = true, c.kv_heads = 1; });
+        packed({100, 0, 140}, {64, 70, 310}, [](Case& c) {
+            c.deterministic = true;
+            c.window = {90, 0};
+            c.spare_rows = 5;
+        });
+        packed({90, 150, 80}, {200, 150, 130}, [](Case& c) {
+            c.used_k = {140, 100, 0};
+            c.exact_max = c.deterministic = true;
+            c.causal = true;
+        });
     }
 
     std::vector<Case> cases_;

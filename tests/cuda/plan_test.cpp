@@ -627,12 +627,16 @@ TEST(Plan, HoppersBackwardOfTheWidestHeadsWorksInPairs) {
             EXPECT_EQ(plan.main().config.kernel, Kernel::backward_pair_sm90) << d << "x" << dv;
             EXPECT_EQ(plan.main().blocks, 2 * ((seqlen_k + 127) / 128) * 4 * 2) << "whole pairs of 128 keys";
         }
-    const std::vector<Change> apart = {
-        {"one block of keys", [](Problem& p, Access&) { p.seqlen_k = 64; }},
+    const std::vector<Change> in_pairs = {
         {"deterministic", [](Problem& p, Access&) { p.deterministic = true; }},
         {"exact_max", [](Problem& p, Access&) { p.exact_max = true; }},
         {"packed", [](Problem& p, Access&) { p.packed = true; }},
         {"used keys", [](Problem&, Access& a) { a.seqused = true; }},
+    };
+    for (const Change& change : in_pairs)
+        EXPECT_EQ(plan_of(256, 256, change.make).main().config.kernel, Kernel::backward_pair_sm90) << change.name;
+    const std::vector<Change> apart = {
+        {"one block of keys", [](Problem& p, Access&) { p.seqlen_k = 64; }},
         {"narrower", [](Problem& p, Access&) { p.head_dim = p.head_dim_v = 192; }},
         {"narrower v", [](Problem& p, Access&) { p.head_dim_v = 128; }},
     };
@@ -743,8 +747,7 @@ TEST(Plan, BatchInvariantFixesTheOrderOfSums) {
                 }
 }
 
-// exact_max changes no tile, only what kernels do with maxima and P, but pairs have no room for P in fp32;
-// batch_invariant has no need of it.
+// exact_max changes no tile, only what kernels do with maxima and P; batch_invariant has no need of it.
 TEST(Plan, ExactMaximaKeepKernelsAndTiles) {
     for (const DeviceFacts& device : known_devices())
         for (const int d : {64, 128, 256}) {
@@ -757,9 +760,8 @@ TEST(Plan, ExactMaximaKeepKernelsAndTiles) {
             EXPECT_FALSE(backward.exact_max);
             p.exact_max = true;
             forward.lazy_rescale = false;
-            if (backward.kernel == Kernel::backward_pair_sm90) backward.kernel = Kernel::backward_wide_sm90;
             backward.exact_max =
-                backward.kernel == Kernel::backward_sm90 || backward.kernel == Kernel::backward_wide_sm90;
+                backward.kernel == Kernel::backward_sm90 || backward.kernel == Kernel::backward_pair_sm90;
             EXPECT_TRUE(plan_forward(p, access, device).main().config == forward);
             EXPECT_TRUE(plan_backward(p, access, device).main().config == backward);
             EXPECT_FALSE(plan_backward(p, access, device).find(Kernel::backward_prepare)->config.exact_max);

@@ -73,7 +73,7 @@ void add_workspace(const Problem& p, const KernelConfig& main, Plan& plan) {
     add(Region::lse_natural, rows * sizeof(float));
     add(Region::D, rows * sizeof(float));
     add(Region::dq, rows * static_cast<std::size_t>(padded(main, main.head_dim)) * sizeof(float));
-    add(Region::turn, units * sizeof(std::uint32_t));
+    add(Region::turn, units * kTurnsOfUnit * sizeof(std::uint32_t));
 }
 
 }  // namespace

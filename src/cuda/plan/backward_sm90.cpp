@@ -46,11 +46,10 @@ constexpr Condition kConditions[] = {
      }},
 };
 
-// Both thread blocks of a pair have something to do, and know the same lengths. Turns and P in fp32 would take what
-// shared memory they have.
+// Both thread blocks of a pair have something to do, as far as the host knows.
 bool works_in_pairs(const Question& q, const KernelConfig& c) {
     return chunk_columns(c.head_dim) == kPairedColumns && chunk_columns(c.head_dim_v) == kPairedColumns &&
-           q.problem.seqlen_k > kPairedKeys && !c.lengths_differ() && !c.deterministic && !c.exact_max;
+           q.problem.seqlen_k > kPairedKeys;
 }
 
 std::optional<Launch> main_launch(const Question& q) {

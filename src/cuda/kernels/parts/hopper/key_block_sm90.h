@@ -181,6 +181,7 @@ struct KeyBlock {
             copy_tile(other_k, params.k_map, kv_full, kColumns / 2, config.Bc, first_k + (block ^ 1) * config.Bc,
                       kv_head, b, block % 2 * (kColumns / 2));
         Step step = first_step();
+#pragma unroll 1  // twice would take registers, which the producer has few of
         for (int n = 0; n < steps; ++n, advance(step)) {
             const int head = step.head, i0 = query_of(step);
             const Index row = (head * params.units + seq.first_unit(params, config.packed, config.Br)) * config.Br + i0;
@@ -221,8 +222,11 @@ struct KeyBlock {
     __device__ __forceinline__ void clear_hidden_keys() const {
         if constexpr (!config.lengths_differ()) return;
         const int first = seq.first_key<config>(0), end = seq.seqlen_q > 0 ? seq.end_key<config>(seq.seqlen_q) : 0;
-        if (first <= j0 && end >= j0 + config.Bc) return;
+        const int together = block / kCluster * kCluster * config.Bc;  // the cluster's first key
+        if (first <= together && end >= together + kCluster * config.Bc) return;
         clear_outside<config.Bc, kColumns>(k, j0, first, end);
+        if constexpr (kCluster == 2)
+            clear_outside<config.Bc, kColumns / 2>(other_k, (block ^ 1) * config.Bc, first, end);
         clear_outside<config.Bc, kColumnsV>(v, j0, first, end);
         ptx::fence_async_proxy();
         ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // each has written what the other may read from now on
@@ -458,8 +462,10 @@ __device__ __forceinline__ void run_backward_sm90(const KernelParams& params) {
     static_assert(Backward::kProducerRegisters + 2 * Backward::kConsumerRegisters <= 3 * 168, "");
     if (warpgroup == 2) {
         ptx::registers_give_back<Backward::kProducerRegisters>();
-        if (threadIdx.x == 256) backward.produce();
-        if (config.deterministic && threadIdx.x == 256 + 32) backward.keep_turns();
+        if (threadIdx.x == 256)
+            backward.produce();
+        else if (config.deterministic && threadIdx.x == 256 + 32)
+            backward.keep_turns();
     } else {
         ptx::registers_take<Backward::kConsumerRegisters>();
         backward.consume(warpgroup);
