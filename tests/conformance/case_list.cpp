@@ -174,6 +174,27 @@ private:
                 if (n % 7 == 0) c.softcap = 3.0f;
                 if (n % 4 == 0) c.used_k = {149, 70};
             }
+        // Gradients of a group's keys, which two thread blocks may make together, or where there are many of them not.
+        n = 0;
+        for (const std::int64_t d : {64, 128, 40})
+            for (const bool causal : {false, true})
+                for (const std::int64_t group : {2, 8}) {
+                    Case& c = add("heads/shared" + std::to_string(n));
+                    size(c, 150, 290, 2 * group, d);
+                    c.kv_heads = 2;
+                    c.type = n % 3 == 0 ? fp16 : bf16;
+                    c.causal = causal;
+                    c.with_dlse = n % 2 == 0;
+                    if (n % 4 == 1) c.dropout = 0.2;
+                    if (n % 4 == 2) c.used_k = {211};
+                    if (n % 4 == 3 && d > 64) c.softcap = 3.0f;
+                    ++n;
+                }
+        Case& many = add("heads/shared_by_many");
+        size(many, 130, 130, 24, 16);
+        many.kv_heads = many.batch = 12;
+        many.type = bf16;
+        many.causal = true;
         // dk and dv are sums over eight thousand queries.
         Case& c = add("heads/large_group");
         size(c, 250, 3, 32, 16);
@@ -429,6 +450,17 @@ private:
         });
         packed({1, 1, 1, 1}, {5, 90, 33, 64}, [](Case& c) { c.dropout = 0.5; });
         packed(std::vector<std::int64_t>(24, 3), std::vector<std::int64_t>(24, 4), [](Case&) {});
+        // Short and long ones in no order; more than a warp has lanes; heads that share keys.
+        packed({3, 260, 0, 129, 40}, {3, 260, 7, 129, 300}, [](Case& c) {
+            c.causal = true;
+            c.heads = 4;
+            c.kv_heads = 2;
+            c.spare_rows = 3;
+        });
+        std::vector<std::int64_t> lengths(37);
+        for (std::size_t i = 0; i < lengths.size(); ++i) lengths[i] = static_cast<std::int64_t>(i * i * 7 % 31);
+        lengths[20] = 300;
+        packed(lengths, lengths, [](Case& c) { c.causal = true; });
     }
 
     void nothing_to_do() {

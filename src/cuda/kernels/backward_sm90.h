@@ -56,8 +56,20 @@ struct BackwardSm90 : KeyBlock<config> {
             process_block(consumer, step, !kLeavesOut || step.block >= seen, kept, seed, dk, dv);
         });
         ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // K and V have been read for the last time
-        this->template store<config.head_dim>(dk, params.scale, k, params.dk, consumer * 64);
-        this->template store<config.head_dim_v>(dv, kept_factor<config>(params), v, params.dv, consumer * 64);
+        if constexpr (config.head_parts == 2) {
+            static_assert(
+                config.head_dim == config.head_dim_v && config.stages * (kBytesQ + kBytesDO) >= 2 * Base::kBytesK,
+                "dK and dV are alike, and one of them in fp32 has room");
+            const GroupGradients both = this->group_gradients();
+            both.exchange(dk, dv);
+            const bool stores_dk = both.rank() == 0;
+            this->template store<config.head_dim>(dk, stores_dk ? params.scale : kept_factor<config>(params), k,
+                                                  stores_dk ? params.dk : params.dv, consumer * 64);
+            both.finish();
+        } else {
+            this->template store<config.head_dim>(dk, params.scale, k, params.dk, consumer * 64);
+            this->template store<config.head_dim_v>(dv, kept_factor<config>(params), v, params.dv, consumer * 64);
+        }
     }
 
     // The first block with a query that sees one of this consumer's keys: under a causal mask those of a thread block's

@@ -80,13 +80,9 @@ void add_workspace(const Problem& p, const KernelConfig& main, Plan& plan) {
 
 void add_backward_launches(const Question& q, const Launch& main, int warps, Plan& plan) {
     const KernelConfig& c = main.config;
-    Launch launch = main;
-    const int cluster = cluster_blocks(c);
-    launch.blocks =
-        checked_blocks(blocks_of(q.problem.seqlen_k, cluster * c.Bc) * cluster * q.problem.kv_heads * q.problem.batch);
     plan.launches.push_back(around(q.problem, c, Kernel::backward_prepare, warps));
     plan.main_launch = plan.launches.size();
-    plan.launches.push_back(launch);
+    plan.launches.push_back(main);
     plan.launches.push_back(around(q.problem, c, Kernel::backward_finish, warps));
     if (q.access.dbias) plan.launches.push_back(bias_launch(q, c));
     if (q.access.dsinks) plan.launches.push_back(sinks_launch(q.problem, c));

@@ -76,8 +76,8 @@ using QueryGrid = WarpGrid<config.Br, padded(config, config.head_dim), config.wa
 // follows. Blocks of a pair have the same turn, each at its own half of dQ's columns.
 template <KernelConfig config>
 struct Turn {
-    static constexpr int kBlocks = cluster_blocks(config);  // which take a turn together
-    unsigned* word;                                         // how many have added
+    static constexpr int kBlocks = paired_blocks(config);  // which take a turn together
+    unsigned* word;                                        // how many have added
     unsigned turn;
 
     __device__ __forceinline__ Turn(const KernelParams& p, const Sequence& seq, int block, int i0)

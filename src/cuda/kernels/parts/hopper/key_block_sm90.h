@@ -5,6 +5,7 @@
 
 #include "cuda/kernels/parts/common/query_gradient.h"
 #include "cuda/kernels/parts/common/scores.h"
+#include "cuda/kernels/parts/hopper/group_gradients.h"
 #include "cuda/kernels/parts/hopper/ring.h"
 #include "cuda/kernels/parts/hopper/sequence_edges.h"
 #include "cuda/kernels/parts/hopper/swizzled_tile.h"
@@ -12,6 +13,7 @@
 #include "cuda/kernels/parts/hopper/transposed_bias_and_mask.h"
 #include "cuda/kernels/parts/hopper/transposed_options.h"
 #include "cuda/kernels/parts/hopper/wgmma_product.h"
+#include "cuda/kernels/parts/schedule/key_block_order.h"
 #include "cuda/kernels/ptx/cluster.h"
 #include "cuda/kernels/ptx/special_function.h"
 
@@ -27,7 +29,7 @@ struct KeyBlock {
     static constexpr int kSize = size_of(config.element);
     static constexpr int kBytesQ = config.Br * kColumns * kSize, kBytesDO = config.Br * kColumnsV * kSize;
     static constexpr int kBytesK = config.Bc * kColumns * kSize, kBytesV = config.Bc * kColumnsV * kSize;
-    static constexpr int kCluster = cluster_blocks(config), kBytesOtherK = other_key_bytes(config);
+    static constexpr int kPaired = paired_blocks(config), kBytesOtherK = other_key_bytes(config);
     static constexpr int kStagesDO = dout_stages(config);
     static constexpr bool kRowsWithQ = kStagesDO == 1;  // D comes with Q, so that dO's one stage is free early
     static constexpr int kBytesDS = config.Bc * config.Br * kSize;
@@ -53,12 +55,14 @@ struct KeyBlock {
     const int kv_head, block;
     const int j0, j1;                  // this block's keys; those past seqlen_k only get zero gradients
     const VisitedBlocks<int> queries;  // the same for all thread blocks of a cluster
+    const int heads, first_head;       // the query heads of this thread block
     const int steps, shift;
     const int seen_first, seen_end;                        // queries of the sequence that see any key
     unsigned k, v, other_k, q, dout, ds, p, bias, lse, D;  // shared addresses
     unsigned kv_full;
     unsigned turn_come, added;     // barriers between the consumers and the thread that keeps turns
     unsigned other_full, read_ds;  // barriers between the thread blocks of a pair, two each
+    unsigned exchanged;            // and of GroupGradients
     Ring<config.stages> q_ring;
     Ring<kStagesDO> dout_ring;
     Ring<1> bias_ring;
@@ -71,9 +75,11 @@ struct KeyBlock {
           block(n),
           j0(n * config.Bc),
           j1(smaller(j0 + config.Bc, s.rows_k)),
-          queries(queries_of(s, n / kCluster * kCluster)),
-          steps(queries.count * given.group),
-          shift(kShifts ? n / kCluster * kCluster * queries.count / ((s.rows_k + config.Bc - 1) / config.Bc) : 0),
+          queries(queries_of(s, n / kPaired * kPaired)),
+          heads(given.group / config.head_parts),
+          first_head(kv_head * given.group + head_part() * heads),
+          steps(queries.count * heads),
+          shift(kShifts ? n / kPaired * kPaired * queries.count / ((s.rows_k + config.Bc - 1) / config.Bc) : 0),
           seen_first(s.first_query<config>(0)),
           seen_end(s.end_query<config>(s.seqlen_k)),
           k(memory),
@@ -82,7 +88,7 @@ struct KeyBlock {
           q(other_k + kBytesOtherK),
           dout(q + config.stages * kBytesQ),
           ds(dout + kStagesDO * kBytesDO),
-          p(ds + kCluster * 2 * kBytesDS),
+          p(ds + kPaired * 2 * kBytesDS),
           bias(p + 2 * kBytesP),
           lse(bias + bias_bytes(config)),
           D(lse + config.stages * kBytesRow),
@@ -93,11 +99,17 @@ struct KeyBlock {
         if constexpr (config.bias_mapped) bias_ring.place(more);
         other_full = more;
         read_ds = other_full + 2 * 8;
+        exchanged = more;
     }
 
-    // Of all keys of the cluster that starts at block n.
+    // Which part of a group's heads is this thread block's.
+    __device__ static __forceinline__ int head_part() {
+        return config.head_parts == 1 ? 0 : static_cast<int>(blockIdx.x % config.head_parts);
+    }
+
+    // Of all keys of the pair that starts at block n.
     __device__ static __forceinline__ VisitedBlocks<int> queries_of(const Sequence& s, int n) {
-        const int first = n * config.Bc, end = smaller(first + kCluster * config.Bc, s.rows_k);
+        const int first = n * config.Bc, end = smaller(first + kPaired * config.Bc, s.rows_k);
         return {config.Br, s.first_query<config>(first) / config.Br, block_count(s, first, smaller(end, s.seqlen_k))};
     }
     // VisitedBlocks::holding, with its operations in the order with which ptxas spills least.
@@ -113,9 +125,8 @@ struct KeyBlock {
         unsigned unit;  // of the sequence's first queries in that head
     };
     __device__ __forceinline__ Step first_step() const {
-        const int head = kv_head * static_cast<int>(params.group);
-        const Index unit = head * params.units + seq.first_unit(params, config.packed, config.Br);
-        return {shift, head, static_cast<unsigned>(unit)};
+        const Index unit = first_head * params.units + seq.first_unit(params, config.packed, config.Br);
+        return {shift, first_head, static_cast<unsigned>(unit)};
     }
     __device__ __forceinline__ void to_next_head(Step& step) const {
         ++step.head;
@@ -131,7 +142,7 @@ struct KeyBlock {
         constexpr int kRuns = kShifts ? 2 : 1;  // of each head
         Step step = first_step();
 #pragma unroll 1
-        for (int runs = queries.count > 0 ? kRuns * static_cast<int>(params.group) : 0; runs > 0; --runs) {
+        for (int runs = queries.count > 0 ? kRuns * heads : 0; runs > 0; --runs) {
             const bool last = runs % kRuns == kRuns - 1, first = !kShifts || !last;
             int end = first ? queries.count : shift;
             asm volatile("" : "+r"(end));  // else both of them stay in registers
@@ -142,7 +153,7 @@ struct KeyBlock {
     }
     // False past the last step.
     __device__ __forceinline__ bool in_group(const Step& step) const {
-        return step.head < (kv_head + 1) * static_cast<int>(params.group);
+        return step.head < first_head + heads;
     }
     __device__ __forceinline__ unsigned unit_of(const Step& step) const {
         return step.unit + static_cast<unsigned>(query_of(step)) / config.Br;
@@ -159,13 +170,18 @@ struct KeyBlock {
         q_ring.init(kConsumerThreads / 32 * kArrivalsOfWarp);
         dout_ring.init(kConsumerThreads / 32 * kArrivalsOfWarp);
         if constexpr (config.bias_mapped) bias_ring.init(kConsumerThreads / 32 * kArrivalsOfWarp);
-        if constexpr (kCluster == 2) {
+        if constexpr (kPaired == 2) {
             for (int n = 0; n < 2; ++n) {
                 ptx::mbarrier_init(other_full + n * 8, 1);
                 ptx::mbarrier_init(read_ds + n * 8, barriers::kWarpgroup / 32 * kArrivalsOfWarp);
             }
         }
+        if constexpr (config.head_parts == 2) group_gradients().init_barriers();
         ptx::fence_mbarrier_init();
+    }
+
+    __device__ __forceinline__ GroupGradients group_gradients() const {
+        return {q, k, exchanged};
     }
 
     // One thread loads K and V, then every block of Q with its LSE and of dO with its D.
@@ -177,7 +193,7 @@ struct KeyBlock {
         ptx::mbarrier_arrive_expect(kv_full, kBytesK + kBytesV + kBytesOtherK);
         copy_tile(k, params.k_map, kv_full, kColumns, config.Bc, first_k + j0, kv_head, b);
         copy_tile(v, params.v_map, kv_full, kColumnsV, config.Bc, first_k + j0, kv_head, b);
-        if constexpr (kCluster == 2)
+        if constexpr (kPaired == 2)
             copy_tile(other_k, params.k_map, kv_full, kColumns / 2, config.Bc, first_k + (block ^ 1) * config.Bc,
                       kv_head, b, block % 2 * (kColumns / 2));
         Step step = first_step();
@@ -222,10 +238,10 @@ struct KeyBlock {
     __device__ __forceinline__ void clear_hidden_keys() const {
         if constexpr (!config.lengths_differ()) return;
         const int first = seq.first_key<config>(0), end = seq.seqlen_q > 0 ? seq.end_key<config>(seq.seqlen_q) : 0;
-        const int together = block / kCluster * kCluster * config.Bc;  // the cluster's first key
-        if (first <= together && end >= together + kCluster * config.Bc) return;
+        const int together = block / kPaired * kPaired * config.Bc;  // the pair's first key
+        if (first <= together && end >= together + kPaired * config.Bc) return;
         clear_outside<config.Bc, kColumns>(k, j0, first, end);
-        if constexpr (kCluster == 2)
+        if constexpr (kPaired == 2)
             clear_outside<config.Bc, kColumns / 2>(other_k, (block ^ 1) * config.Bc, first, end);
         clear_outside<config.Bc, kColumnsV>(v, j0, first, end);
         ptx::fence_async_proxy();
@@ -439,17 +455,17 @@ extern __shared__ __align__(1024) unsigned char shared_memory[];
 // may lie past all keys.
 template <class Backward, KernelConfig config>
 __device__ __forceinline__ void run_backward_sm90(const KernelParams& params) {
-    constexpr int kCluster = Backward::kCluster;
-    const auto own = HeadBlock::in_sections(params.seqlen_k, kCluster * config.Bc, params.batch * params.kv_heads,
-                                            params.section_heads, kCluster);
+    constexpr int kPaired = Backward::kPaired;
+    HeadBlock own;
+    if (!KeyBlockOrder<config>::find(params, own)) return;
     const Sequence seq = own.of_keys<config>(params);
     const unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
-    const int first = launched_key_block<config>(own) * kCluster;
+    const int first = launched_key_block<config>(own) * kPaired;
     if (first * config.Bc >= seq.rows_k) return;  // of a sequence that is shorter than others
-    Backward backward(params, seq, memory, first + static_cast<int>(blockIdx.x % kCluster));
+    Backward backward(params, seq, memory, first + static_cast<int>(blockIdx.x % kPaired));
     if (threadIdx.x == 0) backward.init_barriers();
     // barriers are initialised
-    if constexpr (kCluster == 1) {
+    if constexpr (cluster_blocks(config) == 1) {
         __syncthreads();
     } else {
         ptx::cluster_arrive();
