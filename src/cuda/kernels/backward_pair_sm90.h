@@ -46,7 +46,8 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
             Step step = this->first_step();
             this->start_s(step, s);
             ptx::wgmma_wait<0>();
-            this->start_dv(step, dv, this->make_p(0, step, s));
+            const auto seen = this->seen_by(0, this->own_row());
+            this->start_dv(step, dv, this->make_p(0, seen, step, s));
 #pragma unroll 1
             for (int n = 0; n < steps - 1; ++n) {
                 float* to = place_of_own_dq(0, step);
@@ -54,7 +55,7 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
                 this->start_s(step, s);
                 finish_dv<1>(dv);
                 ptx::wgmma_wait<0>();
-                const Left left_p = this->make_p(n + 1, step, s);
+                const Left left_p = this->make_p(n + 1, seen, step, s);
                 Query dq;
                 this->wait(barriers::kFullDS, n);
                 start_dq(0, n, dq);
@@ -120,7 +121,7 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
         const Left left_ds = M::left_of(dp);
         const unsigned own = ds + n % 2 * kBytesDS;
         if (n >= 2) ptx::mbarrier_wait(read_ds + n % 2 * 8, (n / 2 - 1) % 2);
-        this->write_ds(left_ds, own, static_cast<int>(warp_id() % 4) * 16);
+        this->write_ds(left_ds, own, this->own_row());
         ptx::fence_async_proxy();
         this->arrive(barriers::kFullDS, n);
         ptx::named_barrier(barriers::kOwn, barriers::kWarpgroup);  // all four warps have written dS

@@ -184,7 +184,7 @@ struct KeyBlock {
 #pragma unroll 1  // twice would take registers, which the producer has few of
         for (int n = 0; n < steps; ++n, advance(step)) {
             const int head = step.head, i0 = query_of(step);
-            const Index row = (head * params.units + seq.first_unit(params, config.packed, config.Br)) * config.Br + i0;
+            const Index row = Index{unit_of(step)} * config.Br;
             q_ring.wait_empty();
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ + kBytesRow * (kRowsWithQ ? 2 : 1));
             copy_tile(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
@@ -315,9 +315,23 @@ struct KeyBlock {
         }
     }
 
-    __device__ __forceinline__ bool whole(const Place& place) const {
-        const int i1 = place.j0 + config.Br, key_end = place.i0 + 16;
-        return i1 <= seq.seqlen_q && seq.sees_all<config>(place.j0, i1, place.i0, key_end);
+    // Which queries see a consumer's 64 keys. Found once, since a consumer asks at every step, between its scores and
+    // their exponentials.
+    struct Seen {
+        int first, end;  // blocks of queries, as steps count them, of which every query sees every key
+        SeenQueries of_lane;
+
+        __device__ __forceinline__ bool whole(const Step& step) const {
+            return first <= step.block && step.block < end;
+        }
+    };
+    // Of the keys from the block's key `own` on, of which `warp_row` is this warp's first.
+    __device__ __forceinline__ Seen seen_by(int own, int warp_row) const {
+        const int first_key = j0 + own, end_key = first_key + 64;
+        const int first = seq.first_query<config>(end_key - 1);
+        const int end = end_key <= seq.seqlen_k ? seq.end_query<config>(first_key + 1) : 0;
+        return {(first + config.Br - 1) / config.Br - queries.first_block, end / config.Br - queries.first_block,
+                SeenQueries::make<config>(seq, j0 + warp_row)};
     }
 
     // The mask of a step's block, which comes until condense_mask() needs it.
@@ -356,8 +370,8 @@ struct KeyBlock {
     }
 
     // q.k of the current block of Q becomes S, transposed. This warp's first row is key `warp_row`.
-    __device__ __forceinline__ void make_scores(Fragments<1, NT>& s, int i0, int warp_row) {
-        const Place place{j0 + warp_row, i0};
+    __device__ __forceinline__ void make_scores(Fragments<1, NT>& s, const Step& step, const Seen& seen, int warp_row) {
+        const Place place{j0 + warp_row, query_of(step)};
         if constexpr (config.softcap)
             ScoreModifier<config>::template soften<false>(s, params.scale, params.softcap, s);
         else if constexpr (config.scale_first)
@@ -366,7 +380,7 @@ struct KeyBlock {
             apply_alibi_transposed<config>(s, ScoreModifier<config>::make(params, seq).slope, seq, place);
         add_bias(s, place, warp_row);
         if constexpr (config.mask) mask.apply(s);
-        if (!whole(place)) apply_band_transposed<config>(s, seq, place);
+        if (!seen.whole(step)) apply_band_transposed<config>(s, seq, seen.of_lane, place);
     }
 
     // P = e^(S - LSE), over kFactorP, of a score and the LSE that was loaded for its query.
