@@ -322,7 +322,7 @@ struct KeyBlock {
         SeenQueries of_lane;
 
         __device__ __forceinline__ bool whole(const Step& step) const {
-            return first <= step.block && step.block < end;
+            return (!config.band || first <= step.block) && step.block < end;
         }
     };
     // Of the keys from the block's key `own` on, of which `warp_row` is this warp's first.
