@@ -1,8 +1,9 @@
 // backward_pair_sm90.h: Hopper's backward pass where d and dv are over 192. What bounds backward_wide_sm90.h there are
 // its additions to dQ. Here two thread blocks, a cluster, work on two neighbouring blocks of keys and send each other
 // their dS. Each makes half of the columns of dQ with the keys of both, which halves the additions. Both walk the same
-// blocks of queries. Within a thread block the consumers are those of backward_wide_sm90.h: the first makes P and keeps
-// dV, the second makes dS and keeps dK, and each makes 64 columns of dQ. dO has one stage, and so dV is made first.
+// blocks of queries, and with `deterministic` each waits for its turn at its own half of dQ's columns. Within a thread
+// block the consumers are those of backward_wide_sm90.h: the first makes P and keeps dV, the second makes dS and keeps
+// dK, and each makes 64 columns of dQ. dO has one stage, and so dV is made first.
 //
 // dS goes from shared memory to shared memory by a bulk copy that counts at the reader's barrier other_full. Before a
 // tile is written again, two blocks later, the dQ that read it must be made: by the own first consumer, which has made
