@@ -1,8 +1,9 @@
 // backward_pair_sm90.h: Hopper's backward pass where d and dv are over 192. What bounds backward_wide_sm90.h there are
 // its additions to dQ. Here two thread blocks, a cluster, work on two neighbouring blocks of keys and send each other
 // their dS. Each makes half of the columns of dQ with the keys of both, which halves the additions. Both walk the same
-// blocks of queries. Within a thread block the consumers are those of backward_wide_sm90.h: the first makes P and keeps
-// dV, the second makes dS and keeps dK, and each makes 64 columns of dQ. dO has one stage, and so dV is made first.
+// blocks of queries, and with `deterministic` each waits for its turn at its own half of dQ's columns. Within a thread
+// block the consumers are those of backward_wide_sm90.h: the first makes P and keeps dV, the second makes dS and keeps
+// dK, and each makes 64 columns of dQ. dO has one stage, and so dV is made first.
 //
 // dS goes from shared memory to shared memory by a bulk copy that counts at the reader's barrier other_full. Before a
 // tile is written again, two blocks later, the dQ that read it must be made: by the own first consumer, which has made
@@ -46,7 +47,8 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
             Step step = this->first_step();
             this->start_s(step, s);
             ptx::wgmma_wait<0>();
-            this->start_dv(step, dv, this->make_p(0, step, s));
+            const auto seen = this->seen_by(0, this->own_row());
+            this->start_dv(step, dv, this->make_p(0, seen, step, s));
 #pragma unroll 1
             for (int n = 0; n < steps - 1; ++n) {
                 float* to = place_of_own_dq(0, step);
@@ -54,7 +56,7 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
                 this->start_s(step, s);
                 finish_dv<1>(dv);
                 ptx::wgmma_wait<0>();
-                const Left left_p = this->make_p(n + 1, step, s);
+                const Left left_p = this->make_p(n + 1, seen, step, s);
                 Query dq;
                 this->wait(barriers::kFullDS, n);
                 start_dq(0, n, dq);
@@ -120,7 +122,7 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
         const Left left_ds = M::left_of(dp);
         const unsigned own = ds + n % 2 * kBytesDS;
         if (n >= 2) ptx::mbarrier_wait(read_ds + n % 2 * 8, (n / 2 - 1) % 2);
-        this->write_ds(left_ds, own, static_cast<int>(warp_id() % 4) * 16);
+        this->write_ds(left_ds, own, this->own_row());
         ptx::fence_async_proxy();
         this->arrive(barriers::kFullDS, n);
         ptx::named_barrier(barriers::kOwn, barriers::kWarpgroup);  // all four warps have written dS

@@ -16,7 +16,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
     using Base::Base, Base::KT, Base::VT, Base::NT, Base::kBytesQ, Base::kBytesDO, Base::kBytesDS, Base::kBytesP;
     using Base::k, Base::v, Base::q, Base::dout, Base::ds, Base::p, Base::kv_full;
     using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kConsumerThreads;
-    using typename Base::M, typename Base::Step;
+    using typename Base::M, typename Base::Step, typename Base::Seen;
     using Left = typename M::template Left<1, NT>;
     using Handed = Math<Element::fp16>;
     using HandedP = typename Handed::template Left<1, NT>;  // of which each lane has what it has of P
@@ -36,6 +36,9 @@ struct BackwardWideSm90 : KeyBlock<config> {
         ptx::named_barrier_arrive(barrier + n % 2, kConsumerThreads);
     }
 
+    // The first of this warp's keys in the block.
+    __device__ static __forceinline__ int own_row() { return static_cast<int>(warp_id() % 4) * 16; }
+
     __device__ __forceinline__ void consume(int consumer) {
         if (consumer == 0)
             make_values();
@@ -45,6 +48,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
 
     // As KeyBlock has it, but from the step's head: a step's unit would be one value more to keep.
     __device__ __forceinline__ float* place_of_dq(const Step& step, int row, int column) {
+        if constexpr (config.packed) return Base::place_of_dq(step, row, column);
         seq.h = step.head;
         return Base::Gradient::at(params, seq, this->query_of(step), row + static_cast<int>(warp_id() % 4), column);
     }
@@ -60,7 +64,8 @@ struct BackwardWideSm90 : KeyBlock<config> {
             Step step = this->first_step(), next = step;
             start_s(step, s);
             ptx::wgmma_wait<0>();
-            make_p(0, step, s);
+            const Seen seen = this->seen_by(0, own_row());
+            make_p(0, seen, step, s);
 #pragma unroll 1
             for (int n = 0; n < steps - 1; ++n, step = next) {
                 const Left left_p = read_p(n);
@@ -68,7 +73,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
                 start_s(next, s);
                 start_dv(step, dv, left_p);
                 ptx::wgmma_wait<1>();
-                make_p(n + 1, next, s);
+                make_p(n + 1, seen, next, s);
                 finish_dv(n, step, dv);
             }
             start_dv(step, dv, read_p(steps - 1));
@@ -119,16 +124,16 @@ struct BackwardWideSm90 : KeyBlock<config> {
     }
 
     // S of the current block of Q becomes P.
-    __device__ __forceinline__ void make_probabilities(const Step& step, Fragments<1, NT>& s) {
+    __device__ __forceinline__ void make_probabilities(const Seen& seen, const Step& step, Fragments<1, NT>& s) {
         pin(s);
-        this->make_scores(s, this->query_of(step), static_cast<int>(warp_id() % 4) * 16);
+        this->make_scores(s, step, seen, own_row());
         this->exponentiate(s);
         q_ring.release_by_warp();
         q_ring.advance();
     }
     // P of block n, in its tile and as the left factor of dV, of which the tile has more digits.
-    __device__ __forceinline__ Left make_p(int n, const Step& step, Fragments<1, NT>& s) {
-        make_probabilities(step, s);
+    __device__ __forceinline__ Left make_p(int n, const Seen& seen, const Step& step, Fragments<1, NT>& s) {
+        make_probabilities(seen, step, s);
         if (n >= kTilesP) wait(barriers::kReadP, n + kTilesP);
         const Left left_p = write_p(n, s);
         arrive(barriers::kFullP, n);
@@ -295,7 +300,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
         differentiate_block(n, dp);
         const Left left_ds = M::left_of(dp);
         if (n >= 2) wait(barriers::kReadDS, n);
-        this->write_ds(left_ds, ds + n % 2 * kBytesDS, static_cast<int>(warp_id() % 4) * 16);
+        this->write_ds(left_ds, ds + n % 2 * kBytesDS, own_row());
         ptx::fence_async_proxy();
         arrive(barriers::kFullDS, n);
         ptx::named_barrier(barriers::kOwn, barriers::kWarpgroup);  // all four warps have written dS

@@ -200,7 +200,7 @@ struct KeyBlock {
 #pragma unroll 1  // twice would take registers, which the producer has few of
         for (int n = 0; n < steps; ++n, advance(step)) {
             const int head = step.head, i0 = query_of(step);
-            const Index row = (head * params.units + seq.first_unit(params, config.packed, config.Br)) * config.Br + i0;
+            const Index row = Index{unit_of(step)} * config.Br;
             q_ring.wait_empty();
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ + kBytesRow * (kRowsWithQ ? 2 : 1));
             copy_tile(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
@@ -331,9 +331,23 @@ struct KeyBlock {
         }
     }
 
-    __device__ __forceinline__ bool whole(const Place& place) const {
-        const int i1 = place.j0 + config.Br, key_end = place.i0 + 16;
-        return i1 <= seq.seqlen_q && seq.sees_all<config>(place.j0, i1, place.i0, key_end);
+    // Which queries see a consumer's 64 keys. Found once, since a consumer asks at every step, between its scores and
+    // their exponentials.
+    struct Seen {
+        int first, end;  // blocks of queries, as steps count them, of which every query sees every key
+        SeenQueries of_lane;
+
+        __device__ __forceinline__ bool whole(const Step& step) const {
+            return (!config.band || first <= step.block) && step.block < end;
+        }
+    };
+    // Of the keys from the block's key `own` on, of which `warp_row` is this warp's first.
+    __device__ __forceinline__ Seen seen_by(int own, int warp_row) const {
+        const int first_key = j0 + own, end_key = first_key + 64;
+        const int first = seq.first_query<config>(end_key - 1);
+        const int end = end_key <= seq.seqlen_k ? seq.end_query<config>(first_key + 1) : 0;
+        return {(first + config.Br - 1) / config.Br - queries.first_block, end / config.Br - queries.first_block,
+                SeenQueries::make<config>(seq, j0 + warp_row)};
     }
 
     // The mask of a step's block, which comes until condense_mask() needs it.
@@ -372,8 +386,8 @@ struct KeyBlock {
     }
 
     // q.k of the current block of Q becomes S, transposed. This warp's first row is key `warp_row`.
-    __device__ __forceinline__ void make_scores(Fragments<1, NT>& s, int i0, int warp_row) {
-        const Place place{j0 + warp_row, i0};
+    __device__ __forceinline__ void make_scores(Fragments<1, NT>& s, const Step& step, const Seen& seen, int warp_row) {
+        const Place place{j0 + warp_row, query_of(step)};
         if constexpr (config.softcap)
             ScoreModifier<config>::template soften<false>(s, params.scale, params.softcap, s);
         else if constexpr (config.scale_first)
@@ -382,7 +396,7 @@ struct KeyBlock {
             apply_alibi_transposed<config>(s, ScoreModifier<config>::make(params, seq).slope, seq, place);
         add_bias(s, place, warp_row);
         if constexpr (config.mask) mask.apply(s);
-        if (!whole(place)) apply_band_transposed<config>(s, seq, place);
+        if (!seen.whole(step)) apply_band_transposed<config>(s, seq, seen.of_lane, place);
     }
 
     // P = e^(S - LSE), over kFactorP, of a score and the LSE that was loaded for its query.
@@ -459,7 +473,10 @@ __device__ __forceinline__ void run_backward_sm90(const KernelParams& params) {
     HeadBlock own;
     if (!KeyBlockOrder<config>::find(params, own)) return;
     const Sequence seq = own.of_keys<config>(params);
-    const unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
+    // The shuffle tells the compiler that all lanes have the same address, which it then keeps. Else it asks for it
+    // again at every step, before the step's first product.
+    const unsigned memory =
+        __shfl_sync(~0u, (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u, 0);
     const int first = launched_key_block<config>(own) * kPaired;
     if (first * config.Bc >= seq.rows_k) return;  // of a sequence that is shorter than others
     Backward backward(params, seq, memory, first + static_cast<int>(blockIdx.x % kPaired));
