@@ -70,6 +70,12 @@ bool Functions::mask_depends_on(Op given) const {
                        [&](const Step& step) { return step.op == given; });
 }
 
+bool Functions::derivative_is_one() const {
+    if (derivative_ < 0) return false;
+    const Node& node = score_graph_[derivative_];
+    return node.op == Op::constant && node.real == 1.0f;
+}
+
 FunctionsView Functions::view(const FunctionTensor* tensors) const {
     return {this,   score_program_.view(), gradient_program_.view(), mask_program_.view(), by_loads_program_.view(),
             tensors};

@@ -25,8 +25,12 @@ public:
     int derivative() const { return derivative_; }
     int mask() const { return mask_; }
     bool mask_depends_on(Op given) const;  // h, for example
+    bool derivative_is_one() const;        // of the score function by s, everywhere
     const Graph& score_graph() const { return score_graph_; }
     const Graph& mask_graph() const { return mask_graph_; }
+    // The score with its derivative by s, and the mask.
+    const BuiltProgram& gradient_program() const { return gradient_program_; }
+    const BuiltProgram& mask_program() const { return mask_program_; }
 
     // Whether the score function and its derivatives by what it loads are few enough operations to be computed.
     bool loads_are_differentiable() const { return loads_are_differentiable_; }

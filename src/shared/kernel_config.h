@@ -37,6 +37,9 @@ enum class Element : int { fp32, fp16, bf16 };
 
 enum class BiasElement : int { none, fp32, same };  // same: the type of q
 
+// Ints that fp32 holds exactly, with their sums and differences.
+constexpr int kNearPositions = 1 << 23;
+
 struct KernelConfig {
     Kernel kernel = Kernel::forward_sm80;
     Element element = Element::bf16;
@@ -87,6 +90,8 @@ struct KernelConfig {
     int functions = 0;
     bool score_function = false;
     bool mask_function = false;
+    bool near_positions = false;  // functions: places and lengths are at least 0 and less than kNearPositions
+    bool map_of_keys = false;     // mask_blocks: the map is walked from blocks of keys (block_map.h)
     bool dropout = false;
     // A shard's first row or column is no multiple of 16, or lies in memory and may be none, and so a lane's draws come
     // from more than one Philox call.
@@ -113,6 +118,8 @@ struct KernelConfig {
     constexpr bool packed_keys() const { return packed && !cache; }
     constexpr bool has_bias_or_mask() const { return mask || bias != BiasElement::none; }
     constexpr bool has_functions() const { return score_function || mask_function; }
+    // Hopper's forward: what there is to do of a tile, only the device knows.
+    constexpr bool uneven_in_memory() const { return lengths_differ() || mask_function; }
     bool operator==(const KernelConfig&) const = default;
 };
 

@@ -87,7 +87,7 @@ struct ScoreModifier {
         if constexpr (config.has_bias_or_mask()) bias_and_mask.apply(s);
         if constexpr (config.score_function)
             apply_score_function<config, kBy != DerivativeBy::none, kOfSoftcap>(s, p, seq, place, derivative);
-        if constexpr (config.mask_function) bias_and_mask.shown.hide_others(s);
+        if constexpr (config.mask_function && !hides_behind_scores<config>()) bias_and_mask.shown.hide_others(s);
         if constexpr (config.has_bias_or_mask() || config.has_functions()) hide_rows_past_end(s, seq, place);
         if constexpr (config.tree_mask) apply_tree_mask<config>(s, p, seq, place);
     }
