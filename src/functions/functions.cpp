@@ -102,4 +102,8 @@ const Functions& functions_of(int number) {
     return all.functions.at(static_cast<std::size_t>(number) - 1);
 }
 
+bool has_mask(int number) {
+    return number != 0 && functions_of(number).mask() >= 0;
+}
+
 }  // namespace flashtile::functions

@@ -51,5 +51,7 @@ struct SyntaxErrorOf {
 // The number, from 1, of functions with these texts and tensors; the same for the same in one process.
 int number_of(std::string_view score, std::string_view mask, const std::vector<TensorType>& tensors);
 const Functions& functions_of(int number);
+// Whether a mask function is among them; none of number 0 is.
+bool has_mask(int number);
 
 }  // namespace flashtile::functions

@@ -57,6 +57,8 @@ constexpr void visit_members(Visit&& visit) {
     visit("functions", &C::functions, option);
     visit("score_function", &C::score_function, option);
     visit("mask_function", &C::mask_function, option);
+    visit("block_lists", &C::block_lists, option);
+    visit("lists_alone", &C::lists_alone, option);
     visit("dropout", &C::dropout, option);
     visit("shifted_dropout", &C::shifted_dropout, manner);
     visit("deterministic", &C::deterministic, option);

@@ -176,12 +176,14 @@ class Writer {
 public:
     Writer(const Program& program, std::span<const TensorType> tensors) : program_(program), tensors_(tensors) {}
 
-    // `value` is how value() begins, and `end` what it does last.
-    std::string function(std::string_view name, std::string_view value, std::string_view end) const {
+    // `value` is how value() begins, and `end` what it does last; `also` is what else the struct has.
+    std::string function(std::string_view name, std::string_view value, std::string_view end,
+                         std::string_view also = "") const {
         constexpr const char* kInline = "    __device__ __forceinline__ ";
         return joined({"template <KernelConfig config>\nstruct ",
                        name,
                        " {\n",
+                       also,
                        "    const DeviceFunctionTensor* const tensors;\n",
                        members(Stage::uniform, "    "),
                        kInline,
@@ -270,8 +272,22 @@ std::string score_source(const Program& program, std::span<const TensorType> ten
 
 std::string mask_source(const Program& program, std::span<const TensorType> tensors) {
     const Writer writer(program, tensors);
-    return writer.function("MaskFunction", "bool value(const Row& row, const Column& column)",
+    return writer.function("GivenMask", "bool value(const Row& row, const Column& column)",
                            joined({"        return ", writer.name_of(program.result), ";\n"}));
+}
+
+std::string loads_source(const Program& program, std::span<const TensorType> tensors) {
+    const Writer writer(program, tensors);
+    std::string calls;
+    for (int n = 0; n < program.load_count; ++n) {
+        const functions::LoadDerivative& load = program.loads[n];
+        calls += joined({"        add(", std::to_string(n), ", ", std::to_string(load.tensor), ", ",
+                         writer.name_of(load.derivative)});
+        for (int d = 0; d < load.rank; ++d) calls += joined({", ", writer.name_of(load.index[d])});
+        calls += ");\n";
+    }
+    return writer.function("ScoreLoads", "void each(const Row& row, const Column& column, float s, auto add)", calls,
+                           joined({"    static constexpr int kLoads = ", std::to_string(program.load_count), ";\n"}));
 }
 
 }  // namespace
@@ -280,6 +296,7 @@ std::string function_source(int number) {
     const std::span<const TensorType> tensors = functions::functions_of(number).tensors();
     const functions::FunctionsView view = functions::view_of(number, nullptr);
     return joined({"#pragma once\nnamespace flashtile {\n", view.gradient ? score_source(view.gradient, tensors) : "",
+                   view.by_loads.load_count > 0 ? loads_source(view.by_loads, tensors) : "",
                    view.mask ? mask_source(view.mask, tensors) : "", "}  // namespace flashtile\n"});
 }
 

@@ -111,8 +111,9 @@ struct BackwardSm80 {
     __device__ __forceinline__ void process_block(int i0, int stage, int parity, typename Tile::ScoreOptions& options,
                                                   typename KeyGrid::Accumulators& dk,
                                                   typename ValueGrid::Accumulators& dv) const {
-        typename Tile::ScoreGrid::Accumulators score_gradient;
-        tile.template compute<true>(params, seq, i0, j0, stage, parity, options, score_gradient);
+        typename Tile::ScoreGrid::Accumulators score_gradient, derivative;
+        tile.template compute<DerivativeBy::product>(params, seq, i0, j0, stage, parity, options, score_gradient,
+                                                     derivative);
         tile.write_ds(score_gradient);
         // This is another warp than the one that passes turns on.
         if (config.deterministic && threadIdx.x == 32) Turn<config>(params, seq, block, i0).wait();

@@ -23,9 +23,14 @@ __device__ __forceinline__ void mask_blocks(const KernelParams& p) {
     for (int k = static_cast<int>(warp_id()); k < 32; k += config.warps) {
         const int j0 = (first + k) * config.Bc;
         if (j0 >= seq.seqlen_k || !seq.sees_any<config>(i0, i1, j0, j0 + config.Bc)) continue;
-        ShownScores<config, 1, config.Bc / 8> scores;
         bool any = false;
-        for (int i = i0; i < i1 && !any; i += 16) any = scores.find(p, seq, {i, j0});
+        if constexpr (config.block_lists) {
+            const int j1 = smaller(j0 + config.Bc, seq.seqlen_k);
+            any = block_kinds_of(p, seq).of(i0, i1, j0, j1) != BlockKind::hidden;
+        } else {
+            ShownScores<config, 1, config.Bc / 8> scores;
+            for (int i = i0; i < i1 && !any; i += 16) any = scores.find(p, seq, {i, j0});
+        }
         if (any) shown |= 1u << k;
     }
     if (lane_id() == 0 && shown != 0) atomicOr(p.ws_block_map + blockIdx.x, shown);

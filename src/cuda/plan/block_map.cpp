@@ -23,8 +23,9 @@ KernelConfig map_config(const KernelConfig& main) {
     c.packed = main.packed;
     c.seqused = main.seqused;
     c.diagonals = main.diagonals;
-    c.functions = main.functions;
     c.mask_function = true;
+    c.block_lists = main.block_lists;
+    if (!c.block_lists) c.functions = main.functions;  // lists say enough
     return c;
 }
 
@@ -33,7 +34,9 @@ KernelConfig map_config(const KernelConfig& main) {
 void add_block_map(const Question& q, const KernelConfig& main, Plan& plan) {
     const Problem& p = q.problem;
     if (!main.mask_function || p.seqlen_k < kWorthAMap) return;
-    const bool by_head = functions::functions_of(p.functions).mask_depends_on(functions::Op::h);
+    const bool by_head = p.block_q != 0
+                             ? p.list_heads > 1
+                             : functions::functions_of(p.functions).mask_depends_on(functions::Op::h);
     plan.block_map_heads = by_head ? static_cast<int>(p.heads) : 1;
     const std::int64_t words = checked_blocks(p.batch * plan.block_map_heads * blocks_of(p.seqlen_q, main.Br) *
                                               blocks_of(p.seqlen_k, 32 * main.Bc));

@@ -99,12 +99,13 @@ struct GradientTile {
     }
 
     // P = 2^(S - LSE), dP = dO V^T, dS = P * (dP - D). P is written to its tile, in which dropped probabilities are 0
-    // and dropout's factor is missing. With kBeforeSoftcap, dS is the gradient of scale q.k; otherwise it is that of
-    // the score that bias is added to. `bias_and_mask` knows what the mask function shows, and loads the rest here.
-    template <bool kBeforeSoftcap>
+    // and dropout's factor is missing. dS is the gradient of what kBy says, which `derivative` has room for
+    // (ScoreModifier::apply). `bias_and_mask` knows what the mask function shows, and loads the rest here.
+    template <DerivativeBy kBy>
     __device__ __forceinline__ void compute(const KernelParams& params, const Sequence& seq, int i0, int j0, int stage,
                                             int parity, ScoreOptions& bias_and_mask,
-                                            typename ScoreGrid::Accumulators& dp) const {
+                                            typename ScoreGrid::Accumulators& dp,
+                                            typename ScoreGrid::Accumulators& derivative) const {
         constexpr int MT = ScoreGrid::MT, NT = ScoreGrid::NT;
         using Modifier = ScoreModifier<config>;
         const int row0 = ScoreGrid::row(), column0 = ScoreGrid::column();
@@ -120,8 +121,6 @@ struct GradientTile {
         dot_products<M, padded(config, config.head_dim), kPitchQ, kPitchQ>(s, q_stage(stage) + row0 * kPitchQ,
                                                                            k + column0 * kPitchQ);
         if constexpr (!kAhead) bias_and_mask.load(params, seq, place);
-        typename ScoreGrid::Accumulators derivative;
-        constexpr DerivativeBy kBy = kBeforeSoftcap ? DerivativeBy::product : DerivativeBy::bias;
         Modifier::make(params, seq).template apply<kBy>(s, params, seq, place, bias_and_mask, derivative);
         const bool whole =
             seq.sees_all<config>(place.i0, smaller(place.i0 + MT * 16, seq.seqlen_q), place.j0, place.j0 + NT * 8);
