@@ -118,6 +118,7 @@ KernelParams params_of(const Plan& plan, const Problem& p, const Operands& x) {
     k.rounded_shares = plan.rounded_shares ? 1 : 0;
     k.fold_groups = plan.fold_groups;
     k.page_box = plan.page_box;
+    k.block_map_batch = plan.block_map_batch;
     k.block_map_heads = plan.block_map_heads;
     k.section_heads = plan.section_heads;
     k.positions = x.positions;

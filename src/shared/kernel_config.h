@@ -91,7 +91,9 @@ struct KernelConfig {
     bool score_function = false;
     bool mask_function = false;  // or lists of blocks, or both
     bool block_lists = false;
-    bool lists_alone = false;  // without a mask function
+    bool lists_alone = false;     // without a mask function
+    bool near_positions = false;  // what functions are given of places and lengths is less than 2^24 either way
+    bool map_of_keys = false;     // mask_blocks: the map is walked from blocks of keys (block_map.h)
     bool dropout = false;
     // A shard's first row or column is no multiple of 16, or lies in memory and may be none, and so a lane's draws come
     // from more than one Philox call.
@@ -116,6 +118,8 @@ struct KernelConfig {
     constexpr bool packed_keys() const { return packed && !cache; }
     constexpr bool has_bias_or_mask() const { return mask || bias != BiasElement::none; }
     constexpr bool has_functions() const { return score_function || mask_function; }
+    // Hopper's forward: what there is to do of a tile, only the device knows.
+    constexpr bool uneven_in_memory() const { return lengths_differ() || mask_function; }
     bool operator==(const KernelConfig&) const = default;
 };
 

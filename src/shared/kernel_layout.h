@@ -124,9 +124,9 @@ constexpr int order_bytes(const KernelConfig& c) {
 }
 
 // Hopper's forward where keys lie in a cache or are shared out: what slots and stages tell more, and this thread
-// block's share.
+// block's share. Beside a mask function: what a stage of K tells.
 constexpr int serving_bytes(const KernelConfig& c) {
-    return c.cache || c.shares ? 256 : 0;
+    return c.cache || c.shares ? 256 : c.mask_function ? round_up(c.stages * 4, 16) : 0;
 }
 
 // Hopper's kernels where TMA loads the bias: the bias of one block. It is read at the start of a step, and the

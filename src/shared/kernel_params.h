@@ -154,10 +154,10 @@ struct KernelParams {
     const Index* origins_i;
     const Index* origins_j;
 
-    // Which blocks a mask function shows something of; null: any may be. One of its heads stands for all where the
-    // function does not ask for the head.
+    // Which blocks a mask function shows something of, or all; null: any may be. One of its heads stands for all where
+    // the function does not ask for the head, and one of its sequences where they are alike.
     unsigned* ws_block_map;
-    int block_map_heads;
+    int block_map_batch, block_map_heads;
 
     // The user's lists of blocks, and what they say of each block: of the first sequence or head for all where there is
     // one of them.

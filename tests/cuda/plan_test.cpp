@@ -506,22 +506,29 @@ TEST(Plan, AMaskFunctionHasAMapOfBlocks) {
             const Launch& map = plan.launches[0];
             const KernelConfig& main = plan.main().config;
             ASSERT_EQ(map.config.kernel, Kernel::mask_blocks);
-            EXPECT_TRUE(main.kernel == Kernel::forward_sm80 || main.kernel == Kernel::backward_sm80);
+            EXPECT_TRUE(main.kernel == Kernel::forward_sm80 || main.kernel == Kernel::backward_sm80 ||
+                        main.kernel == Kernel::forward_sm90 || main.kernel == Kernel::backward_sm90);
             EXPECT_EQ(map.config.functions, main.functions);
             EXPECT_EQ(map.config.Br, main.Br);
             EXPECT_EQ(map.config.Bc, main.Bc);
-            const std::int64_t words =
-                2 * ((1000 + main.Br - 1) / main.Br) * ((777 + 32 * main.Bc - 1) / (32 * main.Bc));
-            EXPECT_EQ(map.blocks, words) << "a bit a block, of one head for all";
+            const auto count = [](std::int64_t rows, int block) { return (rows + block - 1) / block; };
+            const bool of_keys = main.kernel == Kernel::backward_sm90;
+            EXPECT_EQ(main.map_of_keys, of_keys);
+            EXPECT_EQ(map.config.map_of_keys, of_keys);
+            const std::int64_t pairs = of_keys ? count(777, main.Bc) * count(1000, 32 * main.Br)
+                                               : count(1000, main.Br) * count(777, 32 * main.Bc);
+            EXPECT_EQ(map.blocks, 4 * pairs) << "a warp a block, of one head and one sequence for all";
             const PlannedRegion* const region = plan.workspace.find(Region::block_map);
             ASSERT_NE(region, nullptr);
-            EXPECT_EQ(region->bytes, static_cast<std::size_t>(words) * 4);
+            EXPECT_EQ(region->bytes, static_cast<std::size_t>(pairs) * 8) << "two bits a block";
             EXPECT_TRUE(region->cleared);
 
             const Plan by_head = plan_of("", "i >= j * h", 777, false);
-            EXPECT_EQ(by_head.launches[0].blocks, 12 * words);
+            EXPECT_EQ(by_head.launches[0].blocks, 12 * 4 * pairs);
             EXPECT_EQ(by_head.block_map_heads, 12);
-            EXPECT_EQ(plan_of("", "i >= j", 255, false).find(Kernel::mask_blocks), nullptr) << "few keys";
+            EXPECT_EQ(plan_of("", "i >= j", 255, false).find(Kernel::mask_blocks) != nullptr,
+                      main.kernel == Kernel::forward_sm90 || main.kernel == Kernel::backward_sm90)
+                << "few keys: Hopper's kernels have no other walk";
             EXPECT_EQ(plan_of("s * 2", "", 777, false).find(Kernel::mask_blocks), nullptr) << "no mask function";
             // in backward hidden blocks must have their turn
             EXPECT_EQ(plan_of("", "i >= j", 777, true).find(Kernel::mask_blocks) == nullptr,

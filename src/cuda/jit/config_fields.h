@@ -59,6 +59,8 @@ constexpr void visit_members(Visit&& visit) {
     visit("mask_function", &C::mask_function, option);
     visit("block_lists", &C::block_lists, option);
     visit("lists_alone", &C::lists_alone, option);
+    visit("near_positions", &C::near_positions, option);
+    visit("map_of_keys", &C::map_of_keys, manner);
     visit("dropout", &C::dropout, option);
     visit("shifted_dropout", &C::shifted_dropout, manner);
     visit("deterministic", &C::deterministic, option);

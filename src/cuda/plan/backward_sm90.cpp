@@ -28,6 +28,8 @@ bool works_on_scores(const KernelConfig& c) {
 
 constexpr Condition kConditions[] = {
     kAtMost256,
+    {"score_function or mask_function, which the general kernels have so far",
+     [](const Question& q) { return !q.config.has_functions(); }},
     {"attention_chunk", [](const Question& q) { return !q.config.chunk; }},
     {"softcap, ALiBi, a bias, a mask, dropout or a scale that is not positive, with a head dimension over 128",
      [](const Question& q) { return !works_on_scores(q.config) || widest(q.config) <= kWidestApart; }},

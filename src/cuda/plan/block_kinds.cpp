@@ -14,9 +14,8 @@ void add_block_kinds(const Question& q, Plan& plan) {
     c.lists_alone = q.config.lists_alone;
     c.warps = 8;
     const std::int64_t lines = p.list_batch * p.list_heads * p.query_blocks();
-    plan.launches.push_back({.config = c,
-                             .blocks = checked_blocks(blocks_of(lines, c.warps)),
-                             .why = "a warp for each block of queries"});
+    plan.launches.push_back(
+        {.config = c, .blocks = checked_blocks(blocks_of(lines, c.warps)), .why = "a warp for each block of queries"});
     plan.workspace.add(Region::block_kinds, static_cast<std::size_t>(lines * p.key_blocks()));
 }
 

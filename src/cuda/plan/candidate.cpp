@@ -10,6 +10,17 @@ namespace {
 
 constexpr float kLeastCap = 1e-30f, kMostCap = 1e30f;  // softcap in units of scale
 
+// Whether places and lengths, of the whole problem where this one is a shard of it, stay below kNear with what a tile
+// has beyond a sequence's end.
+bool has_near_positions(const Problem& p) {
+    constexpr std::int64_t kNear = 1 << 24, kTile = 1024;
+    const auto near = [](std::int64_t origin, std::int64_t count) {
+        return origin > -kNear && origin < kNear && count < kNear - kTile && origin + count < kNear - kTile;
+    };
+    return !p.origins_i && !p.origins_j && near(p.origin_i, p.seqlen_q) && near(p.origin_j, p.seqlen_k) &&
+           near(0, p.seqlen_q) && near(0, p.seqlen_k) && near(p.origin_b, p.batch) && near(p.origin_h, p.heads);
+}
+
 }  // namespace
 
 Element element_of(DType dtype) {
@@ -44,6 +55,7 @@ Question question_of(const Problem& p, const Access& access, const DeviceFacts& 
         c.functions = p.functions;
         c.score_function = given.score() >= 0;
         c.mask_function = given.mask() >= 0;
+        c.near_positions = has_near_positions(p);
     }
     c.block_lists = p.block_q != 0;
     c.lists_alone = c.block_lists && !c.mask_function;

@@ -108,7 +108,7 @@ struct Plan {
     int fold_groups = 1;
     int page_box = 0;
     int section_heads = 1;
-    int block_map_heads = 1;
+    int block_map_batch = 1, block_map_heads = 1;
 
     const Launch& main() const { return launches[main_launch]; }
     // The launch of this kernel; null where there is none.

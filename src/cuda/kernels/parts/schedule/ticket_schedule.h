@@ -1,6 +1,7 @@
 // ticket_schedule.h: which blocks of queries a thread block of a persistent kernel works on where the lengths of
-// sequences lie in device memory. The host cannot know then how much there is to do, and so each thread block takes the
-// next tile that none has taken. Tiles go head by head, so that K and V of few heads are in the cache at a time.
+// sequences lie in device memory, or a mask function says how much there is to do. The host cannot know it then, and so
+// each thread block takes the next tile that none has taken. Tiles go head by head, so that K and V of few heads are in
+// the cache at a time.
 #pragma once
 
 #include "cuda/kernels/parts/schedule/sequence_order.h"
