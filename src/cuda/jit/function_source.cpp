@@ -272,7 +272,7 @@ std::string score_source(const Program& program, std::span<const TensorType> ten
 
 std::string mask_source(const Program& program, std::span<const TensorType> tensors) {
     const Writer writer(program, tensors);
-    return writer.function("GivenMask", "bool value(const Row& row, const Column& column)",
+    return writer.function("MaskFunction", "bool value(const Row& row, const Column& column)",
                            joined({"        return ", writer.name_of(program.result), ";\n"}));
 }
 

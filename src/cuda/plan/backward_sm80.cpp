@@ -12,7 +12,7 @@ constexpr std::int64_t kAnyLength[] = {1};
 
 std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
     if (c.element == Element::fp32) return sm80::kBackwardFp32;
-    if (c.softcap || c.score_function) return sm80::kBackwardSoftcap;
+    if (c.softcap || c.score_function || c.block_lists) return sm80::kBackwardSoftcap;
     if (c.scale_first || c.mask || c.mask_function || c.dropout || c.lengths_differ() || p.batch_invariant)
         return sm80::kBackwardWithOptions;
     return sm80::kBackward;

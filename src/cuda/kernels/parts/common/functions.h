@@ -4,18 +4,26 @@
 #pragma once
 
 #include "cuda/kernels/parts/common/function_operations.h"
-#include "cuda/kernels/parts/common/listed_mask.h"
+#include "cuda/kernels/parts/common/listed_blocks.h"
 #include "cuda/kernels/parts/common/place.h"
 #include "cuda/kernels/parts/common/sequence.h"
 
 namespace flashtile {
 
-// As GivenMask (listed_mask.h), of which MaskFunction is made: each is made of FunctionArguments, and has
+// What functions are given beside the score, the query and the key.
+struct FunctionArguments {
+    Index b, h, seqlen_q, seqlen_k;
+    const DeviceFunctionTensor* tensors;
+};
+
+// Each is made of FunctionArguments, and has
 //   Row row_of(Index i), Column column_of(Index j)
 //   float value(const Row&, const Column&, float s, float& derivative), of a score function
 //   bool value(const Row&, const Column&), of a mask function
 template <KernelConfig config>
 struct ScoreFunction;
+template <KernelConfig config>
+struct MaskFunction;
 // Of a score function's loads of floats, by which it has a derivative: there are kLoads, and
 //   each(const Row&, const Column&, float s, add) calls add(number of the load, tensor, derivative, indices...)
 template <KernelConfig config>
@@ -27,12 +35,9 @@ template <template <KernelConfig> class Function, KernelConfig config, int MT, i
 __device__ __forceinline__ void each_function_value(const KernelParams& p, const Sequence& seq, const Place& place,
                                                     Body body) {
     static_assert(config.group_rows == 1, "");
-    const Index origin_i = origin_i_of(p, seq.b), origin_j = origin_j_of(p, seq.b);
-    FunctionArguments given{
-        p.origin_b + seq.b, p.origin_h + seq.h, seq.seqlen_q, seq.seqlen_k, p.function_tensors, {}, origin_i, origin_j};
-    if constexpr (config.block_lists) given.blocks = block_kinds_of(p, seq);
-    const Function<config> function(given);
-    const Index i0 = origin_i + place.i0, j0 = origin_j + place.j0;
+    const Function<config> function(
+        FunctionArguments{p.origin_b + seq.b, p.origin_h + seq.h, seq.seqlen_q, seq.seqlen_k, p.function_tensors});
+    const Index i0 = origin_i_of(p, seq.b) + place.i0, j0 = origin_j_of(p, seq.b) + place.j0;
     typename Function<config>::Row rows[MT][2];
 #pragma unroll
     for (int m = 0; m < MT; ++m)
@@ -68,15 +73,36 @@ __device__ __forceinline__ void apply_score_function(Fragments<MT, NT>& s, const
         });
 }
 
+// Calls hide(m, n, e) for every score of this lane that lists of blocks or the mask function hide.
+template <KernelConfig config, int MT, int NT, class Hide>
+__device__ __forceinline__ void each_unshown(const KernelParams& p, const Sequence& seq, const Place& place,
+                                             Hide hide) {
+    if constexpr (config.block_lists) {
+        using Listed = ListedFragments<MT, NT>;
+        const Listed listed(p, seq, place);
+        each_score<MT, NT>([&](int m, int n, int e) {
+            if ((listed.shown & Listed::bit(m, n)) == 0) hide(m, n, e);
+        });
+        if constexpr (!config.lists_alone)
+            if (listed.partial != 0)
+                each_function_value<MaskFunction, config, MT, NT>(
+                    p, seq, place, [&](int m, int n, int e, const auto& function, const auto& row, const auto& column) {
+                        if ((listed.partial & Listed::bit(m, n)) != 0 && !function.value(row, column)) hide(m, n, e);
+                    });
+    } else {
+        each_function_value<MaskFunction, config, MT, NT>(
+            p, seq, place, [&](int m, int n, int e, const auto& function, const auto& row, const auto& column) {
+                if (!function.value(row, column)) hide(m, n, e);
+            });
+    }
+}
+
 // Hides what the mask function does, of scores that are there. Hopper's kernels have no registers for bits of them, and
 // their map of blocks has said that something is shown.
 template <KernelConfig config, int MT, int NT>
 __device__ __forceinline__ void hide_unshown(Fragments<MT, NT>& s, const KernelParams& p, const Sequence& seq,
                                              const Place& place) {
-    each_function_value<MaskFunction, config, MT, NT>(
-        p, seq, place, [&](int m, int n, int e, const auto& function, const auto& row, const auto& column) {
-            if (!function.value(row, column)) s.c[m][n][e] = -infinity();
-        });
+    each_unshown<config, MT, NT>(p, seq, place, [&](int m, int n, int e) { s.c[m][n][e] = -infinity(); });
 }
 template <KernelConfig config>
 constexpr bool hides_behind_scores() {
@@ -90,17 +116,10 @@ template <KernelConfig config, int MT, int NT>
 struct ShownScores {
     // Returns whether any lane of the warp has one; the answer is the same in all of them.
     __device__ __forceinline__ bool find(const KernelParams& p, const Sequence& seq, const Place& place) {
-        if constexpr (config.block_lists) {
-            const BlockKind kind = block_kinds_of(p, seq).of(place.i0, smaller(place.i0 + MT * 16, seq.seqlen_q),
-                                                             place.j0, smaller(place.j0 + NT * 8, seq.seqlen_k));
-            set(kind == BlockKind::full ? ~0u : 0u);
-            if (kind == BlockKind::hidden || kind == BlockKind::full) return kind == BlockKind::full;
-        }
-        set(0u);
-        each_function_value<MaskFunction, config, MT, NT>(
-            p, seq, place, [&](int m, int n, int e, const auto& function, const auto& row, const auto& column) {
-                if (function.value(row, column)) word_[number(m, n, e) / 32] |= 1u << number(m, n, e) % 32;
-            });
+#pragma unroll
+        for (int w = 0; w < kWords; ++w) word_[w] = ~0u >> (w * 32 + 32 > kScores ? w * 32 + 32 - kScores : 0);
+        each_unshown<config, MT, NT>(
+            p, seq, place, [&](int m, int n, int e) { word_[number(m, n, e) / 32] &= ~(1u << number(m, n, e) % 32); });
         unsigned any = 0;
 #pragma unroll
         for (int w = 0; w < kWords; ++w) any |= word_[w];
@@ -113,11 +132,7 @@ struct ShownScores {
     }
 
 private:
-    static constexpr int kWords = (MT * NT * 4 + 31) / 32;
-    __device__ __forceinline__ void set(unsigned bits) {
-#pragma unroll
-        for (int w = 0; w < kWords; ++w) word_[w] = bits;
-    }
+    static constexpr int kScores = MT * NT * 4, kWords = (kScores + 31) / 32;
     __device__ static __forceinline__ constexpr int number(int m, int n, int e) {
         return (m * NT + n) * 4 + e;
     }
