@@ -27,8 +27,7 @@ std::optional<Launch> main_launch(const Question& q) {
 }
 
 void complete(const Question& q, const Launch& main, Plan& plan) {
-    // deterministic: a block that is hidden must have its turn
-    if (!main.config.deterministic) add_block_map(q, main.config, plan);
+    add_block_map(q, main.config, plan);
     add_backward_launches(q, main, main.config.warps, plan);
 }
 

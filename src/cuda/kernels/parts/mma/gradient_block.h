@@ -30,7 +30,7 @@ struct GradientBlock {
         ptx::cp_async_commit();
         ptx::cp_async_wait<0>();
         __syncthreads();  // the block has come for every thread
-        tile.clear_empty_rows(0);
+        tile.clear_empty_rows(params, 0);
         __syncthreads();  // empty rows read as zero from here on
         tile.template compute<kBy>(params, seq, i0, j0, 0, 0, options, ds, derivative);
         return true;

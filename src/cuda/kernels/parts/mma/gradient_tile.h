@@ -81,11 +81,17 @@ struct GradientTile {
         }
     }
 
+    // Where a row's statistics lie among those of its block. Named tensors have a pass behind Hopper's main kernel,
+    // too.
+    __device__ static __forceinline__ int statistic_of(const KernelParams& params, int row) {
+        return config.kernel == Kernel::backward_tensors_sm80 ? row ^ params.row_flip : row;
+    }
+
     // Clears rows that mask or bias leave without a key, since anything may lie there.
-    __device__ __forceinline__ void clear_empty_rows(int stage) const {
+    __device__ __forceinline__ void clear_empty_rows(const KernelParams& params, int stage) const {
         const float* lse = statistics + stage * kRowStatistics * config.Br;
         for (int row = static_cast<int>(warp_id()); row < config.Br; row += config.warps)
-            if (lse[row] == infinity()) {
+            if (lse[statistic_of(params, row)] == infinity()) {
                 for (int c = static_cast<int>(lane_id()); c < config.head_dim; c += 32)
                     q_stage(stage)[row * kPitchQ + c] = Scalar{};
                 for (int c = static_cast<int>(lane_id()); c < config.head_dim_v; c += 32)
@@ -132,7 +138,8 @@ struct GradientTile {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 // in natural units where options have worked on the scores (softmax.h says why)
-                const float row_lse = lse[Place::row(m, 2 * half) + (config.scale_first ? config.Br : 0)];
+                const float row_lse =
+                    lse[statistic_of(params, Place::row(m, 2 * half)) + (config.scale_first ? config.Br : 0)];
 #pragma unroll
                 for (int n = 0; n < NT; ++n)
 #pragma unroll
@@ -160,7 +167,7 @@ struct GradientTile {
         for (int m = 0; m < MT; ++m)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const float row_D = D[Place::row(m, 2 * half)];
+                const float row_D = D[statistic_of(params, Place::row(m, 2 * half))];
 #pragma unroll
                 for (int n = 0; n < NT; ++n)
 #pragma unroll
