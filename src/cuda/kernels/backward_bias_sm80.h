@@ -48,7 +48,8 @@ struct BackwardBiasSm80 {
 private:
     __device__ __forceinline__ void add_block(const Sequence& seq, int i0, int j0, Accumulators& sum) const {
         Accumulators ds, unused;
-        if (!block.template compute<DerivativeBy::bias>(params, seq, i0, j0, ds, unused)) return;
+        bool has_queries = false;
+        if (!block.template compute<DerivativeBy::bias>(params, seq, i0, j0, has_queries, ds, unused)) return;
         each_score<Grid::MT, Grid::NT>([&](int m, int n, int e) { sum.c[m][n][e] += ds.c[m][n][e]; });
     }
 

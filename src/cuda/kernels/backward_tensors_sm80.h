@@ -60,11 +60,12 @@ __device__ __forceinline__ void backward_tensors_sm80(const KernelParams& params
     ElementSums<ScoreLoads<config>::kLoads> sums;
     const auto keys = VisitedBlocks<int>::holding(
         seq.first_key<config>(i0), seq.end_key<config>(smaller(i0 + config.Br, seq.seqlen_q)), config.Bc);
+    bool has_queries = false;
 #pragma unroll 1
     for (int n = 0; n < keys.count; ++n) {
         const int j0 = keys.forwards(n);
         typename Grid::Accumulators ds, given;
-        if (!block.template compute<DerivativeBy::function>(params, seq, i0, j0, ds, given)) continue;
+        if (!block.template compute<DerivativeBy::function>(params, seq, i0, j0, has_queries, ds, given)) continue;
         each_function_value<ScoreLoads, config, Grid::MT, Grid::NT>(
             params, seq, Tile::place_in(i0, j0),
             [&](int m, int t, int e, const auto& function, const auto& row, const auto& column) {
