@@ -105,8 +105,8 @@ def test_numpy():
     ({"block_size": 64}, TypeError, "^block_lists.block_size is 64, allowed are two whole numbers"),
     ({"counts": None}, TypeError, "^block_lists.counts is a NoneType"),
     ({"full_counts": FULL[0]}, ValueError, "^block_lists has one of full_counts and full_indices"),
-    ({"counts": SHARED[0].long()}, TypeError, "^block_lists.counts.dtype is int64, allowed is int32"),
-    ({"counts": SHARED[0][..., :2]}, ValueError, r"^block_lists.counts.shape is \(1, 1, 2\), allowed is \(1, 1, 3\)"),
+    ({"counts": SHARED[0].long()}, ValueError, "^block_lists.counts.dtype is int64, allowed is int32"),
+    ({"counts": SHARED[0][..., :2]}, ValueError, r"^block_lists.counts.shape is \(1, 1, 2\), allowed is .* = \(1, 1, 3\)"),
     pytest.param({"indices": SHARED[1] * 0}, ValueError, r"^block_lists.indices\[0, 0, 1, 1\] is 0, allowed is a block "
                  "that no entry before names", marks=pytest.mark.skipif(DEVICE != "cpu", reason="not read there")),
 ])

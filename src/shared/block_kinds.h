@@ -28,9 +28,8 @@ struct BlockKinds {
     FLASHTILE_DEVICE BlockKind at(Int i, Int j) const {
         return static_cast<BlockKind>(kind[static_cast<Index>(i / block_q) * row + j / block_k]);
     }
-    // Of queries [i0, i1) and keys [j0, j1), which the sequence has.
+    // Of queries [i0, i1) and keys [j0, j1): some, which the sequence has.
     FLASHTILE_DEVICE BlockKind of(Int i0, Int i1, Int j0, Int j1) const {
-        if (i0 >= i1 || j0 >= j1) return BlockKind::hidden;
         const Int first = j0 / block_k, end = (j1 - 1) / block_k + 1;
         const unsigned char* line = kind + static_cast<Index>(i0 / block_q) * row;
         const unsigned char one = line[first];

@@ -1023,6 +1023,12 @@ private:
             c.mask_function = "i >= 0";
             c.window = {37, 5};
         }
+        // Nobody sees a key, and the function divides by what no key is.
+        Case& beyond = add("function/beyond_the_last_key");
+        size(beyond, 50, 40, 2, 32);
+        beyond.mask_function = "i // (j - 39) != 3";
+        beyond.window = {10, -1};
+        beyond.diagonal = 100;
         // Most blocks hidden, for all heads or not for all.
         for (const bool by_head : {false, true})
             for (const bool packed : {false, true}) {

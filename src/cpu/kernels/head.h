@@ -163,6 +163,7 @@ struct Head {
     bool hides_anywhere() const { return bias || mask || tree || score_hides; }
     // What the user's lists and the mask function show of some scores.
     functions::Visible shown(int64_t i0, int64_t i1, int64_t j0, int64_t j1) const {
+        if (i0 >= i1 || j0 >= j1) return functions::Visible::none;
         const BlockKind kind = blocks ? blocks.of(i0, i1, j0, j1) : BlockKind::partial;
         if (kind == BlockKind::hidden) return functions::Visible::none;
         if (kind == BlockKind::mixed) return functions::Visible::some;
