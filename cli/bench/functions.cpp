@@ -120,7 +120,7 @@ std::vector<Contest> contests_of(const Point& p, const Tensors& tensors, flashti
         {"window of 256", side(nullptr, "j <= i && i - j <= 255"), window, "window"},
         {"documents of 256", side(nullptr, "document[i] == document[j]"), packed, "packed batch"},
         {"blocks, a quarter", side(nullptr, "block[i // 128, j // 128]"), {plain}, "dense", false},
-        {"lists of a quarter of the blocks", lists, {plain}, "dense", false},
+        {"block_lists, a quarter", lists, {plain}, "dense", false},
         {"every element", side(nullptr, "(i * 7 + j) % 13 != 5"), {plain}, "dense", false},
     };
 }
