@@ -40,6 +40,9 @@ enum class Element : int { fp32, fp16, bf16 };
 
 enum class BiasElement : int { none, fp32, same };  // same: the type of q
 
+// Ints that fp32 holds exactly, with their sums and differences.
+constexpr int kNearPositions = 1 << 23;
+
 struct KernelConfig {
     Kernel kernel = Kernel::forward_sm80;
     Element element = Element::bf16;
@@ -92,7 +95,7 @@ struct KernelConfig {
     bool mask_function = false;  // or lists of blocks, or both
     bool block_lists = false;
     bool lists_alone = false;     // without a mask function
-    bool near_positions = false;  // what functions are given of places and lengths is less than 2^24 either way
+    bool near_positions = false;  // functions: places and lengths are at least 0 and less than kNearPositions
     bool map_of_keys = false;     // mask_blocks: the map is walked from blocks of keys (block_map.h)
     bool dropout = false;
     // A shard's first row or column is no multiple of 16, or lies in memory and may be none, and so a lane's draws come

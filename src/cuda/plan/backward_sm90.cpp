@@ -3,10 +3,12 @@
 #include <bit>
 
 #include "cuda/plan/backward_launches.h"
+#include "cuda/plan/block_map.h"
 #include "cuda/plan/candidate.h"
 #include "cuda/plan/conditions_sm90.h"
 #include "cuda/plan/tile_fit.h"
 #include "cuda/tiles/sm90.h"
+#include "functions/functions.h"
 #include "shared/kernel_layout.h"
 
 namespace flashtile::gpu {
@@ -23,15 +25,14 @@ int widest(const KernelConfig& c) {
 }
 
 bool works_on_scores(const KernelConfig& c) {
-    return c.softcap || c.alibi || c.dropout || c.mask || c.scale_first;
+    return c.softcap || c.alibi || c.dropout || c.mask || c.has_functions() || c.scale_first;
 }
 
 constexpr Condition kConditions[] = {
     kAtMost256,
-    {"score_function or mask_function, which the general kernels have so far",
-     [](const Question& q) { return !q.config.has_functions(); }},
     {"attention_chunk", [](const Question& q) { return !q.config.chunk; }},
-    {"softcap, ALiBi, a bias, a mask, dropout or a scale that is not positive, with a head dimension over 128",
+    {"softcap, ALiBi, a bias, a mask, functions, dropout or a scale that is not positive, with a head dimension over "
+     "128",
      [](const Question& q) { return !works_on_scores(q.config) || widest(q.config) <= kWidestApart; }},
     {"softcap with ALiBi, a bias or a mask, which take more registers",
      [](const Question& q) { return !q.config.softcap || !(q.config.alibi || q.config.has_bias_or_mask()); }},
@@ -39,6 +40,16 @@ constexpr Condition kConditions[] = {
      [](const Question& q) { return !q.config.mask || !(q.config.alibi || q.config.bias != BiasElement::none); }},
     {"softcap with head dimensions to 64, which takes more registers",
      [](const Question& q) { return !q.config.softcap || widest(q.config) > kChunk; }},
+    {"score_function or mask_function with softcap, ALiBi, a bias or a mask, which take more registers",
+     [](const Question& q) {
+         const KernelConfig& c = q.config;
+         return !c.has_functions() || !(c.softcap || c.alibi || c.has_bias_or_mask());
+     }},
+    {"score_function whose derivative is not 1 with head dimensions to 64, which takes more registers",
+     [](const Question& q) {
+         return !q.config.score_function || widest(q.config) > kChunk ||
+                functions::functions_of(q.problem.functions).derivative_is_one();
+     }},
     kDropsInSquares,
     kOneDiagonal,
     {"head_dim_v wider than head_dim",
@@ -63,15 +74,16 @@ std::optional<Launch> main_launch(const Question& q) {
                : works_in_pairs(q, c)    ? Kernel::backward_pair_sm90
                                          : Kernel::backward_wide_sm90;
     c.bias_mapped = c.bias == BiasElement::same && q.access.bias_map;
+    c.map_of_keys = c.mask_function;
     c.lazy_rescale = c.softcap;  // a warp may choose how it computes tanh
     return first_fit(c, sm90::kBackward, q.device);
 }
 
-// Under a band key blocks of a head differ in their work, and those with most go first: the first ones of several
-// heads, as many as have Q, dO and dQ in the L2 cache together.
+// Under a band, or a mask function, key blocks of a head differ in their work, and those with most go first: the first
+// ones of several heads, as many as have Q, dO and dQ in the L2 cache together.
 int section_heads(const Problem& p, const KernelConfig& c) {
     constexpr std::int64_t kCache = 40'000'000;  // bytes
-    if (!c.band) return 1;
+    if (!c.band && !c.mask_function) return 1;
     const std::int64_t of_query = 4 * padded(c, c.head_dim) + size_of(c.element) * (p.head_dim + p.head_dim_v);
     const std::int64_t of_head = std::max<std::int64_t>(1, p.group() * p.seqlen_q * of_query);
     return static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(1, kCache / of_head))));
@@ -86,6 +98,7 @@ void complete(const Question& q, const Launch& main, Plan& plan) {
     if (main.config.bias_mapped) launch.maps.push_back({MappedOperand::bias, main.config.Br});
     plan.row_flip = row_flip(main.config);
     plan.section_heads = section_heads(q.problem, main.config);
+    add_block_map(q, main.config, plan);
     add_backward_launches(q, launch, kConsumerWarps, plan);
 }
 

@@ -10,12 +10,12 @@ namespace {
 
 constexpr float kLeastCap = 1e-30f, kMostCap = 1e30f;  // softcap in units of scale
 
-// Whether places and lengths, of the whole problem where this one is a shard of it, stay below kNear with what a tile
+// Whether places and lengths, of the whole problem where this one is a shard of it, are near with what a tile
 // has beyond a sequence's end.
 bool has_near_positions(const Problem& p) {
-    constexpr std::int64_t kNear = 1 << 24, kTile = 1024;
+    constexpr std::int64_t kTile = 1024;
     const auto near = [](std::int64_t origin, std::int64_t count) {
-        return origin > -kNear && origin < kNear && count < kNear - kTile && origin + count < kNear - kTile;
+        return origin >= 0 && count < kNearPositions - kTile && origin < kNearPositions - kTile - count;
     };
     return !p.origins_i && !p.origins_j && near(p.origin_i, p.seqlen_q) && near(p.origin_j, p.seqlen_k) &&
            near(0, p.seqlen_q) && near(0, p.seqlen_k) && near(p.origin_b, p.batch) && near(p.origin_h, p.heads);

@@ -28,10 +28,10 @@ struct BlockMap {
     }
 
     // The line of the block that starts at query or key `row`.
-    __device__ static __forceinline__ const MapWords* line(const KernelParams& p, Index b, Index h, int row) {
+    __device__ static __forceinline__ MapWords* line(const KernelParams& p, Index b, Index h, int row) {
         const Index of_batch = p.block_map_batch == 1 ? 0 : b, of_heads = p.block_map_heads == 1 ? 0 : h;
         const Index number = (of_batch * p.block_map_heads + of_heads) * lines(p) + row / kLineRows;
-        return reinterpret_cast<const MapWords*>(p.ws_block_map) + number * words(p);
+        return reinterpret_cast<MapWords*>(p.ws_block_map) + number * words(p);
     }
 
     // Whether the block of query i0 and key j0 may show something; without a map every block may.
@@ -43,57 +43,50 @@ struct BlockMap {
     }
 };
 
-// A block that a walk has come to.
+// A block of a line that a walk has come to.
 struct ShownBlock {
-    int number = -1;     // in the line; -1: there is none
-    bool whole = false;  // all that the band leaves of it is shown
+    int number = -1;     // -1: there is none
+    bool whole = false;  // the mask function hides nothing of it
 };
 
-// The blocks [first, end) of a line, those of which something is shown, from the last one back or from the first one
-// on.
-template <bool kBackwards>
-class ShownBlocks {
-public:
-    __device__ __forceinline__ ShownBlocks() {}
-    __device__ __forceinline__ ShownBlocks(const MapWords* of, int first, int end)
-        : line_(of), first_(first), end_(end) {
-        at_ = kBackwards ? (end - 1) / 32 : first / 32;
-        if (first < end) bring();
-    }
+// The blocks [first, end) of a line of which something is shown. A walk asks for one after the other and keeps nothing
+// but where it is.
+struct ShownBlocks {
+    const MapWords* line;
 
-    // How many there are.
-    __device__ __forceinline__ static int count(const MapWords* line, int first, int end) {
+    __device__ __forceinline__ int count(int first, int end) const {
         int sum = 0;
-        for (int w = first / 32; w * 32 < end; ++w) sum += __popc(within(line[w].shown, w, first, end));
+        for (int w = first / 32; w * 32 < end; ++w) sum += __popc(from(till(line[w].shown, w, end), w, first));
         return sum;
     }
-
-    __device__ __forceinline__ ShownBlock next() {
-        while (left_ == 0) {
-            at_ += kBackwards ? -1 : 1;
-            if (kBackwards ? at_ * 32 + 31 < first_ || at_ < 0 : at_ * 32 >= end_) return {};
-            bring();
+    __device__ __forceinline__ ShownBlock first(int first, int end) const {
+        for (int w = first / 32; w * 32 < end; ++w) {
+            const MapWords words = line[w];
+            const unsigned left = from(till(words.shown, w, end), w, first);
+            if (left != 0) return at(words, w, __ffs(static_cast<int>(left)) - 1);
         }
-        const int bit = kBackwards ? 31 - __clz(static_cast<int>(left_)) : __ffs(static_cast<int>(left_)) - 1;
-        left_ &= ~(1u << bit);
-        return {at_ * 32 + bit, (whole_ >> bit & 1) != 0};
+        return {};
+    }
+    __device__ __forceinline__ ShownBlock last(int first, int end) const {
+        for (int w = (end - 1) / 32; end > first && w >= first / 32; --w) {
+            const MapWords words = line[w];
+            const unsigned left = from(till(words.shown, w, end), w, first);
+            if (left != 0) return at(words, w, 31 - __clz(static_cast<int>(left)));
+        }
+        return {};
     }
 
 private:
-    // The bits of word w whose blocks are among those of the walk.
-    __device__ __forceinline__ static unsigned within(unsigned bits, int w, int first, int end) {
-        if (first > w * 32) bits &= ~0u << (first - w * 32);
-        if (end < w * 32 + 32) bits &= ~0u >> (w * 32 + 32 - end);
-        return bits;
+    // Of the bits of word w, those from block `first` on, or those before `end`.
+    __device__ __forceinline__ static unsigned from(unsigned bits, int w, int first) {
+        return first > w * 32 ? bits & ~0u << (first - w * 32) : bits;
     }
-    __device__ __forceinline__ void bring() {
-        left_ = within(line_[at_].shown, at_, first_, end_);
-        whole_ = line_[at_].whole;
+    __device__ __forceinline__ static unsigned till(unsigned bits, int w, int end) {
+        return end < w * 32 + 32 ? bits & ~0u >> (w * 32 + 32 - end) : bits;
     }
-
-    const MapWords* line_ = nullptr;
-    int first_ = 0, end_ = 0, at_ = 0;
-    unsigned left_ = 0, whole_ = 0;
+    __device__ __forceinline__ static ShownBlock at(const MapWords& words, int w, int bit) {
+        return {w * 32 + bit, (words.whole >> bit & 1) != 0};
+    }
 };
 
 }  // namespace flashtile

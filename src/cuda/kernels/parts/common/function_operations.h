@@ -1,6 +1,6 @@
 // function_operations.h: the operations of the user's functions that CUDA C++ does not have as docs/functions.md wants
 // them. src/cuda/jit/function_source.cpp writes calls of them. An int has 64 bits and wraps, and no division or read of
-// a tensor can fault.
+// a tensor can fault. Where function_source.cpp knows that a result and its arguments fit 32 bits, an int has these.
 #pragma once
 
 #include "shared/kernel_params.h"
@@ -39,6 +39,18 @@ __device__ __forceinline__ long long remainder(long long a, long long b) {
     if (b == 0 || b == -1) return 0;
     const long long rest = a % b;
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+__device__ __forceinline__ int absolute(int a) {
+    return a < 0 ? -a : a;
+}
+// Of 32 bits, by a positive number.
+__device__ __forceinline__ int floor_divide(int a, int b) {
+    const int quotient = a / b;
+    return quotient - (a % b < 0 ? 1 : 0);
+}
+__device__ __forceinline__ int remainder(int a, int b) {
+    const int rest = a % b;
+    return rest < 0 ? rest + b : rest;
 }
 __device__ __forceinline__ long long shift_left(long long a, long long b) {
     return wrapped(bits(a) << (b & 63));

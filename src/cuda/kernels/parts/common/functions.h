@@ -16,8 +16,39 @@ struct FunctionArguments {
     const DeviceFunctionTensor* tensors;
 };
 
+// b and h are those of the whole problem where this one is a shard of it.
+__device__ __forceinline__ FunctionArguments arguments_of(const KernelParams& p, const Sequence& seq) {
+    return {p.origin_b + seq.b, p.origin_h + seq.h, seq.seqlen_q, seq.seqlen_k, p.function_tensors};
+}
+
+// A query or a key, by its place in the whole problem. A near one is there in fp32, too, so that no instruction has to
+// convert it.
+template <bool kNear>
+struct PositionOf {
+    Index at;
+
+    __device__ __forceinline__ explicit PositionOf(Index place) : at(place) {}
+    __device__ __forceinline__ PositionOf further(int n) const { return PositionOf(at + n); }
+};
+template <>
+struct PositionOf<true> {
+    int at;
+    float real;
+
+    __device__ __forceinline__ explicit PositionOf(Index place)
+        : at(static_cast<int>(place)), real(static_cast<float>(at)) {}
+    __device__ __forceinline__ PositionOf further(int n) const {
+        PositionOf position = *this;
+        position.at += n;
+        position.real += static_cast<float>(n);
+        return position;
+    }
+};
+template <KernelConfig config>
+using Position = PositionOf<config.near_positions>;
+
 // Each is made of FunctionArguments, and has
-//   Row row_of(Index i), Column column_of(Index j)
+//   Row row_of(Position i), Column column_of(Position j)
 //   float value(const Row&, const Column&, float s, float& derivative), of a score function
 //   bool value(const Row&, const Column&), of a mask function
 template <KernelConfig config>
@@ -29,25 +60,24 @@ struct MaskFunction;
 template <KernelConfig config>
 struct ScoreLoads;
 
-// Calls body(m, n, e, function, row, column) for every score of this lane. i, j, b and h are those of the whole problem
-// where this one is a shard of it. The rows of a tile are queries of one head.
+// Calls body(m, n, e, function, row, column) for every score of this lane. The rows of a tile are queries of one head.
 template <template <KernelConfig> class Function, KernelConfig config, int MT, int NT, class Body>
 __device__ __forceinline__ void each_function_value(const KernelParams& p, const Sequence& seq, const Place& place,
                                                     Body body) {
     static_assert(config.group_rows == 1, "");
-    const Function<config> function(
-        FunctionArguments{p.origin_b + seq.b, p.origin_h + seq.h, seq.seqlen_q, seq.seqlen_k, p.function_tensors});
-    const Index i0 = origin_i_of(p, seq.b) + place.i0, j0 = origin_j_of(p, seq.b) + place.j0;
+    const Function<config> function(arguments_of(p, seq));
+    const Position<config> i0(origin_i_of(p, seq.b) + place.i0 + Place::row(0, 0));
+    const Position<config> j0(origin_j_of(p, seq.b) + place.j0 + Place::column(0, 0));
     typename Function<config>::Row rows[MT][2];
 #pragma unroll
     for (int m = 0; m < MT; ++m)
 #pragma unroll
-        for (int half = 0; half < 2; ++half) rows[m][half] = function.row_of(i0 + Place::row(m, 2 * half));
+        for (int half = 0; half < 2; ++half) rows[m][half] = function.row_of(i0.further(m * 16 + half * 8));
 #pragma unroll
     for (int n = 0; n < NT; ++n)
 #pragma unroll
         for (int second = 0; second < 2; ++second) {
-            const typename Function<config>::Column column = function.column_of(j0 + Place::column(n, second));
+            const typename Function<config>::Column column = function.column_of(j0.further(n * 8 + second));
 #pragma unroll
             for (int m = 0; m < MT; ++m)
 #pragma unroll

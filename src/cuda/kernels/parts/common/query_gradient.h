@@ -86,7 +86,7 @@ struct Turn {
         int before = last - block;
         if constexpr (config.mask_function && !config.map_of_keys)
             if (p.ws_block_map != nullptr)
-                before = ShownBlocks<true>::count(BlockMap<config>::line(p, seq.b, seq.h, i0), block + 1, last + 1);
+                before = ShownBlocks{BlockMap<config>::line(p, seq.b, seq.h, i0)}.count(block + 1, last + 1);
         turn = static_cast<unsigned>(before);
     }
 

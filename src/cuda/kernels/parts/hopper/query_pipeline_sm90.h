@@ -215,7 +215,7 @@ struct QueryPipeline {
             const int blocks = now.is_tile() ? tile.keys.count : 0;
             TileWalk<config> walk(params, tile);
             KeyRows keys(params, tile);
-            if (config.mask_function && blocks > 0) keys.advance(tile, walk);
+            if (config.mask_function && blocks > 0) keys.advance(tile, walk, 0);
             if (pending.head >= 0) load_v(pending);
             if (blocks > 0) load_k(keys);
             const Slot before = hand_on(now, tile);
@@ -223,7 +223,7 @@ struct QueryPipeline {
             if (blocks > 0) load_bias(tile, 0);
             for (int n = 1; n < blocks; ++n) {
                 const KeyRows last = keys;
-                keys.advance(tile, walk);
+                keys.advance(tile, walk, n);
                 load_k(keys);
                 load_v(last);
                 load_bias(tile, n);
@@ -278,12 +278,11 @@ struct QueryPipeline {
                 end = tile.seq.template end_key<config>(tile.seq.seqlen_q);
             }
         }
-        // To the next block of the tile.
-        __device__ __forceinline__ void advance(const Tile& tile, TileWalk<config>& walk) {
+        // To the n-th block of the tile, from the one before.
+        __device__ __forceinline__ void advance(const Tile& tile, TileWalk<config>& walk, int n) {
             if constexpr (config.mask_function) {
-                const ShownBlock next = walk.shown.next();
-                row += (next.number - static_cast<int>(block / 2)) * config.Bc;
-                block = static_cast<unsigned>(next.number) * 2 + (next.whole ? 1 : 0);
+                row += walk.key_of(tile, n) - static_cast<int>(block / 2) * config.Bc;
+                block = static_cast<unsigned>(walk.block.number) * 2 + (walk.block.whole ? 1 : 0);
             } else {
                 row = tile.keys.next_backwards(row);
             }

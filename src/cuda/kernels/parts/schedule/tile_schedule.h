@@ -72,7 +72,7 @@ struct QueryTile {
           i1(smaller(i0 + config.Br, seq.seqlen_q * config.group_rows)) {
         keys = banded_keys();
         if constexpr (config.mask_function)
-            keys.count = ShownBlocks<true>::count(line(p), keys.first_block, keys.first_block + keys.count);
+            keys.count = shown(p).count(keys.first_block, keys.first_block + keys.count);
     }
 
     // The blocks of keys that the band lets the rows see. Past the end of a sequence that is shorter than others there
@@ -82,8 +82,8 @@ struct QueryTile {
         const int end = seq.end_key<config>(query_end<config>(i1));
         return VisitedBlocks<int>::holding(first, end, config.Bc, !(config.packed || config.seqused_q) || i0 < i1);
     }
-    __device__ __forceinline__ const MapWords* line(const KernelParams& p) const {
-        return BlockMap<config>::line(p, seq.b, seq.h, i0);
+    __device__ __forceinline__ ShownBlocks shown(const KernelParams& p) const {
+        return {BlockMap<config>::line(p, seq.b, seq.h, i0)};
     }
 
     // The producer writes it to shared memory for the others, since reading it takes less time than dividing and
@@ -151,19 +151,26 @@ private:
     }
 };
 
-// The walk over a tile's blocks of keys, for those who are not told by the producer which is next.
+// The walk over a tile's blocks of keys, for those whom nobody tells which is next.
 template <KernelConfig config>
 struct TileWalk {
-    ShownBlocks<true> shown;
+    // Beside a mask function: the map's line, and the block at hand, of which those before it are to come.
+    ShownBlocks shown;
+    ShownBlock block;
+    int first;
 
     __device__ __forceinline__ TileWalk(const KernelParams& p, const QueryTile<config>& tile) {
-        if (!config.mask_function || tile.keys.count == 0) return;
+        if constexpr (!config.mask_function) return;
         const auto keys = tile.banded_keys();
-        shown = ShownBlocks<true>(tile.line(p), keys.first_block, keys.first_block + keys.count);
+        shown = tile.shown(p);
+        first = keys.first_block;
+        block.number = first + keys.count;
     }
-    // Where the n-th block starts, to be asked for n = 0, 1, 2, ...
+    // To the n-th block, to be asked for n = 0, 1, 2, ... Returns where it starts.
     __device__ __forceinline__ int key_of(const QueryTile<config>& tile, int n) {
-        return config.mask_function ? shown.next().number * config.Bc : tile.key_of(n);
+        if constexpr (!config.mask_function) return tile.key_of(n);
+        block = shown.last(first, block.number);
+        return block.number * config.Bc;
     }
 };
 
