@@ -26,8 +26,10 @@ KernelConfig map_config(const KernelConfig& main) {
     c.diagonals = main.diagonals;
     c.mask_function = true;
     c.block_lists = main.block_lists;
-    if (!c.block_lists) c.functions = main.functions;  // lists say enough
-    c.near_positions = main.near_positions;
+    if (!c.block_lists) {  // which say enough
+        c.functions = main.functions;
+        c.near_positions = main.near_positions;
+    }
     c.map_of_keys = main.map_of_keys;
     return c;
 }
