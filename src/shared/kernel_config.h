@@ -12,25 +12,28 @@ namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
 enum class Kernel : int {
-    forward_sm80,         // mma.sync, every GPU since Ampere
-    split_forward_sm80,   // the same with keys in a cache, and split over thread blocks
-    forward_sm90,         // wgmma and TMA, Hopper
-    latent_forward_sm90,  // the same for wide heads whose V is the first columns of K
-    backward_prepare,     // D, LSE in log2 units, dQ = 0
-    backward_sm80,        // dK, dV, and dQ in fp32: mma.sync, every GPU since Ampere
-    backward_sm90,        // the same: wgmma and TMA, Hopper
-    backward_wide_sm90,   // the same, where d or dv is over 128
-    backward_pair_sm90,   // the same, where both are over 192: two thread blocks share their dS
-    backward_finish,      // converts dQ to q's type
-    backward_bias_sm80,   // dbias, in a pass of its own that adds in a fixed order
-    backward_sinks,       // dsinks, which needs D and LSE only
-    dropout_mask,         // writes which probabilities dropout keeps
-    mask_blocks,          // which blocks of the scores a mask function shows something of
-    deal_splits,          // how many splits each sequence has, for split_forward_sm80
-    combine,              // what the splits of the keys came to, to O and LSE
-    combine_shares,       // the same, of equal shares
-    merge,                // partial results to the result of all keys
-    append_kv,            // new keys and values to a cache, rotated
+    forward_sm80,           // mma.sync, every GPU since Ampere
+    split_forward_sm80,     // the same with keys in a cache, and split over thread blocks
+    forward_sm90,           // wgmma and TMA, Hopper
+    latent_forward_sm90,    // the same for wide heads whose V is the first columns of K
+    backward_prepare,       // D, LSE in log2 units, dQ = 0
+    backward_sm80,          // dK, dV, and dQ in fp32: mma.sync, every GPU since Ampere
+    backward_sm90,          // the same: wgmma and TMA, Hopper
+    backward_wide_sm90,     // the same, where d or dv is over 128
+    backward_pair_sm90,     // the same, where both are over 192: two thread blocks share their dS
+    backward_finish,        // converts dQ to q's type
+    backward_bias_sm80,     // dbias, in a pass of its own that adds in a fixed order
+    backward_tensors_sm80,  // gradients of the tensors that a score function reads, in a pass of its own
+    clear_tensors,          // sets them to zero before it
+    backward_sinks,         // dsinks, which needs D and LSE only
+    dropout_mask,           // writes which probabilities dropout keeps
+    block_kinds,            // what the user's lists say of each block of the scores
+    mask_blocks,            // which blocks of the scores a mask function shows something of
+    deal_splits,            // how many splits each sequence has, for split_forward_sm80
+    combine,                // what the splits of the keys came to, to O and LSE
+    combine_shares,         // the same, of equal shares
+    merge,                  // partial results to the result of all keys
+    append_kv,              // new keys and values to a cache, rotated
 };
 
 enum class Element : int { fp32, fp16, bf16 };
@@ -89,7 +92,9 @@ struct KernelConfig {
     // (functions/functions.h); 0: none. No kernel knows this number, since another process may give it to others.
     int functions = 0;
     bool score_function = false;
-    bool mask_function = false;
+    bool mask_function = false;  // or lists of blocks, or both
+    bool block_lists = false;
+    bool lists_alone = false;     // without a mask function
     bool near_positions = false;  // functions: places and lengths are at least 0 and less than kNearPositions
     bool map_of_keys = false;     // mask_blocks: the map is walked from blocks of keys (block_map.h)
     bool dropout = false;

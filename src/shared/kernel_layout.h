@@ -235,6 +235,7 @@ constexpr int shared_bytes(const KernelConfig& c) {
             return backward_sm90_shared_bytes(c);
         case Kernel::backward_sm80:
         case Kernel::backward_bias_sm80:
+        case Kernel::backward_tensors_sm80:
             return backward_shared_bytes(c);
         case Kernel::backward_finish:
             return tile_bytes(c, c.Br, c.head_dim);

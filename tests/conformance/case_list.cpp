@@ -45,6 +45,7 @@ public:
         shards_of_sequences();
         functions();
         wide_pairs_with_options();
+        block_lists();
         return std::move(cases_);
     }
 
@@ -1055,6 +1056,12 @@ private:
             c.mask_function = "i >= 0";
             c.window = {37, 5};
         }
+        // Nobody sees a key, and the function divides by what no key is.
+        Case& beyond = add("function/beyond_the_last_key");
+        size(beyond, 50, 40, 2, 32);
+        beyond.mask_function = "i // (j - 39) != 3";
+        beyond.window = {10, -1};
+        beyond.diagonal = 100;
         // Most blocks hidden, for all heads or not for all.
         for (const bool by_head : {false, true})
             for (const bool packed : {false, true}) {
@@ -1159,6 +1166,85 @@ private:
             c.exact_max = c.deterministic = true;
             c.causal = true;
         });
+    // Lists of blocks: sizes that tiles do not share, lists of one's own and shared ones, full blocks in which the mask
+    // function does not count, and all beside the other options.
+    void block_lists() {
+        struct Shape {
+            const char* name;
+            BlockListsSpec blocks;
+        };
+        const std::vector<Shape> shapes = {
+            {"64", {64, 64}},
+            {"64_by_head", {.block_q = 64, .block_k = 64, .per_head = true, .full = true}},
+            {"128", {.block_q = 128, .block_k = 128, .per_sequence = true, .per_head = true, .full = true}},
+            {"64x192", {.block_q = 64, .block_k = 192, .per_sequence = true}},
+            {"192x64", {.block_q = 192, .block_k = 64, .full = true}},
+            {"1024", {.block_q = 1024, .block_k = 1024, .full = true}},
+        };
+        std::size_t n = 0;
+        for (const Shape& shape : shapes)
+            for (const bool masked : {false, true}) {
+                Case& c = add(std::string("blocks/") + shape.name + (masked ? "_masked" : ""));
+                size(c, 333, 450, 4, n % 3 == 0 ? 128 : 64);
+                c.kv_heads = 2;
+                c.batch = 2;
+                c.type = type_of(n);
+                c.blocks = shape.blocks;
+                if (masked) c.mask_function = "i + 90 >= j || j % 7 == h";
+                c.inputs.row_gap = n % 2 == 0 ? 3 : 0;
+                c.deterministic = n % 4 == 1;
+                c.threads = 1 + static_cast<int>(n++ % 2);
+            }
+        const std::vector<std::pair<const char*, void (*)(Case&)>> beside = {
+            {"packed",
+             [](Case& c) {
+                 c.lengths_q = {170, 0, 233, 1, 64}, c.lengths_k = {290, 5, 233, 264, 128};
+             }},
+            {"causal", [](Case& c) { c.causal = true; }},
+            {"causal_deterministic", [](Case& c) { c.causal = true, c.deterministic = true; }},
+            {"window",
+             [](Case& c) {
+                 c.window = {90, 9};
+             }},
+            {"softcap", [](Case& c) { c.softcap = 1.7f; }},
+            {"alibi", [](Case& c) { c.slopes = Slopes::per_head; }},
+            {"bias", [](Case& c) { c.bias.present = true, c.bias.spans[0] = false; }},
+            {"mask", [](Case& c) { c.mask.present = true; }},
+            {"dropout", [](Case& c) { c.dropout = 0.3, c.seed = 7; }},
+            {"sinks", [](Case& c) { c.sinks = Sinks::in_fp32; }},
+            {"used",
+             [](Case& c) {
+                 c.used_k = {270, 33};
+             }},
+            {"diagonals",
+             [](Case& c) {
+                 c.causal = true, c.diagonals = {-100, 40};
+             }},
+            {"origin",
+             [](Case& c) {
+                 c.origin = {1, 2, 100, 37};
+             }},
+            {"score",
+             [](Case& c) {
+                 c.score_function = "s + table[h, min(max(j - i, -15), 15) + 15] * tanh(s)", c.tensor_gradients = true;
+             }},
+            {"batch_invariant", [](Case& c) { c.batch_invariant = true; }},
+            {"few_queries", [](Case& c) { c.seqlen_q = 3, c.seqlen_k = 700; }},
+            {"short", [](Case& c) { c.seqlen_q = 70, c.seqlen_k = 130; }},
+            {"pages", [](Case& c) { c.cache = {.present = true, .page_size = 16}, c.seqlen_q = 80; }},
+            {"decoded",
+             [](Case& c) { c.cache = {.present = true, .page_size = 64}, c.seqlen_q = 1, c.num_splits = 3; }},
+        };
+        for (const auto& [name, apply] : beside) {
+            Case& c = add(std::string("blocks/") + name);
+            size(c, 233, 290, 4, 64);
+            c.kv_heads = 2;
+            c.batch = 2;
+            c.type = type_of(n++);
+            c.blocks = {.block_q = 64, .block_k = 64, .per_sequence = true, .per_head = n % 2 == 0, .full = true};
+            c.mask_function = "document[b, i] == document[b, j] || j % 8 == h";
+            apply(c);
+        }
     }
 
     std::vector<Case> cases_;

@@ -530,10 +530,66 @@ TEST(Plan, AMaskFunctionHasAMapOfBlocks) {
                       main.kernel == Kernel::forward_sm90 || main.kernel == Kernel::backward_sm90)
                 << "few keys: Hopper's kernels have no other walk";
             EXPECT_EQ(plan_of("s * 2", "", 777, false).find(Kernel::mask_blocks), nullptr) << "no mask function";
-            // in backward hidden blocks must have their turn
-            EXPECT_EQ(plan_of("", "i >= j", 777, true).find(Kernel::mask_blocks) == nullptr,
-                      main.kernel == Kernel::backward_sm80);
+            EXPECT_NE(plan_of("", "i >= j", 777, true).find(Kernel::mask_blocks), nullptr) << "deterministic too";
         }
+}
+
+// A byte for each block comes first, and the map of blocks comes of these.
+TEST(Plan, ListsOfBlocksAreReadBeforeTheMap) {
+    for (const char* name : {"A100-80", "H200"})
+        for (const auto plan_pass : {plan_forward, plan_backward})
+            for (const bool masked : {false, true})
+                for (const bool by_head : {false, true}) {
+                    SCOPED_TRACE(name);
+                    Problem p = problem(DType::bf16, 128, 128);
+                    p.block_q = 64;
+                    p.block_k = 192;
+                    p.list_batch = p.batch;
+                    if (by_head) p.list_heads = p.heads;
+                    if (masked) p.functions = functions::number_of("", "i >= j * h", {});
+                    const Plan plan = plan_pass(p, contiguous_access(p), known_device(name), {});
+                    ASSERT_EQ(plan.launches[0].config.kernel, Kernel::block_kinds);
+                    ASSERT_EQ(plan.launches[1].config.kernel, Kernel::mask_blocks);
+                    EXPECT_EQ(plan.launches[1].config.functions, 0) << "no function is asked";
+                    for (const Launch& launch : {plan.launches[1], plan.main()}) {
+                        EXPECT_TRUE(launch.config.block_lists);
+                        EXPECT_TRUE(launch.config.mask_function);
+                    }
+                    EXPECT_EQ(plan.main().config.lists_alone, !masked);
+                    EXPECT_EQ(plan.launches[0].config.lists_alone, !masked);
+                    const std::int64_t lines = p.batch * (by_head ? p.heads : 1) * ((p.seqlen_q + 63) / 64);
+                    EXPECT_EQ(plan.launches[0].blocks, (lines + 7) / 8);
+                    const PlannedRegion* const kinds = plan.workspace.find(Region::block_kinds);
+                    ASSERT_NE(kinds, nullptr);
+                    EXPECT_EQ(kinds->bytes, static_cast<std::size_t>(lines * ((p.seqlen_k + 191) / 192)));
+                    EXPECT_EQ(plan.block_map_batch, p.batch);
+                    EXPECT_EQ(plan.block_map_heads, by_head ? p.heads : 1);
+                }
+}
+
+TEST(Plan, GradientsOfTensorsAreAPassOfTheirOwn) {
+    Problem p = problem(DType::bf16, 128, 128);
+    const std::vector<functions::TensorType> tensors = {{"table", 2, functions::Type::real, DType::fp32},
+                                                        {"n", 1, functions::Type::integer, DType::int32}};
+    Access access = contiguous_access(p);
+    access.dtensors = true;
+    for (const char* name : {"A100-80", "H200", "RTX 3090"}) {
+        p.deterministic = false;
+        p.functions = functions::number_of("s + table[h, n[j]]", "", tensors);
+        const Plan plan = plan_backward(p, access, known_device(name));
+        ASSERT_NE(plan.find(Kernel::clear_tensors), nullptr);
+        const Launch* const added = plan.find(Kernel::backward_tensors_sm80);
+        ASSERT_NE(added, nullptr);
+        EXPECT_GT(added, plan.find(Kernel::clear_tensors)) << "which sets them to zero";
+        EXPECT_EQ(added->blocks, p.batch * p.heads * ((p.seqlen_q + added->config.Br - 1) / added->config.Br));
+        EXPECT_LE(added->config.Br, plan.unit_rows) << "a unit holds rows of one sequence";
+        p.functions = functions::number_of("s * float(n[j])", "", tensors);
+        const Plan without = plan_backward(p, access, known_device(name));
+        EXPECT_NE(without.find(Kernel::clear_tensors), nullptr);
+        EXPECT_EQ(without.find(Kernel::backward_tensors_sm80), nullptr) << "it reads none of them";
+        p.deterministic = true;
+        EXPECT_THROW(plan_backward(p, access, known_device(name)), Error);
+    }
 }
 
 TEST(Plan, LatentHeadsWithFunctionsAreTheGeneralKernels) {

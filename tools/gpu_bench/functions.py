@@ -15,7 +15,8 @@ from gpu_bench.problem import Problem
 from gpu_bench.timing import REGIMES
 
 PASSES = "forward", "backward"
-WINDOW, DOCUMENT, DISTANCE, BLOCK = 1024, 1024, 128, 128
+WINDOW, DOCUMENT, DISTANCE = 1024, 1024, 128
+BLOCKS = 128, 64  # queries and keys of a block
 DENSITIES = (0.5, 0.25, 0.125)
 
 
@@ -28,6 +29,7 @@ class Pattern(NamedTuple):
     score_mod: Optional[Callable] = None
     mask_mod: Optional[Callable] = None
     builtin: Optional[dict] = None  # options of a Problem that say the same
+    lists: Optional[tuple] = None  # of blocks, in place of the texts: counts, indices and the size of a block
 
 
 def patterns(problem):
@@ -58,14 +60,16 @@ def patterns(problem):
     }
 
 
-def block_sparse(problem, density):
-    """Random blocks of the scores, at least one of each block of queries."""
-    blocks = max(1, problem.seqlen // BLOCK)
+def block_sparse(problem, density, block):
+    """Lists of random blocks of the scores, at least one of each block of queries."""
+    blocks = max(1, problem.seqlen // block)
     generator = torch.Generator().manual_seed(round(1000 * density) + blocks)
     rank = torch.rand(blocks, blocks, generator=generator).argsort(1).argsort(1)
-    shown = (rank < max(1, round(density * blocks))).to(problem.q.device)
-    return Pattern(mask=f"shown[i // {BLOCK}, j // {BLOCK}]", tensors={"shown": shown},
-                   mask_mod=lambda b, h, i, j: shown[i // BLOCK, j // BLOCK])
+    listed = max(1, round(density * blocks))
+    shown = (rank < listed).to(problem.q.device)
+    counts = torch.full((1, 1, blocks), listed, dtype=torch.int32, device=problem.q.device)
+    return Pattern(mask_mod=lambda b, h, i, j: shown[i // block, j // block],
+                   lists=(counts, rank.argsort(1).int()[None, None].to(problem.q.device), (block, block)))
 
 
 def shown_by(pattern, problem, b, h):
@@ -168,7 +172,7 @@ def add_rows(run, what, problem, pattern, methods, **more):
 
 def with_functions(run, problem, pattern, name="flashtile"):
     return Flashtile(run.library, problem, name, score=pattern.score, mask_function=pattern.mask,
-                     function_tensors=pattern.tensors)
+                     function_tensors=pattern.tensors, block_lists=pattern.lists)
 
 
 def builtin_problem(problem, options):
@@ -209,9 +213,9 @@ def functions(run):
     def sparse(run, head_dim, seqlen):
         problem = problem_of(head_dim, seqlen)
         methods = {}
-        for density in DENSITIES:
-            pattern = block_sparse(problem, density)
-            method = with_functions(run, problem, pattern, f"density_{density}")
+        for density, block in ((density, block) for block in BLOCKS for density in DENSITIES):
+            pattern = block_sparse(problem, density, block)
+            method = with_functions(run, problem, pattern, f"density_{density}_of_{block}")
             if right_ones(run, method.name, problem, pattern, [method]):
                 methods[method.name] = method
         methods["dense"] = Flashtile(run.library, problem, "dense")

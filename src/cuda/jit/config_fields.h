@@ -57,6 +57,8 @@ constexpr void visit_members(Visit&& visit) {
     visit("functions", &C::functions, option);
     visit("score_function", &C::score_function, option);
     visit("mask_function", &C::mask_function, option);
+    visit("block_lists", &C::block_lists, option);
+    visit("lists_alone", &C::lists_alone, option);
     visit("near_positions", &C::near_positions, option);
     visit("map_of_keys", &C::map_of_keys, manner);
     visit("dropout", &C::dropout, option);

@@ -399,6 +399,21 @@ std::string mask_source(const Writer& writer) {
                            joined({"        return ", writer.name_of(writer.program().result), ";\n"}));
 }
 
+std::string loads_source(const Writer& writer) {
+    const Program& program = writer.program();
+    std::string calls;
+    for (int n = 0; n < program.load_count; ++n) {
+        const functions::LoadDerivative& load = program.loads[n];
+        calls += joined({"        add(", std::to_string(n), ", ", std::to_string(load.tensor), ", ",
+                         writer.name_of(load.derivative)});
+        for (int d = 0; d < load.rank; ++d) calls += joined({", ", writer.name_of(load.index[d])});
+        calls += ");\n";
+    }
+    return writer.function("ScoreLoads",
+                           joined({"    static constexpr int kLoads = ", std::to_string(program.load_count), ";\n"}),
+                           "void each(const Row& row, const Column& column, float s, auto add)", calls);
+}
+
 }  // namespace
 
 std::string function_source(int number, bool near_positions) {
@@ -411,6 +426,8 @@ std::string function_source(int number, bool near_positions) {
     std::string text = "#pragma once\nnamespace flashtile {\n";
     if (given.score() >= 0)
         text += score_source(writer_of(given.gradient_program(), given.score_graph()), given.derivative_is_one());
+    if (given.by_loads_program().view().load_count > 0)
+        text += loads_source(writer_of(given.by_loads_program(), given.by_loads_graph()));
     if (given.mask() >= 0) text += mask_source(writer_of(given.mask_program(), given.mask_graph()));
     return text + "}  // namespace flashtile\n";
 }

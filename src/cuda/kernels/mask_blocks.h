@@ -24,16 +24,22 @@ __device__ __forceinline__ void mask_blocks(const KernelParams& p) {
     const int i1 = smaller(i0 + config.Br, seq.seqlen_q), j1 = smaller(j0 + config.Bc, seq.seqlen_k);
     if (i0 >= i1 || j0 >= j1 || !seq.sees_any<config>(i0, i1, j0, j1)) return;
     bool any = false, all = true;
-    for (int i = i0; i < i1 && (all || !any); i += 16) {
-        each_function_value<MaskFunction, config, 1, config.Bc / 8>(
-            p, seq, {i, j0}, [&](int m, int t, int e, const auto& function, const auto& row, const auto& column) {
-                const bool inside = i + Place::row(m, e) < i1 && j0 + Place::column(t, e) < j1;
-                const bool shown = function.value(row, column);
-                any = any || (shown && inside);
-                all = all && (shown || !inside);
-            });
-        any = __any_sync(~0u, any);
-        all = __all_sync(~0u, all);
+    if constexpr (config.block_lists) {  // which say enough
+        const BlockKind kind = block_kinds_of(p, seq).of(i0, i1, j0, j1);
+        any = kind != BlockKind::hidden;
+        all = kind == BlockKind::full;
+    } else {
+        for (int i = i0; i < i1 && (all || !any); i += 16) {
+            each_function_value<MaskFunction, config, 1, config.Bc / 8>(
+                p, seq, {i, j0}, [&](int m, int t, int e, const auto& function, const auto& row, const auto& column) {
+                    const bool inside = i + Place::row(m, e) < i1 && j0 + Place::column(t, e) < j1;
+                    const bool shown = function.value(row, column);
+                    any = any || (shown && inside);
+                    all = all && (shown || !inside);
+                });
+            any = __any_sync(~0u, any);
+            all = __all_sync(~0u, all);
+        }
     }
     if (lane_id() != 0) return;
     if (any) atomicOr(&to->shown, 1u << bit);

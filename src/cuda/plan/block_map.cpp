@@ -24,9 +24,12 @@ KernelConfig map_config(const KernelConfig& main) {
     c.packed = main.packed;
     c.seqused = main.seqused;
     c.diagonals = main.diagonals;
-    c.functions = main.functions;
     c.mask_function = true;
-    c.near_positions = main.near_positions;
+    c.block_lists = main.block_lists;
+    if (!c.block_lists) {  // which say enough
+        c.functions = main.functions;
+        c.near_positions = main.near_positions;
+    }
     c.map_of_keys = main.map_of_keys;
     return c;
 }
@@ -36,9 +39,15 @@ bool walks(const KernelConfig& c) {
 }
 
 // Whether all sequences have the same map.
-bool alike(const Question& q, const functions::Functions& given) {
-    return !given.mask_depends_on(functions::Op::b) && !q.config.lengths_differ() && !q.config.diagonals &&
-           !q.problem.origins_i && !q.problem.origins_j;
+bool alike(const Question& q) {
+    const Problem& p = q.problem;
+    if (q.config.lengths_differ() || q.config.diagonals) return false;
+    if (p.block_q != 0) return p.list_batch == 1;
+    return !functions::functions_of(p.functions).mask_depends_on(functions::Op::b) && !p.origins_i && !p.origins_j;
+}
+// Or heads have maps of their own.
+bool by_head(const Problem& p) {
+    return p.block_q != 0 ? p.list_heads > 1 : functions::functions_of(p.functions).mask_depends_on(functions::Op::h);
 }
 
 }  // namespace
@@ -46,9 +55,8 @@ bool alike(const Question& q, const functions::Functions& given) {
 void add_block_map(const Question& q, const KernelConfig& main, Plan& plan) {
     const Problem& p = q.problem;
     if (!main.mask_function || (!walks(main) && p.seqlen_k < kWorthAMap)) return;
-    const functions::Functions& given = functions::functions_of(p.functions);
-    plan.block_map_batch = alike(q, given) && p.batch > 0 ? 1 : static_cast<int>(p.batch);
-    plan.block_map_heads = given.mask_depends_on(functions::Op::h) ? static_cast<int>(p.heads) : 1;
+    plan.block_map_batch = alike(q) && p.batch > 0 ? 1 : static_cast<int>(p.batch);
+    plan.block_map_heads = by_head(p) ? static_cast<int>(p.heads) : 1;
     const bool of_keys = main.map_of_keys;
     const std::int64_t lines = of_keys ? blocks_of(p.seqlen_k, main.Bc) : blocks_of(p.seqlen_q, main.Br);
     const std::int64_t words = of_keys ? blocks_of(p.seqlen_q, 32 * main.Br) : blocks_of(p.seqlen_k, 32 * main.Bc);

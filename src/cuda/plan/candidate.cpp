@@ -57,6 +57,9 @@ Question question_of(const Problem& p, const Access& access, const DeviceFacts& 
         c.mask_function = given.mask() >= 0;
         c.near_positions = has_near_positions(p);
     }
+    c.block_lists = p.block_q != 0;
+    c.lists_alone = c.block_lists && !c.mask_function;
+    c.mask_function = c.mask_function || c.block_lists;
     c.dropout = p.dropout_threshold != 0;
     c.diagonals = p.diagonals && (c.band || c.alibi);  // nothing else counts from it
     c.shifted_dropout = c.dropout && (p.origins_i || p.origins_j || p.origin_i % 16 != 0 || p.origin_j % 16 != 0);

@@ -73,17 +73,25 @@ __device__ __forceinline__ T maximum(T a, T b) {
     return a < b ? b : a;
 }
 
-// An element of a tensor, as it lies in memory; outside of the tensor 0.
-template <class T, class... Indices>
-__device__ __forceinline__ T element(const DeviceFunctionTensor& tensor, Indices... indices) {
+// Where an element of a tensor lies by these strides, the tensor's or those of its gradient; -1 outside of the tensor.
+template <class... Indices>
+__device__ __forceinline__ Index place(const DeviceFunctionTensor& tensor, const Index (&stride)[4],
+                                       Indices... indices) {
     const long long index[] = {indices...};
     Index offset = 0;
 #pragma unroll
     for (int d = 0; d < static_cast<int>(sizeof...(Indices)); ++d) {
-        if (bits(index[d]) >= bits(tensor.shape[d])) return T{};
-        offset += index[d] * tensor.stride[d];
+        if (bits(index[d]) >= bits(tensor.shape[d])) return -1;
+        offset += index[d] * stride[d];
     }
-    return static_cast<const T*>(tensor.data)[offset];
+    return offset;
+}
+
+// An element of a tensor, as it lies in memory; outside of the tensor 0.
+template <class T, class... Indices>
+__device__ __forceinline__ T element(const DeviceFunctionTensor& tensor, Indices... indices) {
+    const Index offset = place(tensor, tensor.stride, indices...);
+    return offset < 0 ? T{} : static_cast<const T*>(tensor.data)[offset];
 }
 
 }  // namespace flashtile::op

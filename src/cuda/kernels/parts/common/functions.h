@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/kernels/parts/common/function_operations.h"
+#include "cuda/kernels/parts/common/listed_blocks.h"
 #include "cuda/kernels/parts/common/place.h"
 #include "cuda/kernels/parts/common/sequence.h"
 
@@ -54,6 +55,10 @@ template <KernelConfig config>
 struct ScoreFunction;
 template <KernelConfig config>
 struct MaskFunction;
+// Of a score function's loads of floats, by which it has a derivative: there are kLoads, and
+//   each(const Row&, const Column&, float s, add) calls add(number of the load, tensor, derivative, indices...)
+template <KernelConfig config>
+struct ScoreLoads;
 
 // Calls body(m, n, e, function, row, column) for every score of this lane. The rows of a tile are queries of one head.
 template <template <KernelConfig> class Function, KernelConfig config, int MT, int NT, class Body>
@@ -98,15 +103,36 @@ __device__ __forceinline__ void apply_score_function(Fragments<MT, NT>& s, const
         });
 }
 
+// Calls hide(m, n, e) for every score of this lane that lists of blocks or the mask function hide.
+template <KernelConfig config, int MT, int NT, class Hide>
+__device__ __forceinline__ void each_unshown(const KernelParams& p, const Sequence& seq, const Place& place,
+                                             Hide hide) {
+    if constexpr (config.block_lists) {
+        using Listed = ListedFragments<MT, NT>;
+        const Listed listed(p, seq, place);
+        each_score<MT, NT>([&](int m, int n, int e) {
+            if ((listed.shown & Listed::bit(m, n)) == 0) hide(m, n, e);
+        });
+        if constexpr (!config.lists_alone)
+            if (listed.partial != 0)
+                each_function_value<MaskFunction, config, MT, NT>(
+                    p, seq, place, [&](int m, int n, int e, const auto& function, const auto& row, const auto& column) {
+                        if ((listed.partial & Listed::bit(m, n)) != 0 && !function.value(row, column)) hide(m, n, e);
+                    });
+    } else {
+        each_function_value<MaskFunction, config, MT, NT>(
+            p, seq, place, [&](int m, int n, int e, const auto& function, const auto& row, const auto& column) {
+                if (!function.value(row, column)) hide(m, n, e);
+            });
+    }
+}
+
 // Hides what the mask function does, of scores that are there. Hopper's kernels have no registers for bits of them, and
 // their map of blocks has said that something is shown.
 template <KernelConfig config, int MT, int NT>
 __device__ __forceinline__ void hide_unshown(Fragments<MT, NT>& s, const KernelParams& p, const Sequence& seq,
                                              const Place& place) {
-    each_function_value<MaskFunction, config, MT, NT>(
-        p, seq, place, [&](int m, int n, int e, const auto& function, const auto& row, const auto& column) {
-            if (!function.value(row, column)) s.c[m][n][e] = -infinity();
-        });
+    each_unshown<config, MT, NT>(p, seq, place, [&](int m, int n, int e) { s.c[m][n][e] = -infinity(); });
 }
 template <KernelConfig config>
 constexpr bool hides_behind_scores() {
@@ -121,11 +147,9 @@ struct ShownScores {
     // Returns whether any lane of the warp has one; the answer is the same in all of them.
     __device__ __forceinline__ bool find(const KernelParams& p, const Sequence& seq, const Place& place) {
 #pragma unroll
-        for (int w = 0; w < kWords; ++w) word_[w] = 0;
-        each_function_value<MaskFunction, config, MT, NT>(
-            p, seq, place, [&](int m, int n, int e, const auto& function, const auto& row, const auto& column) {
-                if (function.value(row, column)) word_[number(m, n, e) / 32] |= 1u << number(m, n, e) % 32;
-            });
+        for (int w = 0; w < kWords; ++w) word_[w] = ~0u >> (w * 32 + 32 > kScores ? w * 32 + 32 - kScores : 0);
+        each_unshown<config, MT, NT>(
+            p, seq, place, [&](int m, int n, int e) { word_[number(m, n, e) / 32] &= ~(1u << number(m, n, e) % 32); });
         unsigned any = 0;
 #pragma unroll
         for (int w = 0; w < kWords; ++w) any |= word_[w];
@@ -138,7 +162,7 @@ struct ShownScores {
     }
 
 private:
-    static constexpr int kWords = (MT * NT * 4 + 31) / 32;
+    static constexpr int kScores = MT * NT * 4, kWords = (kScores + 31) / 32;
     __device__ static __forceinline__ constexpr int number(int m, int n, int e) {
         return (m * NT + n) * 4 + e;
     }

@@ -25,6 +25,30 @@ __device__ __forceinline__ void each_function_value_transposed(const KernelParam
         }
 }
 
+// Calls hide(n, e) for every score of this lane that lists of blocks or the mask function hide.
+template <KernelConfig config, int NT, class Hide>
+__device__ __forceinline__ void each_unshown_transposed(const KernelParams& p, const Sequence& seq, const Place& place,
+                                                        Hide hide) {
+    if constexpr (config.block_lists) {
+        using Listed = ListedFragments<1, NT, true>;
+        const Listed listed(p, seq, place);
+        each_score<1, NT>([&](int m, int n, int e) {
+            if ((listed.shown & Listed::bit(m, n)) == 0) hide(n, e);
+        });
+        if constexpr (!config.lists_alone)
+            if (listed.partial != 0)
+                each_function_value_transposed<MaskFunction, config, NT>(
+                    p, seq, place, [&](int n, int e, const auto& function, const auto& row, const auto& column) {
+                        if ((listed.partial & Listed::bit(0, n)) != 0 && !function.value(row, column)) hide(n, e);
+                    });
+    } else {
+        each_function_value_transposed<MaskFunction, config, NT>(
+            p, seq, place, [&](int n, int e, const auto& function, const auto& row, const auto& column) {
+                if (!function.value(row, column)) hide(n, e);
+            });
+    }
+}
+
 // Which of this lane's scores the mask function shows, a bit for each, which are found while the registers of dP are
 // free.
 template <KernelConfig config, int NT>
@@ -33,11 +57,9 @@ struct ShownTransposed {
 
     __device__ __forceinline__ void find(const KernelParams& p, const Sequence& seq, const Place& place) {
 #pragma unroll
-        for (unsigned& bits : word) bits = 0;
-        each_function_value_transposed<MaskFunction, config, NT>(
-            p, seq, place, [&](int n, int e, const auto& function, const auto& row, const auto& column) {
-                if (function.value(row, column)) word[n / 8] |= 1u << (n % 8 * 4 + e);
-            });
+        for (unsigned& bits : word) bits = ~0u;
+        each_unshown_transposed<config, NT>(p, seq, place,
+                                            [&](int n, int e) { word[n / 8] &= ~(1u << (n % 8 * 4 + e)); });
     }
     __device__ __forceinline__ void hide_others(Fragments<1, NT>& s) const {
         each_score<1, NT>([&](int m, int n, int e) {
@@ -66,12 +88,17 @@ constexpr bool has_score_derivative() {
         return false;
 }
 
-// Whether the mask function shows key j to query i.
+// Whether lists of blocks and the mask function show key j to query i.
 template <KernelConfig config>
 __device__ __forceinline__ bool mask_shows(const KernelParams& p, const Sequence& seq, int i, int j) {
-    const MaskFunction<config> function(arguments_of(p, seq));
-    return function.value(function.row_of(Position<config>(origin_i_of(p, seq.b) + i)),
-                          function.column_of(Position<config>(origin_j_of(p, seq.b) + j)));
+    BlockKind kind = BlockKind::partial;
+    if constexpr (config.block_lists) kind = block_kinds_of(p, seq).at(i, j);
+    if (config.lists_alone || kind != BlockKind::partial) return kind != BlockKind::hidden;
+    if constexpr (!config.lists_alone) {
+        const MaskFunction<config> function(arguments_of(p, seq));
+        return function.value(function.row_of(Position<config>(origin_i_of(p, seq.b) + i)),
+                              function.column_of(Position<config>(origin_j_of(p, seq.b) + j)));
+    }
 }
 
 }  // namespace flashtile
