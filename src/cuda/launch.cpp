@@ -2,6 +2,7 @@
 #include "cuda/launch.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <limits>
 
@@ -21,6 +22,11 @@ DeviceFunctionTensor function_tensor_of(const functions::FunctionTensor& x) {
     std::ranges::copy(x.shape, tensor.shape);
     std::ranges::copy(x.stride, tensor.stride);
     return tensor;
+}
+
+// Scales of blocks of q are those of query heads.
+DeviceScales scales_of(const Scales& x, bool query_heads) {
+    return {x.data, x.stride_batch, x.stride_head, x.stride_block, query_heads ? 1 : 0};
 }
 
 }  // namespace
@@ -115,6 +121,10 @@ KernelParams params_of(const Plan& plan, const Problem& p, const Operands& x) {
     k.seqlen_k_new = p.append.seqlen_k;
     k.dsinks = tensor_of(x.dsinks);
     k.dsinks_fp32 = x.dsinks.dtype == DType::fp32 ? 1 : 0;
+    k.q_scale = scales_of(x.q_scale, p.q_scale == ScaleKind::block);
+    k.k_scale = scales_of(x.k_scale, false);
+    k.v_scale = scales_of(x.v_scale, false);
+    k.scale_shift = p.scale_block == 0 ? 0 : std::countr_zero(static_cast<std::uint64_t>(p.scale_block));
     std::ranges::transform(x.function_tensors, k.function_tensors, function_tensor_of);
     return k;
 }

@@ -33,7 +33,7 @@ enum class Kernel : int {
     append_kv,            // new keys and values to a cache, rotated
 };
 
-enum class Element : int { fp32, fp16, bf16 };
+enum class Element : int { fp32, fp16, bf16, e4m3 };
 
 enum class BiasElement : int { none, fp32, same };  // same: the type of q
 
@@ -61,7 +61,12 @@ struct KernelConfig {
     int blocks_per_sm = 1;  // how many thread blocks must fit a multiprocessor, which limits registers
     int vector_bytes = 0;   // bytes of one load from q, k, v, dout: 16, 8, 4 or 2, as pointers, strides and d allow
 
-    Element out_element = Element::bf16;  // of merge's out; O has the type `element` everywhere else
+    // Of merge's out; of O where q is e4m3, or where it is fp32. Else O has the type `element`.
+    Element out_element = Element::bf16;
+    // The general forward: q, or k and v, lie in memory as e4m3 and become `element` as they are loaded.
+    bool converts_q = false;
+    bool converts_kv = false;
+    bool scale_blocks = false;  // blocks of 64 or 128 rows of e4m3 tensors have scales of their own
 
     bool lse = false;        // forward writes LSE
     bool band = false;       // causal or window

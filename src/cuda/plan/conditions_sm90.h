@@ -19,6 +19,10 @@ inline constexpr Condition kConditionsSm90[] = {
      [](const Question& q) { return !q.config.has_functions(); }},
 };
 
+// What those ask for that have no products of e4m3.
+inline constexpr Condition kNoE4m3{"k and v in e4m3 beside 16-bit queries, which the general kernel has so far",
+                                   [](const Question& q) { return !q.config.converts_kv; }};
+
 // What those ask for that are not for latent heads.
 inline constexpr Condition kAtMost256{"a head dimension over 256", [](const Question& q) {
                                           return std::max(q.config.head_dim, q.config.head_dim_v) <= 256;

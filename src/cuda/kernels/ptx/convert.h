@@ -1,4 +1,4 @@
-// convert.h: conversions between fp32 and 16-bit elements, one instruction each.
+// convert.h: conversions between fp32 and narrower elements, an instruction for two values or one.
 #pragma once
 
 namespace flashtile::ptx {
@@ -13,6 +13,16 @@ __device__ __forceinline__ unsigned pack_bf16(float low, float high) {
 __device__ __forceinline__ unsigned pack_fp16(float low, float high) {
     unsigned r;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+
+// Four values, from the lowest byte up; beyond e4m3's range they become its largest, 448 (sm_89).
+__device__ __forceinline__ unsigned pack_e4m3(float x0, float x1, float x2, float x3) {
+    unsigned r;
+    asm("{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, %2, %1; cvt.rn.satfinite.e4m3x2.f32 high, %4, %3; "
+        "mov.b32 %0, {low, high}; }"
+        : "=r"(r)
+        : "f"(x0), "f"(x1), "f"(x2), "f"(x3));
     return r;
 }
 

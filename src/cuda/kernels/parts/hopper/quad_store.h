@@ -34,13 +34,33 @@ __device__ __forceinline__ void store_rows_at(const Fragments<1, OT>& x, const f
     }
 }
 
+// The same in fp32, of which two neighbours make a vector.
+template <int OT, class IsStored, class RowPlace>
+__device__ __forceinline__ void store_fp32_rows_at(const Fragments<1, OT>& x, const float (&factor)[2], int columns,
+                                                   IsStored is_stored, RowPlace place) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int row = Place::row(0, 2 * half);
+        float* const to = place(row);
+#pragma unroll
+        for (int n = 0; n < OT; ++n)
+            if (const int column = Place::column(n, 0); is_stored(row) && column < columns)
+                *reinterpret_cast<float2*>(to + column) =
+                    make_float2(x.c[0][n][2 * half] * factor[half], x.c[0][n][2 * half + 1] * factor[half]);
+    }
+}
+
 // The same of rows that lie `stride` apart: the first `count` of `to`.
 template <Element kElement, int kColumns, int OT>
 __device__ __forceinline__ void store_rows(const Fragments<1, OT>& x, const float (&factor)[2],
                                            typename Math<kElement>::Scalar* to, Index stride, int count) {
     static_assert(kColumns % 8 == 0, "");
-    store_rows_at<kElement>(
-        x, factor, kColumns, [&](int row) { return row < count; }, [&](int row) { return to + row * stride; });
+    const auto is_stored = [&](int row) { return row < count; };
+    const auto place = [&](int row) { return to + row * stride; };
+    if constexpr (kElement == Element::fp32)
+        store_fp32_rows_at(x, factor, kColumns, is_stored, place);
+    else
+        store_rows_at<kElement>(x, factor, kColumns, is_stored, place);
 }
 
 }  // namespace flashtile
