@@ -231,6 +231,13 @@ public:
         return ran(kernels, "append_kv", threads);
     }
 
+    std::string quantize(const QuantizeProblem&, const QuantizeOperands&, const Execution&) const override {
+        throw Error(FLASHTILE_UNSUPPORTED, "flashtile_quantize is not there yet");
+    }
+    std::string dequantize(const QuantizeProblem&, const QuantizeOperands&, const Execution&) const override {
+        throw Error(FLASHTILE_UNSUPPORTED, "flashtile_dequantize is not there yet");
+    }
+
     void dropout_mask(const Problem& p, const Operands& x, const Execution&) const override {
         if (p.seqlen_q == 0 || p.seqlen_k == 0) return;  // the other sizes need not be what memory could hold
         const std::uint64_t seed = x.seed_ptr != nullptr ? *x.seed_ptr : x.seed;

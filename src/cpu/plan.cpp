@@ -1,6 +1,7 @@
 // plan.cpp: see plan.h.
 #include "cpu/plan.h"
 
+#include "core/error.h"
 #include "cpu/features.h"
 #include "cpu/threads.h"
 #include "cpu/tuned_blocks.h"
@@ -23,6 +24,7 @@ constexpr const char* kMost = "the most that a task takes";
 constexpr RowChoice kBackwardKeys = {32, 1024};
 
 Plan plan_of(const Problem& p, const Execution& execution) {
+    if (p.has_e4m3()) throw Error(FLASHTILE_UNSUPPORTED, "k.dtype is fp8_e4m3, which is not there yet");
     const Kernels& kernels = kernels_for(p.dtype, execution.isa);
     return {.kernels = kernels, .choice = kernels.choice(p), .threads = threads_for(execution)};
 }
