@@ -72,6 +72,8 @@ constexpr const char* name_of(Element element) {
             return "fp16";
         case Element::bf16:
             return "bf16";
+        case Element::e4m3:
+            return "e4m3";
     }
     return kUnknownName;
 }

@@ -142,12 +142,12 @@ std::int64_t own_biases(std::int64_t count, std::int64_t stride) {
 }  // namespace
 
 bool can_map(const Problem& p, const Operands& x) {
-    const std::int64_t size = size_of(p.dtype), of_keys = size_of(p.kv_dtype);
+    const std::int64_t size = size_of(p.dtype), of_keys = size_of(p.dtype_of_k());
     return p.head_dim * of_keys % kAlignment == 0 && p.head_dim_v * of_keys % kAlignment == 0 &&
            std::max(p.rows_q(), p.rows_k()) < kRowsEnd && can_map(x.q, p.rows_q(), p.heads, p.runs(), size) &&
            can_map(x.k, p.rows_k(), p.kv_heads, runs_of_keys(p), of_keys) &&
            can_map(x.v, p.rows_k(), p.kv_heads, runs_of_keys(p), of_keys) &&
-           (!x.out || can_map(x.out, p.rows_q(), p.heads, p.runs(), size_of(p.out_dtype))) &&
+           (!x.out || can_map(x.out, p.rows_q(), p.heads, p.runs(), size_of(p.dtype_of_out()))) &&
            (!x.dout || can_map(x.dout, p.rows_q(), p.heads, p.runs(), size));
 }
 
@@ -237,7 +237,7 @@ private:
         return map_of_rows(q, p_.dtype, p_.head_dim, 0, run.total_q, p_.heads, 1, box_rows);
     }
     TensorMap of_keys(const Operand& x, std::int64_t columns, const Rows& rows, const PlannedMap& map) const {
-        return map_of_rows(x, p_.kv_dtype, columns, rows.first, rows.end, p_.kv_heads, runs_of_keys(p_), map.box_rows,
+        return map_of_rows(x, p_.dtype_of_k(), columns, rows.first, rows.end, p_.kv_heads, runs_of_keys(p_), map.box_rows,
                            map.streamed ? kOneLine : kTwoLines);
     }
     TensorMap of_bias(int box_rows) const {

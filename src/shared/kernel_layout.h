@@ -39,15 +39,30 @@ constexpr int larger(int a, int b) {
     return a > b ? a : b;
 }
 
-// The general forward on pages: for how many blocks of keys shared memory holds where they lie.
+// The general forward on pages: for how many blocks of keys shared memory holds where they lie. Of e4m3 keys one more
+// block is on its way.
 constexpr int key_place_slots(const KernelConfig& c) {
-    return c.stages + 1;
+    return c.stages + (c.converts_kv ? 2 : 1);
 }
 
-// Q, whose place O takes later, then the stages of K and V, then where keys lie.
+// The general forward on e4m3 keys: a block of K and V as they lie in memory, and what stages of them take, with the
+// scales of keys where blocks have their own.
+constexpr int raw_pitch(int columns) {
+    return round_up(columns, 16);
+}
+constexpr int raw_bytes(const KernelConfig& c) {
+    return c.Bc * (raw_pitch(c.head_dim) + raw_pitch(c.head_dim_v));
+}
+constexpr int scales_bytes(const KernelConfig& c) {
+    return c.scale_blocks ? c.Bc * 2 * 4 : 0;
+}
+
+// Q, whose place O takes later, then the stages of K and V, then where keys lie. Of e4m3 keys there is one tile, with
+// scales, and behind it the stages.
 constexpr int forward_tiles_bytes(const KernelConfig& c) {
+    const int keys = tile_bytes(c, c.Bc, c.head_dim) + tile_bytes(c, c.Bc, c.head_dim_v);
     return tile_bytes(c, c.Br, larger(c.head_dim, c.head_dim_v)) +
-           c.stages * (tile_bytes(c, c.Bc, c.head_dim) + tile_bytes(c, c.Bc, c.head_dim_v));
+           (c.converts_kv ? keys + scales_bytes(c) + c.stages * (raw_bytes(c) + scales_bytes(c)) : c.stages * keys);
 }
 constexpr int forward_shared_bytes(const KernelConfig& c) {
     return forward_tiles_bytes(c) + (c.paged ? key_place_slots(c) * c.Bc * 8 : 0);

@@ -80,7 +80,7 @@ Access contiguous_access(const Problem& p) {
     Access access;
     const auto columns = static_cast<std::uint64_t>(p.head_dim | p.head_dim_v);
     access.vector_bytes = alignment_of(columns * static_cast<std::uint64_t>(computed_size(p)));
-    const auto narrowest = static_cast<std::uint64_t>(p.kv_dtype == DType::fp8_e4m3 ? 1 : size_of(p.dtype));
+    const auto narrowest = static_cast<std::uint64_t>(p.dtype_of_k() == DType::fp8_e4m3 ? 1 : size_of(p.dtype));
     access.tensor_maps = alignment_of(columns * narrowest) == 16;
     return access;
 }

@@ -29,9 +29,9 @@ Question question_of(const Problem& p, const Access& access, const DeviceFacts& 
     KernelConfig c;
     // Where no kernel of its own serves e4m3, bf16 holds its values exactly.
     c.converts_q = p.dtype == DType::fp8_e4m3;
-    c.converts_kv = p.kv_dtype == DType::fp8_e4m3;
+    c.converts_kv = p.dtype_of_k() == DType::fp8_e4m3;
     c.element = c.converts_q ? Element::bf16 : element_of(p.dtype);
-    if (c.converts_q || (p.out_dtype == DType::fp32 && p.dtype != DType::fp32)) c.out_element = element_of(p.out_dtype);
+    if (p.out_dtype != DType::unset) c.out_element = element_of(p.out_dtype);
     for (const ScaleKind kind : {p.q_scale, p.k_scale, p.v_scale})
         c.scale_blocks = c.scale_blocks || kind == ScaleKind::block;
     c.head_dim = static_cast<int>(p.head_dim);

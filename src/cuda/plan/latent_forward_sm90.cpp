@@ -30,7 +30,7 @@ constexpr Condition kConditions[] = {
      [](const Question& q) { return q.config.head_dim_v > kChunk; }},
     {"a bias, a boolean mask, ALiBi or dropout",
      [](const Question& q) { return !q.config.has_bias_or_mask() && !q.config.alibi && !q.config.dropout; }},
-    kNoE4m3,
+    kOneElement,
     kNoTree,
     kOneDiagonal,
     {"a prefix that sequences share, which the general kernel has so far",

@@ -28,14 +28,6 @@ const char* what_forward_alone_takes(const Problem& p) {
     return p.tree_mask ? "tree_mask" : nullptr;
 }
 
-// Elements that no kernel reads or writes yet.
-void check_elements(const Problem& p) {
-    if (p.has_e4m3()) unsupported("k.dtype is fp8_e4m3, supported so far on the CPU only");
-    if (p.out_dtype != DType::unset)
-        unsupported(std::string("out.dtype is ") + name(p.out_dtype) + " beside a q of " + name(p.dtype) +
-                    ", supported so far on the CPU only");
-}
-
 }  // namespace
 
 void unsupported(const std::string& message) {
@@ -51,7 +43,6 @@ void check_architecture(const DeviceFacts& device) {
 
 void check_limits(const Problem& p, const DeviceFacts& device) {
     check_architecture(device);
-    check_elements(p);
     for (const auto& [name, count] :
          {std::pair("seqlen_q", p.seqlen_q), std::pair("seqlen_k", p.seqlen_k), std::pair("batch", p.batch),
           std::pair("heads", p.heads), std::pair(p.page_size != 0 ? "num_pages" : "the number of cache rows", p.pages),

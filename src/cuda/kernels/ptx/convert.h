@@ -36,4 +36,16 @@ __device__ __forceinline__ float unpack_fp16(unsigned short bits) {
     return x;
 }
 
+// Products of two pairs, rounded; subnormal factors count.
+__device__ __forceinline__ unsigned multiply_bf16(unsigned x, unsigned y) {
+    unsigned r;
+    asm("{ .reg .b32 zero; mov.b32 zero, 0x80008000; fma.rn.bf16x2 %0, %1, %2, zero; }" : "=r"(r) : "r"(x), "r"(y));
+    return r;
+}
+__device__ __forceinline__ unsigned multiply_fp16(unsigned x, unsigned y) {
+    unsigned r;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
+    return r;
+}
+
 }  // namespace flashtile::ptx

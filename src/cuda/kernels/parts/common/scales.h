@@ -9,6 +9,9 @@ namespace flashtile {
 // Hopper's forward: so many rows share their scales, whether a block of scales has 64 rows or 128.
 constexpr int kScaleGroup = 64;
 
+// Scales count as at least this, so that no quotient of them is infinite.
+constexpr float kLeastScale = 1e-30f;
+
 // A head's scales, of one sequence.
 struct RowScales {
     const float* data;  // that of row 0; null: all are 1
@@ -33,26 +36,30 @@ __device__ __forceinline__ Index scale_blocks_before(const KernelParams& p, cons
     return blocks;
 }
 
+// `b` is the sequence, or the row of a cache that has its blocks.
 template <KernelConfig config>
-__device__ __forceinline__ RowScales scales_of(const KernelParams& p, const DeviceScales& x, const Sequence& seq,
+__device__ __forceinline__ RowScales scales_of(const KernelParams& p, const DeviceScales& x, Index b, Index head,
                                                bool packed, const DeviceLengths& cu_seqlens, int rows) {
-    const Index head = x.query_heads != 0 ? seq.h : seq.kv_head(p);
     RowScales own{x.data, x.stride_block, 0};
     if (x.data == nullptr) return own;
-    own.data += seq.b * x.stride_batch + head * x.stride_head;
+    own.data += b * x.stride_batch + head * x.stride_head;
     if constexpr (config.scale_blocks) {
         own.last = rows > 0 ? (rows - 1) >> p.scale_shift : 0;
-        if (packed) own.data += scale_blocks_before(p, cu_seqlens, seq.b) * x.stride_block;
+        if (packed) own.data += scale_blocks_before(p, cu_seqlens, b) * x.stride_block;
     }
     return own;
 }
+// Of query head h.
 template <KernelConfig config>
-__device__ __forceinline__ RowScales query_scales(const KernelParams& p, const Sequence& seq) {
-    return scales_of<config>(p, p.q_scale, seq, config.packed, p.cu_seqlens_q, seq.seqlen_q);
+__device__ __forceinline__ RowScales query_scales(const KernelParams& p, const Sequence& seq, Index h) {
+    const Index head = p.q_scale.query_heads != 0 ? h : seq.kv_head(p);
+    return scales_of<config>(p, p.q_scale, seq.b, head, config.packed, p.cu_seqlens_q, seq.seqlen_q);
 }
+// Of keys that lie one after the other.
 template <KernelConfig config>
 __device__ __forceinline__ RowScales key_scales(const KernelParams& p, const DeviceScales& x, const Sequence& seq) {
-    return scales_of<config>(p, x, seq, config.packed_keys(), p.cu_seqlens_k, seq.seqlen_k);
+    const Index b = config.scale_blocks && config.cache ? seq.key_row : seq.b;
+    return scales_of<config>(p, x, b, seq.kv_head(p), config.packed_keys(), p.cu_seqlens_k, seq.seqlen_k);
 }
 
 }  // namespace flashtile

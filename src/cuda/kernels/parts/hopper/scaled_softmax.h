@@ -24,6 +24,7 @@ struct ScoreUnits {
 // P of e4m3 reaches 448. A maximum may lag by 2^3, a block's P may sum up to 2^8 in a lane before it is lowered, and a
 // block of V may have kMostQuotient of the scale that O has.
 constexpr float kMostQuotient = 1.5f, kLeastQuotient = 0.5f;
+constexpr float kLeastRaise = -60.0f;  // beside a block of keys whose values are as good as 0
 constexpr int rise_of(const KernelConfig& c) {
     return c.lazy_rescale ? 4 : 8;
 }
@@ -48,7 +49,7 @@ struct ScoreUnits<config, true> {
 
     // For 64 queries from row i of a sequence on.
     __device__ __forceinline__ void start(const KernelParams& p, const Sequence& seq, int i) {
-        queries = p.scale_log2 * query_scales<config>(p, seq).at(p, i);
+        queries = p.scale_log2 * query_scales<config>(p, seq, seq.h).at(p, i);
         of_keys = key_scales<config>(p, p.k_scale, seq);
         of_values = key_scales<config>(p, p.v_scale, seq);
         if constexpr (config.scale_blocks) return;
@@ -58,11 +59,11 @@ struct ScoreUnits<config, true> {
     // For the block of keys from j on.
     __device__ __forceinline__ void find(const KernelParams& p, const Sequence& seq, int j) {
         if constexpr (!config.scale_blocks) return;
-        float scale[kGroups], most = 0.0f;
+        float scale[kGroups], most = kLeastScale;
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
             factor[g] = queries * of_keys.at(p, j + g * kScaleGroup);
-            scale[g] = of_values.at(p, j + g * kScaleGroup);
+            scale[g] = fmaxf(of_values.at(p, j + g * kScaleGroup), kLeastScale);
             most = fmaxf(most, scale[g]);
         }
         quotient = 1.0f;
@@ -72,7 +73,7 @@ struct ScoreUnits<config, true> {
         }
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
-            raise[g] = ptx::log2(scale[g]) - ptx::log2(values);
+            raise[g] = fmaxf(ptx::log2(scale[g]) - ptx::log2(values), kLeastRaise);
             weight[g] = ptx::exp2(-raise[g]);
         }
     }

@@ -43,4 +43,13 @@ inline float unpack_fp16(unsigned short bits) {
     return static_cast<float>(__builtin_bit_cast(_Float16, bits));
 }
 
+inline unsigned multiply_bf16(unsigned x, unsigned y) {
+    const auto half = [](unsigned both, int n) { return unpack_bf16(static_cast<unsigned short>(both >> 16 * n)); };
+    return pack_bf16(half(x, 0) * half(y, 0), half(x, 1) * half(y, 1));
+}
+inline unsigned multiply_fp16(unsigned x, unsigned y) {
+    const auto half = [](unsigned both, int n) { return unpack_fp16(static_cast<unsigned short>(both >> 16 * n)); };
+    return pack_fp16(half(x, 0) * half(y, 0), half(x, 1) * half(y, 1));
+}
+
 }  // namespace flashtile::ptx
