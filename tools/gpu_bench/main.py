@@ -11,6 +11,7 @@ from flashtile_torch import Library
 from gpu_bench import costs, slowdowns, speeds, summary
 from gpu_bench.decode import POINTS, decode, points_of
 from gpu_bench.errors import errors
+from gpu_bench.fp8 import fp8
 from gpu_bench.machine import Gpu, Host
 from gpu_bench.methods import METHODS
 from gpu_bench.problem import DTYPES
@@ -20,8 +21,8 @@ from gpu_bench.run import Run
 WORK = {"host": costs.host, "memory": costs.memory, "errors": errors, "window": slowdowns.window,
         "varlen": slowdowns.varlen, "options": slowdowns.options, "gqa": speeds.gqa, "few_queries": speeds.few_queries,
         "fp16": speeds.fp16, "head_dims": speeds.head_dims, **dict.fromkeys(speeds.PASSES),
-        "deterministic": slowdowns.deterministic, "dropout": slowdowns.dropout, "decode": decode}
-ASKED_FOR = ("both", "decode")  # the others run where --work does not say which
+        "deterministic": slowdowns.deterministic, "dropout": slowdowns.dropout, "decode": decode, "fp8": fp8}
+ASKED_FOR = ("both", "decode", "fp8")  # the others run where --work does not say which
 
 
 def whole_numbers(text):
