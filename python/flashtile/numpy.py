@@ -169,7 +169,7 @@ def attention(q: Array, k: Array, v: Array, *, return_lse: bool = False,
     new = np.zeros if packed or arrays["seqused_q"] is not None else np.empty
     dtype = chosen["out_dtype"]
     if dtype is None:
-        dtype = np.float32 if q.dtype.name == "float8_e4m3fn" else q.dtype
+        dtype = _bfloat16() if q.dtype.name == "float8_e4m3fn" else q.dtype
     out, lse = new(shape, dtype), new(lse_shape, np.float32) if return_lse else None
     results = Part(RESULTS["forward"], RESULT_NAMES["forward"])
     everything = [*arrays.values(), out, lse]
@@ -360,6 +360,12 @@ def _readable(given: dict[str, Any], written: Sequence[str] = (),
                                   "multiples of an element")
         arrays[name] = array if fits and innermost and rows else np.array(array, order="C")
     return arrays
+
+
+def _bfloat16() -> Any:
+    from ml_dtypes import bfloat16  # float8_e4m3fn is that package's
+
+    return bfloat16
 
 
 def _refuse_dtype(name: str, array: Array) -> NoReturn:
