@@ -48,6 +48,10 @@ constexpr const char* name_of(Kernel kernel) {
             return "merge";
         case Kernel::append_kv:
             return "append_kv";
+        case Kernel::quantize:
+            return "quantize";
+        case Kernel::dequantize:
+            return "dequantize";
     }
     return kUnknownName;
 }
@@ -59,6 +63,9 @@ constexpr const char* params_of(Kernel kernel) {
             return "MergeParams";
         case Kernel::append_kv:
             return "AppendParams";
+        case Kernel::quantize:
+        case Kernel::dequantize:
+            return "QuantizeParams";
         default:
             return "KernelParams";
     }

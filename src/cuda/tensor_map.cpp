@@ -237,8 +237,8 @@ private:
         return map_of_rows(q, p_.dtype, p_.head_dim, 0, run.total_q, p_.heads, 1, box_rows);
     }
     TensorMap of_keys(const Operand& x, std::int64_t columns, const Rows& rows, const PlannedMap& map) const {
-        return map_of_rows(x, p_.dtype_of_k(), columns, rows.first, rows.end, p_.kv_heads, runs_of_keys(p_), map.box_rows,
-                           map.streamed ? kOneLine : kTwoLines);
+        return map_of_rows(x, p_.dtype_of_k(), columns, rows.first, rows.end, p_.kv_heads, runs_of_keys(p_),
+                           map.box_rows, map.streamed ? kOneLine : kTwoLines);
     }
     TensorMap of_bias(int box_rows) const {
         const Operand& bias = x_.bias;

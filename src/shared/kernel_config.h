@@ -31,6 +31,8 @@ enum class Kernel : int {
     combine_shares,       // the same, of equal shares
     merge,                // partial results to the result of all keys
     append_kv,            // new keys and values to a cache, rotated
+    quantize,             // a tensor to e4m3 numbers and scales
+    dequantize,           // the way back
 };
 
 enum class Element : int { fp32, fp16, bf16, e4m3 };
@@ -63,7 +65,8 @@ struct KernelConfig {
 
     // Of merge's out; of O where q is e4m3, or where it is fp32. Else O has the type `element`.
     Element out_element = Element::bf16;
-    // The general forward: q, or k and v, lie in memory as e4m3 and become `element` as they are loaded.
+    // The general forward: q, or k and v, lie in memory as e4m3 and become `element` as they are loaded. append_kv: the
+    // cache is e4m3.
     bool converts_q = false;
     bool converts_kv = false;
     bool scale_blocks = false;  // blocks of 64 or 128 rows of e4m3 tensors have scales of their own

@@ -176,7 +176,8 @@ constexpr int forward_sm90_staged_bytes(const KernelConfig& c) {
     const int chunk = chunk_of(c.element), d = chunk_columns(c.head_dim, chunk);
     const int dv = keys_hold_values(c) ? 0 : chunk_columns(c.head_dim_v, chunk);
     return size_of(c.element) * (query_stages(c) * c.Br * d + c.stages * c.Bc * (d + dv)) +
-           c.stages * transposed_bytes(c) + bias_bytes(c) + handed_to_second_bytes(c) + kMostBarriers + dropout_bytes(c) + order_bytes(c) + serving_bytes(c) + 1024;
+           c.stages * transposed_bytes(c) + bias_bytes(c) + handed_to_second_bytes(c) + kMostBarriers +
+           dropout_bytes(c) + order_bytes(c) + serving_bytes(c) + 1024;
 }
 
 // What the system takes of a multiprocessor's shared memory for each thread block, beside what the block asks for.

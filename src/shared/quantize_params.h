@@ -4,12 +4,13 @@
 
 #include "shared/append_params.h"
 #include "shared/e4m3.h"
+#include "shared/kernel_layout.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
-// Scales of blocks are made as blocks are quantised. Other scales take launches of their own: they are cleared, hold the
-// largest magnitude for a while, and become scales.
+// Scales of blocks are made as blocks are quantised. Other scales take launches of their own: they are cleared, hold
+// the largest magnitude for a while, and become scales.
 enum class QuantizeStep : int { clear_scales, find_largest, finish_scales, quantize };
 
 struct QuantizeParams {

@@ -15,7 +15,8 @@ __device__ __forceinline__ void dequantize(const QuantizeParams& p) {
     if (block.count <= 0) return;
     const float scale = p.scale[block.b * p.scale_stride_batch + block.h / p.group * p.scale_stride_head +
                                 block.number * p.scale_stride_block];
-    for (int first = static_cast<int>(warp_id()) * kRowsOfWarp; first < config.Br; first += config.warps * kRowsOfWarp) {
+    for (int first = static_cast<int>(warp_id()) * kRowsOfWarp; first < config.Br;
+         first += config.warps * kRowsOfWarp) {
         const int n = first + static_cast<int>(lane_id()) / Row::kLanesOfRow;
         const bool exists = n < block.count;
         const auto row_of = [&](const DeviceTensor& x) {

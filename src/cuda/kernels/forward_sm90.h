@@ -291,8 +291,8 @@ struct ForwardSm90 : QueryPipeline<config> {
     // The first block of a tile is the one that a causal mask's diagonal crosses. Its warps see different columns of
     // it, and each leaves out those that none of its rows sees.
     __device__ __forceinline__ void exponentiate_first(const Tile& tile, int consumer, unsigned unnamed, Scores& s,
-                                                       BiasAndMask<config, 1, NT>& bias_and_mask,
-                                                       RowSoftmax& softmax, const Units& units) {
+                                                       BiasAndMask<config, 1, NT>& bias_and_mask, RowSoftmax& softmax,
+                                                       const Units& units) {
         const Place place = place_of(tile, consumer, 0);
         modify(tile, place, unnamed, bias_and_mask, s);
         const int all =
@@ -314,8 +314,8 @@ struct ForwardSm90 : QueryPipeline<config> {
     // Line 9 up to P = 2^(S - m): options, masks, and the maximum unless that of an earlier block is kept.
     template <bool kKept>
     __device__ __forceinline__ void ready(const Tile& tile, int consumer, int n, unsigned unnamed, Scores& s,
-                                          BiasAndMask<config, 1, NT>& bias_and_mask,
-                                          RowSoftmax& softmax, const Units& units) {
+                                          BiasAndMask<config, 1, NT>& bias_and_mask, RowSoftmax& softmax,
+                                          const Units& units) {
         const Place place = place_of(tile, consumer, n);
         modify(tile, place, unnamed, bias_and_mask, s);
         // After a block in which every row saw a key, only the left side of a window hides keys, or first_k, or the end
@@ -333,8 +333,8 @@ struct ForwardSm90 : QueryPipeline<config> {
 
     // Lines 13 to 15, while the last product runs: LSE = m + log l, and the factor of O, 1 / l, which is the only
     // division. l is large enough for the approximate reciprocal, since it is at least the row's greatest P.
-    __device__ __forceinline__ void finish_rows(const Tile& tile, int consumer,
-                                                RowSoftmax& softmax, const Units& units, float (&factor)[2]) const {
+    __device__ __forceinline__ void finish_rows(const Tile& tile, int consumer, RowSoftmax& softmax, const Units& units,
+                                                float (&factor)[2]) const {
         softmax.finish();
         const float kept = kept_factor<config>(params);
         const int warp_i0 = warp_row(tile, consumer);
@@ -361,8 +361,7 @@ struct ForwardSm90 : QueryPipeline<config> {
 
     // Line 12: O = O / l.
     template <Pass pass>
-    __device__ __forceinline__ void store(const Tile& tile, int consumer,
-                                          [[maybe_unused]] const RowSoftmax& softmax,
+    __device__ __forceinline__ void store(const Tile& tile, int consumer, [[maybe_unused]] const RowSoftmax& softmax,
                                           const float (&factor)[2], const Accumulators& o) const {
         if constexpr (config.shares) {
             if (tile.part != TileNumber::kWhole) return store_part(tile, consumer, softmax, o);
@@ -388,12 +387,11 @@ struct ForwardSm90 : QueryPipeline<config> {
     }
     __device__ __forceinline__ OutScalar* row_of(const Tile& tile, int row) const {
         return rows_of<OutScalar>(params.out, tile.seq.batch_row, tile.seq.h + row % config.group_rows,
-                               tile.seq.first_q + query_of<config>(row));
+                                  tile.seq.first_q + query_of<config>(row));
     }
 
     // What a piece of the tile's keys comes to, for combine_shares.h: m, l, and O as it stands.
-    __device__ __forceinline__ void store_part(const Tile& tile, int consumer,
-                                               const RowSoftmax& softmax,
+    __device__ __forceinline__ void store_part(const Tile& tile, int consumer, const RowSoftmax& softmax,
                                                const Accumulators& o) const {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -426,7 +424,7 @@ struct ForwardSm90 : QueryPipeline<config> {
             if (elected && !kReplaces) ptx::tma_wait_read();
             ptx::named_barrier(barrier, barriers::kWarpgroup);  // what this consumer stored last has been read
             write_warp_rows<kOutElement, config.Br, kPartsO>(o, factor, own, static_cast<int>(warp_id() % 4) * 16,
-                                                                part);
+                                                             part);
             ptx::fence_async_proxy();
             ptx::named_barrier(barrier, barriers::kWarpgroup);  // all four warps have written
             if (elected)

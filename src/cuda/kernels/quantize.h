@@ -50,8 +50,7 @@ struct QuantizeRows {
     __device__ static __forceinline__ float largest_of_all(float mine) {
         __shared__ float of_warp[config.warps];
 #pragma unroll
-        for (int distance = 16; distance > 0; distance /= 2)
-            mine = fmaxf(mine, __shfl_xor_sync(~0u, mine, distance));
+        for (int distance = 16; distance > 0; distance /= 2) mine = fmaxf(mine, __shfl_xor_sync(~0u, mine, distance));
         if (lane_id() == 0) of_warp[warp_id()] = mine;
         __syncthreads();
         float most = 0.0f;
@@ -62,8 +61,9 @@ struct QuantizeRows {
     __device__ __forceinline__ void store(const Row& row, int step, float inverse) const {
         const int n = row_of(step);
         if (n >= block.count) return;
-        unsigned char* const to = static_cast<unsigned char*>(p.quantized.data) + block.outer * p.quantized.stride_batch +
-                                  (block.at + n) * p.quantized.stride_row + block.h * p.quantized.stride_head;
+        unsigned char* const to = static_cast<unsigned char*>(p.quantized.data) +
+                                  block.outer * p.quantized.stride_batch + (block.at + n) * p.quantized.stride_row +
+                                  block.h * p.quantized.stride_head;
 #pragma unroll
         for (int k = 0; k < Row::kPieces; ++k) {
             if (Row::column(k) >= config.head_dim) continue;

@@ -2,8 +2,8 @@
 // Br rows, which are queries of one head, or of all heads that share a key head. Keys lie one after the other, in rows
 // of a cache or in its pages. Where queries are few, the keys are split over thread blocks (section 3.2 of the paper),
 // and combine.h adds up what these leave in the workspace. It is to take forward_sm80.h's place once a GPU has run it.
-// e4m3 tensors become 16-bit tiles on their way: blocks of keys lie in shared memory as they come, and all threads widen
-// the one that is next.
+// e4m3 tensors become 16-bit tiles on their way: blocks of keys lie in shared memory as they come, and all threads
+// widen the one that is next.
 #pragma once
 
 #include "cuda/kernels/parts/common/dropout.h"
@@ -109,8 +109,7 @@ struct SplitForwardSm80 {
         load_block<config.head_dim_v, kPitchV>(tiles.v_stage(stage), v, params.v, n, j0);
     }
     template <int kColumns, int kPitch>
-    __device__ __forceinline__ void load_block(Key* tile, const Key* from, const DeviceTensor& x, int n,
-                                               int j0) const {
+    __device__ __forceinline__ void load_block(Key* tile, const Key* from, const DeviceTensor& x, int n, int j0) const {
         constexpr int kVectorBytes = config.converts_kv ? raw_vector_bytes(config) : config.vector_bytes;
         if constexpr (config.paged) {
             const int2* const places = tiles.places.block(n);
@@ -119,8 +118,8 @@ struct SplitForwardSm80 {
                 return place.x < 0 ? nullptr : from + place.x * x.stride_batch + place.y * x.stride_row;
             });
         } else {
-            load_tile<Key, config.Bc, kColumns, kPitch, kThreads, kVectorBytes>(tile, from, x.stride_row, j0,
-                                                                                first_key, end_key);
+            load_tile<Key, config.Bc, kColumns, kPitch, kThreads, kVectorBytes>(tile, from, x.stride_row, j0, first_key,
+                                                                                end_key);
         }
     }
 
@@ -379,7 +378,7 @@ struct SplitForwardSm80 {
                 for (int n = 0; n < OT; ++n)
 #pragma unroll
                     for (int e = 0; e < 2; ++e)
-                        if (Place::column(n, e) < config.head_dim_v) 
+                        if (Place::column(n, e) < config.head_dim_v)
                             to[Place::column(n, e)] = scales.of_output(o.c[m][n][2 * half + e]);
             }
     }

@@ -23,6 +23,7 @@ KernelConfig config_of(const QuantizeProblem& p, int vector_bytes) {
     c.warps = 4;
     constexpr int kKept = 64;
     while (c.warps < kMostWarps && quantize_elements(c) > kKept) c.warps *= 2;
+    while (c.warps * 32 / quantize_row_lanes(c) > c.Br) c.warps /= 2;
     return c;
 }
 
@@ -50,8 +51,7 @@ QuantizePlan plan_quantize(const QuantizeProblem& p, int vector_bytes, std::int6
                            const DeviceFacts& device) {
     check_architecture(device);
     const KernelConfig c = config_of(p, vector_bytes);
-    const std::int64_t blocks =
-        checked_blocks(quantize_blocks(p, scale_blocks) * p.heads * (p.packed ? 1 : p.batch));
+    const std::int64_t blocks = checked_blocks(quantize_blocks(p, scale_blocks) * p.heads * (p.packed ? 1 : p.batch));
     const Launch all = {.config = c, .blocks = blocks, .why = "a block of rows in a thread block's registers"};
     const Launch scales = {.config = c, .blocks = device.multiprocessors, .why = "a thread a scale"};
     QuantizePlan plan;

@@ -12,8 +12,8 @@
 namespace emulator {
 namespace {
 
-// An element of a tile whose descriptor this is: `outer` counts rows of A or columns of B, `inner` the dimension that is
-// summed over. Neighbours in the outer dimension lie side by side if it is transposed.
+// An element of a tile whose descriptor this is: `outer` counts rows of A or columns of B, `inner` the dimension that
+// is summed over. Neighbours in the outer dimension lie side by side if it is transposed.
 float element_at(const WarpgroupProduct& any, unsigned long long descriptor, bool transposed, unsigned outer,
                  unsigned inner) {
     const auto field = [&](int first) { return static_cast<unsigned>(descriptor >> first & 0x3FFF) << 4; };
@@ -52,20 +52,21 @@ void multiply(Gathering& lanes, const WarpgroupProduct& any) {
                     body(lanes.of<WarpgroupProduct>(n)->d[eight * 4 + e], c[n / 4 + e / 2 * 8][n % 4 * 2 + e % 2]);
         };
         for (unsigned k = 0; k < K; ++k)
-            for (unsigned n = 0; n < 8; ++n) b[k][n] = element_at(any, any.shared_b, any.transposed_b, eight * 8 + n, k);
+            for (unsigned n = 0; n < 8; ++n)
+                b[k][n] = element_at(any, any.shared_b, any.transposed_b, eight * 8 + n, k);
         each([&](float own, auto&& sum) { sum = any.add ? own : 0.0f; });
         add_product(c, a, b);
         each([](float& own, float sum) { own = sum; });
     }
 }
 
-const Collective kProduct{
-    "wgmma", [](Gathering& lanes) {
-        if (lanes.arrived != ~0u) grid().fail("comes to wgmma without a whole warp");
-        const WarpgroupProduct& any = *lanes.of<WarpgroupProduct>(0);
-        if (any.shared_b >> 62 != 1) grid().fail("uses wgmma with another swizzle than that of 128 bytes");
-        any.e4m3 ? multiply<32>(lanes, any) : multiply<16>(lanes, any);
-    }};
+const Collective kProduct{"wgmma", [](Gathering& lanes) {
+                              if (lanes.arrived != ~0u) grid().fail("comes to wgmma without a whole warp");
+                              const WarpgroupProduct& any = *lanes.of<WarpgroupProduct>(0);
+                              if (any.shared_b >> 62 != 1)
+                                  grid().fail("uses wgmma with another swizzle than that of 128 bytes");
+                              any.e4m3 ? multiply<32>(lanes, any) : multiply<16>(lanes, any);
+                          }};
 
 }  // namespace
 

@@ -233,9 +233,9 @@ template <>
 struct Math<Element::e4m3> {
     using Scalar = unsigned char;
 
-    // A fragments of P. A lane's accumulators are of columns 2 t, 2 t + 1, 8 + 2 t and 9 + 2 t of each 16, while a lane of
-    // A has four neighbours: the product takes keys in the order 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15, as V has them
-    // (transposed_values.h).
+    // A fragments of P. A lane's accumulators are of columns 2 t, 2 t + 1, 8 + 2 t and 9 + 2 t of each 16, while a lane
+    // of A has four neighbours: the product takes keys in the order 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15, as V has
+    // them (transposed_values.h).
     template <int MT, int NT>
     struct Left {
         static_assert(NT % 4 == 0, "");

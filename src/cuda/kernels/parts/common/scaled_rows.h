@@ -73,8 +73,9 @@ struct ScaledRow {
 #pragma unroll
         for (int n = 0; n < kPieces; ++n) {
             const int own = column(n) - p.rotary_begin;
-            const int partner =
-                p.rotary_begin + (p.interleaved != 0 ? own ^ 1 : own < p.pairs ? own + p.pairs : own - p.pairs);
+            const int partner = p.rotary_begin + (p.interleaved != 0 ? own ^ 1
+                                                  : own < p.pairs    ? own + p.pairs
+                                                                     : own - p.pairs);
             const int piece = (partner < 0 ? 0 : partner) / kPiece;
 #pragma unroll
             for (int e = 0; e < kPiece; ++e) {
@@ -97,8 +98,8 @@ struct ScaledRow {
                 const int pair = p.interleaved != 0 ? own / 2 : second ? own - p.pairs : own;
                 const float cos = angle(p, p.cos, position * p.cos_stride + pair);
                 const float sin = angle(p, p.sin, position * p.sin_stride + pair);
-                x[n][e] = second ? rotated({other[n][e], x[n][e]}, cos, sin).y
-                                 : rotated({x[n][e], other[n][e]}, cos, sin).x;
+                x[n][e] =
+                    second ? rotated({other[n][e], x[n][e]}, cos, sin).y : rotated({x[n][e], other[n][e]}, cos, sin).x;
             }
     }
 

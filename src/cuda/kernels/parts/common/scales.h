@@ -16,12 +16,13 @@ constexpr float kLeastScale = 1e-30f;
 struct RowScales {
     const float* data;  // that of row 0; null: all are 1
     Index stride;       // of blocks
-    int last;           // block
+    int first, last;    // the blocks that count; others have the scales of these
 
-    __device__ __forceinline__ float of_block(int block) const {
-        return data == nullptr ? 1.0f : data[(block < last ? block : last) * stride];
+    __device__ __forceinline__ float of_all() const { return data == nullptr ? 1.0f : *data; }
+    __device__ __forceinline__ float at(const KernelParams& p, int row) const {
+        const int block = row >> p.scale_shift;
+        return data == nullptr ? 1.0f : data[(block < first ? first : block < last ? block : last) * stride];
     }
-    __device__ __forceinline__ float at(const KernelParams& p, int row) const { return of_block(row >> p.scale_shift); }
 };
 
 // In packed tensors blocks start anew with each sequence: how many lie before sequence b. All lanes of a warp call it.
@@ -36,15 +37,16 @@ __device__ __forceinline__ Index scale_blocks_before(const KernelParams& p, cons
     return blocks;
 }
 
-// `b` is the sequence, or the row of a cache that has its blocks.
+// Of rows [first, end) of a sequence. `b` is the sequence, or the row of a cache that has its blocks.
 template <KernelConfig config>
 __device__ __forceinline__ RowScales scales_of(const KernelParams& p, const DeviceScales& x, Index b, Index head,
-                                               bool packed, const DeviceLengths& cu_seqlens, int rows) {
-    RowScales own{x.data, x.stride_block, 0};
+                                               bool packed, const DeviceLengths& cu_seqlens, int first, int end) {
+    RowScales own{x.data, x.stride_block, 0, 0};
     if (x.data == nullptr) return own;
     own.data += b * x.stride_batch + head * x.stride_head;
     if constexpr (config.scale_blocks) {
-        own.last = rows > 0 ? (rows - 1) >> p.scale_shift : 0;
+        own.first = first >> p.scale_shift;
+        own.last = end > 0 ? (end - 1) >> p.scale_shift : 0;
         if (packed) own.data += scale_blocks_before(p, cu_seqlens, b) * x.stride_block;
     }
     return own;
@@ -53,13 +55,14 @@ __device__ __forceinline__ RowScales scales_of(const KernelParams& p, const Devi
 template <KernelConfig config>
 __device__ __forceinline__ RowScales query_scales(const KernelParams& p, const Sequence& seq, Index h) {
     const Index head = p.q_scale.query_heads != 0 ? h : seq.kv_head(p);
-    return scales_of<config>(p, p.q_scale, seq.b, head, config.packed, p.cu_seqlens_q, seq.seqlen_q);
+    return scales_of<config>(p, p.q_scale, seq.b, head, config.packed, p.cu_seqlens_q, 0, seq.seqlen_q);
 }
-// Of keys that lie one after the other.
+// Of keys that lie one after the other. Scales of keys that no query sees may be anything.
 template <KernelConfig config>
 __device__ __forceinline__ RowScales key_scales(const KernelParams& p, const DeviceScales& x, const Sequence& seq) {
     const Index b = config.scale_blocks && config.cache ? seq.key_row : seq.b;
-    return scales_of<config>(p, x, b, seq.kv_head(p), config.packed_keys(), p.cu_seqlens_k, seq.seqlen_k);
+    return scales_of<config>(p, x, b, seq.kv_head(p), config.packed_keys(), p.cu_seqlens_k, seq.first_key<config>(0),
+                             seq.end_key<config>(seq.seqlen_q));
 }
 
 }  // namespace flashtile

@@ -83,8 +83,8 @@ struct QueryPipeline {
     // beside the producer.
     static constexpr bool kDrawersApart = config.warps == 4 * (kConsumers + 2);
     static constexpr int kDrawers = !config.dropout ? 0 : (kDrawersApart ? 4 : 3);
-    // The transposers are those three warps where V must be transposed: they read what TMA loads of V, and consumers what
-    // they write.
+    // The transposers are those three warps where V must be transposed: they read what TMA loads of V, and consumers
+    // what they write.
     static constexpr bool kTransposes = kBytesT != 0;
     static constexpr int kTransposers = kTransposes ? 3 : 0;
     static_assert(!(kTransposes && config.dropout), "the same warps");
@@ -98,7 +98,7 @@ struct QueryPipeline {
         config.dropout ? !kDrawersApart
                        : config.lengths_in_memory() || config.group_rows > 1 || config.bias_mapped || kTransposes;
     static constexpr int kProducerRegisters = kConsumers > 2
-                                                  ? (NT * (4 + kSize) + OT * 4 > 124 ? 32 : 56)
+                                                  ? (NT*(4 + kSize) + OT * 4 > 124 ? 32 : 56)
                                                   : (kBusyProducer ? (config.blocks_per_sm > 2 ? 48 : 56) : 40);
     static constexpr int kConsumerRegisters =
         (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers / 8 * 8;
@@ -112,9 +112,9 @@ struct QueryPipeline {
     const KernelParams& params;
     unsigned q, k, v, transposed, bias, out;  // shared addresses
     unsigned handed;                          // likewise, of what one consumer of latent heads hands to the other
-    unsigned slots;               // likewise, one a stage of Q
-    unsigned kept;                // likewise, of the kept bits' stages
-    unsigned order;               // likewise, of sequences whose lengths lie in device memory
+    unsigned slots;                           // likewise, one a stage of Q
+    unsigned kept;                            // likewise, of the kept bits' stages
+    unsigned order;                           // likewise, of sequences whose lengths lie in device memory
     unsigned unnamed;  // likewise, a word for each stage of K: which keys lie in no page, a bit for each eight
     unsigned share;    // likewise, where this thread block's share begins
     Ring<kQueryStages> q_ring;
@@ -394,8 +394,8 @@ struct QueryPipeline {
                                              int columns, int head, int column = 0) const {
             if (first >= config.Bc) return;
             for (int c = 0; c < columns; c += kColumnsOfChunk)
-                ptx::tma_load(to + (c / kColumnsOfChunk * config.Bc + first) * kChunkRowBytes, &map, barrier, column + c, row,
-                              head, page);
+                ptx::tma_load(to + (c / kColumnsOfChunk * config.Bc + first) * kChunkRowBytes, &map, barrier,
+                              column + c, row, head, page);
         }
     };
     // Which keys of the block whose K has come lie in no page.

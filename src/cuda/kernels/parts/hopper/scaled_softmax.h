@@ -53,8 +53,8 @@ struct ScoreUnits<config, true> {
         of_keys = key_scales<config>(p, p.k_scale, seq);
         of_values = key_scales<config>(p, p.v_scale, seq);
         if constexpr (config.scale_blocks) return;
-        factor[0] = queries * of_keys.of_block(0);
-        values = of_values.of_block(0);
+        factor[0] = queries * of_keys.of_all();
+        values = of_values.of_all();
     }
     // For the block of keys from j on.
     __device__ __forceinline__ void find(const KernelParams& p, const Sequence& seq, int j) {
@@ -77,7 +77,9 @@ struct ScoreUnits<config, true> {
             weight[g] = ptx::exp2(-raise[g]);
         }
     }
-    __device__ __forceinline__ const ScoreUnits& at_hand(const KernelParams&) const { return *this; }
+    __device__ __forceinline__ const ScoreUnits& at_hand(const KernelParams&) const {
+        return *this;
+    }
     // O, of the blocks before, takes the units of the block at hand when it is rescaled.
     __device__ __forceinline__ void keep_output_units(RowSoftmax& softmax) const {
         if constexpr (!config.scale_blocks) return;
@@ -87,7 +89,9 @@ struct ScoreUnits<config, true> {
             softmax.alpha[0][half] = softmax.grows ? softmax.alpha[0][half] * quotient : quotient;
         softmax.grows = true;
     }
-    __device__ __forceinline__ float of_output(float factor) const { return factor * values; }
+    __device__ __forceinline__ float of_output(float factor) const {
+        return factor * values;
+    }
 };
 
 template <KernelConfig config>

@@ -35,7 +35,8 @@ __device__ __forceinline__ void clear_queries(const QueryTile<config>& tile, int
     const int own = tile.i1 - tile.i0 - consumer * 64;
     if (own >= 64) return;
     constexpr int kColumnsOfChunk = chunk_of(config.element);
-    clear_rows<config.Br, chunk_columns(config.head_dim, kColumnsOfChunk), kColumnsOfChunk>(own_q, own > 0 ? own : 0, 64);
+    clear_rows<config.Br, chunk_columns(config.head_dim, kColumnsOfChunk), kColumnsOfChunk>(own_q, own > 0 ? own : 0,
+                                                                                            64);
     publish(consumer);
 }
 

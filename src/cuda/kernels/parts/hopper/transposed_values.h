@@ -11,9 +11,9 @@
 
 namespace flashtile {
 
-// The transposed block: a row for each column of V, in chunks of 128 keys with the 128-byte swizzle. Of each 16 keys the
-// order is 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15, which is how a lane has them in P (element.h), and how they come when
-// pairs of bytes are transposed as 16-bit elements.
+// The transposed block: a row for each column of V, in chunks of 128 keys with the 128-byte swizzle. Of each 16 keys
+// the order is 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15, which is how a lane has them in P (element.h), and how they come
+// when pairs of bytes are transposed as 16-bit elements.
 template <KernelConfig config>
 struct TransposedValues {
     static constexpr int kRows = output_columns(config), kChunkKeys = chunk_of(Element::e4m3);

@@ -86,7 +86,8 @@ template <Element kElement, int kRowsB, int NT, int OT>
 __device__ __forceinline__ void start_output(Fragments<1, OT>& o,
                                              const typename Math<kElement>::template Left<1, NT>& p, unsigned b) {
     if constexpr (kElement == Element::e4m3) {
-        constexpr int kKeys = chunk_of(kElement), kBytesChunk = OT * 8 * kChunkRowBytes, kStep = inner_columns(kElement);
+        constexpr int kKeys = chunk_of(kElement), kBytesChunk = OT * 8 * kChunkRowBytes,
+                      kStep = inner_columns(kElement);
         const unsigned long long from_b = tile_descriptor(b, 16);
 #pragma unroll
         for (int k = 0; k < kRowsB; k += kStep)

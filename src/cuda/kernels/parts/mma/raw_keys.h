@@ -35,7 +35,8 @@ struct RawKeys {
         widen_rows<config.head_dim, kPitch, pitch(config, config.head_dim)>(k, keys(stage));
         widen_rows<config.head_dim_v, kPitchV, pitch(config, config.head_dim_v)>(v, values(stage));
         if constexpr (config.scale_blocks)
-            for (int n = static_cast<int>(threadIdx.x); n < 2 * config.Bc; n += kThreads) scales()[n] = scales(stage)[n];
+            for (int n = static_cast<int>(threadIdx.x); n < 2 * config.Bc; n += kThreads)
+                scales()[n] = scales(stage)[n];
     }
 
 private:

@@ -23,8 +23,8 @@ struct TileScales {
         if constexpr (!kAny) return;
         float of_all_keys = 1.0f;
         if constexpr (!config.scale_blocks) {
-            of_all_keys = key_scales<config>(p, p.k_scale, seq).of_block(0);
-            values = key_scales<config>(p, p.v_scale, seq).of_block(0);
+            of_all_keys = key_scales<config>(p, p.k_scale, seq).of_all();
+            values = key_scales<config>(p, p.v_scale, seq).of_all();
         }
 #pragma unroll
         for (int m = 0; m < MT; ++m)
@@ -33,8 +33,7 @@ struct TileScales {
                 const int row = smaller(warp_i0 + Place::row(m, 2 * half), end - 1);
                 factor[m][half] = of_all_keys;
                 if constexpr (config.converts_q)
-                    factor[m][half] *=
-                        query_scales<config>(p, seq, head_of(row)).at(p, query_of<config>(row));
+                    factor[m][half] *= query_scales<config>(p, seq, head_of(row)).at(p, query_of<config>(row));
             }
     }
 
@@ -65,7 +64,10 @@ struct TileScales {
             values = most;
         }
         const float inverse = 1.0f / values;
-        each_score<MT, NT>([&](int m, int n, int e) { p.c[m][n][e] *= scales[Place::column(n, e)] * inverse; });
+        each_score<MT, NT>([&](int m, int n, int e) {
+            // the scale of a hidden key may be anything
+            if (p.c[m][n][e] != 0.0f) p.c[m][n][e] *= scales[Place::column(n, e)] * inverse;
+        });
     }
 
     __device__ __forceinline__ float of_output(float x) const {

@@ -1,6 +1,6 @@
-// wgmma.h: D = A B, or D += A B where `add` is not 0, for one warpgroup: 64 x N x 16, or x 32 of e4m3, of any N. It takes
-// the place of every wgmma_*.h.
-// It stands in for several headers, which `#pragma once` would tell apart by their times.
+// wgmma.h: D = A B, or D += A B where `add` is not 0, for one warpgroup: 64 x N x 16, or x 32 of e4m3, of any N. It
+// takes the place of every wgmma_*.h. It stands in for several headers, which `#pragma once` would tell apart by their
+// times.
 #ifndef EMULATOR_WGMMA_H
 #define EMULATOR_WGMMA_H
 
