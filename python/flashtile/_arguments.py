@@ -28,11 +28,12 @@ _ORIGIN = "(b, h, i, j), whole numbers from 0, of which i and j may be int64 (ba
 
 
 _DTYPES = {
-    ("alibi_slopes", "lse", "dlse", "lses"): "float32",
+    ("alibi_slopes", "lse", "dlse", "lses", "q_scale", "k_scale", "v_scale", "scale"): "float32",
+    ("quantized",): "float8_e4m3fn",
     ("mask", "tree_mask"): "bool",
     ("seqused_k", "seqused_q", "block_table", "first_k", "prefix_groups", "prefix_lengths"): "int32",
     ("slots", *SHARD_NAMES): "int64",
-    ("tensors",): ", ".join(DTYPE_CODES),
+    ("tensors",): ", ".join(name for name in DTYPE_CODES if name != "float8_e4m3fn"),
     ("cu_seqlens_q", "cu_seqlens_k", "cu_seqlens_k_new", "cache_batch_idx", "cache_seqlens", "rotary_offsets",
      "positions", "positions_q"): "int32 or int64",
 }

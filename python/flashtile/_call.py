@@ -38,6 +38,7 @@ from ._structs import (
 )
 
 DTYPES = {getattr(torch, name): code for name, code in DTYPE_CODES.items()}
+E4M3 = torch.float8_e4m3fn
 DEVICES = {"cpu": CPU, "cuda": CUDA}
 ALLOCATING = {CUDA}  # where PyTorch allocates a call's workspace; on the CPU the library allocates its own
 
@@ -57,7 +58,8 @@ _get_num_threads = torch.get_num_threads
 
 _FLOATS = "torch.float32, torch.float16 or torch.bfloat16"
 _LENGTHS = "torch.int32 or torch.int64"
-_ALLOWED = {"alibi_slopes": "torch.float32", "mask": "torch.bool", "cu_seqlens_q": _LENGTHS, "cu_seqlens_k": _LENGTHS,
+_ALLOWED = {**dict.fromkeys(("alibi_slopes", "q_scale", "k_scale", "v_scale", "scale"), "torch.float32"),
+            "quantized": "torch.float8_e4m3fn", "mask": "torch.bool", "cu_seqlens_q": _LENGTHS, "cu_seqlens_k": _LENGTHS,
             **dict.fromkeys(("seqused_k", "seqused_q", "first_k", "block_table", "prefix_groups", "prefix_lengths"),
                             "torch.int32"),
             "tree_mask": "torch.bool", **dict.fromkeys(("slots", *SHARD_NAMES), "torch.int64"),

@@ -17,6 +17,7 @@
 #include "cuda/plan/append_kv.h"
 #include "cuda/plan/merge.h"
 #include "cuda/plan/plan.h"
+#include "cuda/plan/quantize.h"
 #include "cuda/plan_report.h"
 #include "cuda/tensor_map.h"
 #include "cuda/tuned_tiles.h"
@@ -201,6 +202,27 @@ public:
         const AppendParams params = append_params_of(p, x);
         launch(planned, &params, gpu, stream_of(execution));
         return "cuda append_kv";
+    }
+    std::string quantize(const QuantizeProblem& p, const QuantizeOperands& x,
+                         const Execution& execution) const override {
+        const Device& gpu = device(execution.device_id);
+        const QuantizePlan plan = plan_quantize(p, quantize_vector_bytes(p, x), x.scale.blocks, gpu.facts());
+        const ContextScope scope(gpu);
+        QuantizeParams params = params_of(p, x);
+        for (std::size_t n = 0; n < plan.launches.size(); ++n) {
+            params.step = plan.steps[n];
+            launch(plan.launches[n], &params, gpu, stream_of(execution));
+        }
+        return "cuda quantize";
+    }
+    std::string dequantize(const QuantizeProblem& p, const QuantizeOperands& x,
+                           const Execution& execution) const override {
+        const Device& gpu = device(execution.device_id);
+        const Launch planned = plan_dequantize(p, quantize_vector_bytes(p, x), x.scale.blocks, gpu.facts());
+        const ContextScope scope(gpu);
+        const QuantizeParams params = params_of(p, x);
+        launch(planned, &params, gpu, stream_of(execution));
+        return "cuda dequantize";
     }
     void dropout_mask(const Problem& p, const Operands& x, const Execution& execution) const override {
         const Device& gpu = device(execution.device_id);

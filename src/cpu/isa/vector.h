@@ -16,7 +16,8 @@
 //   fp16_to_float, float_to_fp16    one element, rounded to nearest even
 // and where instructions convert whole vectors, FLASHTILE_CONVERTS_VECTORS and
 //   widen_fp16(p), store_fp16(p, x)   kLanes elements of fp16 to a vector, and a vector to them
-// and where it has a better way than the one below, FLASHTILE_TRANSPOSES and transpose(rows).
+// and where it has a better way than the one below, FLASHTILE_TRANSPOSES and transpose(rows), FLASHTILE_WIDENS_E4M3 and
+// widen_e4m3(p), kLanes elements of e4m3 to a vector.
 // counted.h has them without their meaning, for a unit that only counts what moves.
 // src/cpu/kernels/README.md has the rules that hold here: all lies in FLASHTILE_TARGET, and no std template is used.
 #pragma once
@@ -66,6 +67,19 @@ inline Vec widen_bf16(const uint16_t* p) {
     memcpy(&halves, p, sizeof halves);
     return reinterpret_cast<Vec>(__builtin_convertvector(halves, UintVec) << 16);
 }
+#if !defined(FLASHTILE_WIDENS_E4M3)
+inline Vec widen_e4m3(const uint8_t* p) {
+    using Bytes = uint8_t __attribute__((vector_size(kLanes)));
+    Bytes bytes;
+    memcpy(&bytes, p, sizeof bytes);
+    const UintVec bits = __builtin_convertvector(bytes, UintVec), magnitude = bits & 0x7Fu;
+    const Vec normal = reinterpret_cast<Vec>((magnitude << 20) + (120u << 23));
+    const Vec subnormal = __builtin_convertvector(reinterpret_cast<IntVec>(magnitude), Vec) * 0x1p-9f;
+    const Vec finite = magnitude < 8u ? subnormal : normal;
+    const Vec x = magnitude == 0x7Fu ? from_bits(0x7FC00000u) - Vec{} : finite;
+    return reinterpret_cast<Vec>((reinterpret_cast<UintVec>(x) & 0x7FFFFFFFu) | (bits & 0x80u) << 24);
+}
+#endif
 inline Vec broadcast(float x) {
     return x - Vec{};
 }

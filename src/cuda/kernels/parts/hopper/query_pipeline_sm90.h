@@ -1,12 +1,13 @@
 // query_pipeline_sm90.h: all of Hopper's forward pass but the computation itself: where Q, K, V and O lie in shared
 // memory, how many registers each role has, the producer, which loads the tiles of the schedule with TMA, and the warps
-// that draw for dropout. (Backward has key_block_sm90.h.)
+// that draw for dropout or transpose V. (Backward has key_block_sm90.h.)
 #pragma once
 
 #include "cuda/kernels/parts/common/dropout.h"
 #include "cuda/kernels/parts/hopper/latent_ring.h"
 #include "cuda/kernels/parts/hopper/ring.h"
 #include "cuda/kernels/parts/hopper/tile_copy.h"
+#include "cuda/kernels/parts/hopper/transposed_values.h"
 #include "cuda/kernels/parts/schedule/sequence_order.h"
 #include "cuda/kernels/parts/schedule/share_schedule.h"
 #include "cuda/kernels/parts/schedule/ticket_schedule.h"
@@ -67,29 +68,39 @@ struct QueryPipeline {
     using Tile = QueryTile<config>;
     using Slot = TileSlot<config>;
     static constexpr int kConsumers = forward_consumers(config);
-    static constexpr int kColumns = chunk_columns(config.head_dim), kColumnsV = chunk_columns(config.head_dim_v);
-    static constexpr int NT = config.Bc / 8, OT = kColumnsV / 8;
+    static constexpr int kColumnsOfChunk = chunk_of(config.element);
+    static constexpr int kColumns = chunk_columns(config.head_dim, kColumnsOfChunk);
+    static constexpr int kColumnsV = chunk_columns(config.head_dim_v, kColumnsOfChunk);
+    static constexpr int NT = config.Bc / 8, OT = output_columns(config) / 8;
     static constexpr int kQueryStages = query_stages(config);
     static constexpr int kSize = size_of(config.element);
     static constexpr int kBytesQ = config.Br * kColumns * kSize;
     static constexpr int kBytesK = config.Bc * kColumns * kSize;
     static constexpr int kBytesV = keys_hold_values(config) ? 0 : config.Bc * kColumnsV * kSize;
+    static constexpr int kBytesT = transposed_bytes(config);
     static constexpr int kPartsO = output_parts(config), kBytesO = output_bytes(config);
     // The drawers are the warps that draw for dropout: a warpgroup of their own, or the three warps that stand idle
     // beside the producer.
     static constexpr bool kDrawersApart = config.warps == 4 * (kConsumers + 2);
     static constexpr int kDrawers = !config.dropout ? 0 : (kDrawersApart ? 4 : 3);
+    // The transposers are those three warps where V must be transposed: they read what TMA loads of V, and consumers
+    // what they write.
+    static constexpr bool kTransposes = kBytesT != 0;
+    static constexpr int kTransposers = kTransposes ? 3 : 0;
+    static_assert(!(kTransposes && config.dropout), "the same warps");
     // Registers of a thread. The launch gives every warpgroup the same number, a multiple of 8, and the kernel
     // redistributes them. A producer needs more where it has to look lengths or shown blocks up, where heads share a
-    // tile, where it loads a bias, and where drawers share its warpgroup. Three consumers of many columns leave it few.
+    // tile, where it loads a bias, and where drawers or transposers share its warpgroup. Three consumers of many columns
+    // leave it few.
     static constexpr int kAllRegisters =
         65536 / (config.warps * 32 * config.blocks_per_sm) / 8 * 8 * (config.warps / 4);
     static constexpr int kDrawerRegisters = 56;
     static constexpr bool kBusyProducer = config.dropout ? !kDrawersApart
                                                          : config.lengths_in_memory() || config.group_rows > 1 ||
-                                                               config.bias_mapped || config.mask_function;
+                                                               config.bias_mapped || config.mask_function ||
+                                                               kTransposes;
     static constexpr int kProducerRegisters = kConsumers > 2
-                                                  ? (NT * 6 + OT * 4 > 124 ? 32 : 56)
+                                                  ? (NT*(4 + kSize) + OT * 4 > 124 ? 32 : 56)
                                                   : (kBusyProducer ? (config.blocks_per_sm > 2 ? 48 : 56) : 40);
     static constexpr int kConsumerRegisters =
         (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers / 8 * 8;
@@ -103,17 +114,17 @@ struct QueryPipeline {
     __device__ __forceinline__ Tile tile_at_hand() const { return Tile::read(params, slot() + Slot::kBytes); }
 
     const KernelParams& params;
-    unsigned q, k, v, bias, out;  // shared addresses
-    unsigned handed;              // likewise, of what one consumer of latent heads hands to the other
-    unsigned slots;               // likewise, one a stage of Q
-    unsigned kept;                // likewise, of the kept bits' stages
-    unsigned order;               // likewise, of sequences whose lengths lie in device memory
+    unsigned q, k, v, transposed, bias, out;  // shared addresses
+    unsigned handed;                          // likewise, of what one consumer of latent heads hands to the other
+    unsigned slots;                           // likewise, one a stage of Q
+    unsigned kept;                            // likewise, of the kept bits' stages
+    unsigned order;                           // likewise, of sequences whose lengths lie in device memory
     // Likewise, a word for each stage of K, where kTold: of pages, which keys lie in none, a bit for each eight; beside
     // a mask function, which block of keys it is, and whether all of it is shown.
     unsigned told;
     unsigned share;  // likewise, where this thread block's share begins
     Ring<kQueryStages> q_ring;
-    Ring<config.stages> k_ring, v_ring;
+    Ring<config.stages> k_ring, v_ring, transposed_ring;
     LatentRing<config> latent_ring;  // in the place of both, where V is the first columns of K
     Ring<1> bias_ring;
     Ring<kDropoutStages> kept_ring;
@@ -124,7 +135,8 @@ struct QueryPipeline {
           q(memory),
           k(q + kQueryStages * kBytesQ),
           v(k + config.stages * kBytesK),
-          bias(v + config.stages * kBytesV),
+          transposed(v + config.stages * kBytesV),
+          bias(transposed + config.stages * kBytesT),
           out(bias + bias_bytes(config)),
           handed(out + kBytesO) {
         unsigned barriers = handed + handed_to_second_bytes(config);
@@ -135,6 +147,7 @@ struct QueryPipeline {
             barriers = k_ring.place(barriers);
             barriers = v_ring.place(barriers);
         }
+        if constexpr (kTransposes) barriers = transposed_ring.place(barriers);
         if constexpr (config.bias_mapped) barriers = bias_ring.place(barriers);
         slots = config.dropout ? kept_ring.place(barriers) : barriers;
         kept = slots + kQueryStages * kBytesSlot;
@@ -151,13 +164,14 @@ struct QueryPipeline {
     // of which something is told (release_keys).
     __device__ __forceinline__ void init_barriers() const {
         for (int n = 0; n < kQueryStages; ++n) Slot{}.write(slots + n * kBytesSlot);
-        q_ring.init((kConsumers * 4 + kDrawers) * kArrivalsOfWarp);
+        q_ring.init((kConsumers * 4 + kDrawers + kTransposers) * kArrivalsOfWarp);
         if constexpr (keys_hold_values(config)) {
             latent_ring.init();
         } else {
             k_ring.init(kTold ? kConsumers * 4 * kArrivalsOfWarp : kConsumers);
-            v_ring.init(kConsumers);
+            v_ring.init(kTransposes ? kTransposers * kArrivalsOfWarp : kConsumers);
         }
+        if constexpr (kTransposes) transposed_ring.init(kConsumers, kTransposers * kArrivalsOfWarp);
         if constexpr (config.bias_mapped) bias_ring.init(kConsumers * 4 * kArrivalsOfWarp);
         if constexpr (config.dropout) kept_ring.init(kConsumers * 4 * kArrivalsOfWarp, kDrawers * kArrivalsOfWarp);
         ptx::fence_mbarrier_init();
@@ -350,8 +364,8 @@ struct QueryPipeline {
         ring.wait_empty();
         tell();
         ptx::mbarrier_arrive_expect(ring.full_barrier(), bytes);
-        copy_tile(stages + ring.stage * bytes, map, ring.full_barrier(), columns, config.Bc, keys.row, keys.head,
-                  keys.b);
+        copy_tile<kColumnsOfChunk>(stages + ring.stage * bytes, map, ring.full_barrier(), columns, config.Bc, keys.row,
+                                   keys.head, keys.b);
         ring.advance();
     }
 
@@ -401,9 +415,9 @@ struct QueryPipeline {
         __device__ __forceinline__ void copy(const KernelParams& p, unsigned to, const TensorMap& map, unsigned barrier,
                                              int columns, int head, int column = 0) const {
             if (first >= config.Bc) return;
-            for (int c = 0; c < columns; c += kChunk)
-                ptx::tma_load(to + (c / kChunk * config.Bc + first) * kChunkRowBytes, &map, barrier, column + c, row,
-                              head, page);
+            for (int c = 0; c < columns; c += kColumnsOfChunk)
+                ptx::tma_load(to + (c / kColumnsOfChunk * config.Bc + first) * kChunkRowBytes, &map, barrier,
+                              column + c, row, head, page);
         }
     };
     // The block of keys whose K has come, the n-th of a tile.
@@ -425,6 +439,49 @@ struct QueryPipeline {
                   params.bias.stride_head != 0 ? static_cast<int>(tile.seq.h) : 0,
                   params.bias.stride_batch != 0 ? static_cast<int>(tile.seq.b) : 0, tile.key_of(n));
         bias_ring.advance();
+    }
+
+    // V as consumers read it.
+    __device__ __forceinline__ Ring<config.stages>& values_ring() {
+        if constexpr (kTransposes)
+            return transposed_ring;
+        else
+            return v_ring;
+    }
+    __device__ __forceinline__ unsigned values_at_hand() const {
+        return kTransposes ? transposed + transposed_ring.stage * kBytesT : v + v_ring.stage * kBytesV;
+    }
+
+    // The transposers work for all consumers. Where TMA cannot know which keys are a sequence's own, they leave the
+    // others out, since V of those may be NaN.
+    __device__ __forceinline__ void transpose(int transposer) {
+        constexpr int kAtOnce = kProducerRegisters < 40 ? 1 : 2;
+        while (true) {
+            q_ring.wait_full();
+            const Slot now = Slot::read(slot());
+            if (now.number.head == Slot::kEnd) return;
+            int blocks = 0, first = 0, end = 0;  // keys, counted from the first one of the block at hand
+            if (now.is_tile()) {
+                const Tile tile = tile_at_hand();
+                blocks = tile.keys.count;
+                if constexpr (config.maps_hold_hidden_keys()) {
+                    first = tile.seq.template first_key<config>(0) - tile.key_of(0);
+                    end = tile.seq.template end_key<config>(tile.seq.seqlen_q) - tile.key_of(0);
+                }
+            }
+            release_query();
+#pragma unroll 1
+            for (int n = 0; n < blocks; ++n, first += config.Bc, end += config.Bc) {
+                v_ring.wait_full();
+                transposed_ring.wait_empty();
+                TransposedValues<config>::template transpose<kTransposers, kAtOnce>(
+                    v + v_ring.stage * kBytesV, transposed + transposed_ring.stage * kBytesT, transposer, first, end);
+                arrive_by_warp(transposed_ring.full_barrier());
+                transposed_ring.advance();
+                v_ring.release_by_warp();
+                v_ring.advance();
+            }
+        }
     }
 
     // Dropout has warps of its own, because Philox takes as long as the softmax, and the consumers would have to do one
@@ -506,6 +563,8 @@ __device__ __forceinline__ void run_forward_sm90(const KernelParams& params) {
         if (Forward::kWarpProduces ? warp == 0 : threadIdx.x == Forward::kConsumers * 128) forward.produce();
         if constexpr (config.dropout && !Forward::kDrawersApart)
             if (warp > 0) forward.draw(warp - 1);
+        if constexpr (Forward::kTransposes)
+            if (warp > 0) forward.transpose(warp - 1);
     } else {
         ptx::registers_take<Forward::kConsumerRegisters>();
         forward.consume(warpgroup);
