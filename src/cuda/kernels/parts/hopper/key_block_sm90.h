@@ -389,7 +389,7 @@ struct KeyBlock {
     __device__ __forceinline__ void keep_turns() {
         Step step = first_step();
         unsigned parity = 0;
-        for (int n = 0; n < queries.count * params.group; ++n, advance(step)) {
+        for (int n = 0; n < queries.count * heads; ++n, advance(step)) {
             seq.h = step.head;
             const Turn<config> turn(params, seq, block, query_of(step));
             turn.wait();
