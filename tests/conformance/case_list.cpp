@@ -1167,6 +1167,8 @@ private:
             c.exact_max = c.deterministic = true;
             c.causal = true;
         });
+    }
+
     // Lists of blocks: sizes that tiles do not share, lists of one's own and shared ones, full blocks in which the mask
     // function does not count, and all beside the other options.
     void block_lists() {
