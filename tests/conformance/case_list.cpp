@@ -190,6 +190,7 @@ private:
                     c.type = n % 3 == 0 ? fp16 : bf16;
                     c.causal = causal;
                     c.with_dlse = n % 2 == 0;
+                    c.deterministic = n % 5 == 0;
                     if (n % 4 == 1) c.dropout = 0.2;
                     if (n % 4 == 2) c.used_k = {211};
                     if (n % 4 == 3 && d > 64) c.softcap = 3.0f;
