@@ -160,7 +160,9 @@ struct ForwardSm90 : QueryPipeline<config> {
             // one.
             int n = 1;
 #pragma unroll 1
-            for (; n < tile.keys.count && !(kKeepsMaxima && all_of(consumer, softmax.anchored())); ++n)
+            for (; n < tile.keys.count &&
+                   !(kKeepsMaxima && n >= Units::kSearched && all_of(consumer, softmax.anchored()));
+                 ++n)
                 step.template operator()<false, false>(n, p, p);
             if constexpr (kKeepsMaxima) {
                 first_of_kept_max = n;
