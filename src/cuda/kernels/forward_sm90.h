@@ -21,7 +21,7 @@ struct ForwardSm90 : QueryPipeline<config> {
     using Base::Base, Base::kConsumers, Base::kColumns, Base::kColumnsV, Base::NT, Base::OT, Base::kBytesQ;
     using Base::bias_ring, Base::slot, Base::tile_at_hand, Base::release_query, Base::release_keys, Base::drop,
         Base::unnamed_keys;
-    using Base::kBytesK, Base::kPartsO, Base::values_ring, Base::values_at_hand;
+    using Base::kBytesK, Base::kPartsO, Base::wait_values, Base::values_at_hand, Base::release_values;
     using Base::params, Base::q, Base::k, Base::bias, Base::out, Base::q_ring, Base::k_ring;
     using typename Base::M, typename Base::Tile, typename Base::Slot;
     static constexpr Element kOutElement = output_element(config);
@@ -127,7 +127,7 @@ struct ForwardSm90 : QueryPipeline<config> {
                 const unsigned unnamed = unnamed_keys();
                 if (turns) wait_turn(consumer);
                 start(s, own_q);
-                values_ring().wait_full();  // while S is computed
+                wait_values();  // while S is computed
                 if constexpr (kClearsValues)
                     if (n == 1) clear_hidden_values<config>(tile_at_hand(), consumer, 0, values_at_hand());
                 accumulate<pass>(o, before, consumer);
@@ -148,8 +148,7 @@ struct ForwardSm90 : QueryPipeline<config> {
                 }
                 ptx::wgmma_wait<0>();
                 pin(o);
-                if (elected) values_ring().release();
-                values_ring().advance();
+                release_values(elected);
                 units.keep_output_units(softmax);
                 softmax.rescale(o);
                 if constexpr (!kApart) now = M::left_of(s);
@@ -182,15 +181,14 @@ struct ForwardSm90 : QueryPipeline<config> {
             // O += P V of the last block, and the result.
             const Tile done = end_of(tile);
             if constexpr (!kTrustsHiddenValues) release_query();
-            values_ring().wait_full();
+            wait_values();
             if constexpr (kClearsValues)
                 clear_hidden_values<config>(done, consumer, done.keys.count - 1, values_at_hand());
             accumulate<pass>(o, p, consumer);
             finish_rows(done, consumer, softmax, units, factor);
             ptx::wgmma_wait<0>();
             pin(o);
-            if (elected) values_ring().release();
-            values_ring().advance();
+            release_values(elected);
             if constexpr (kTrustsHiddenValues) {
                 if (!__all_sync(~0u, finite(o))) Slot::fail(slot());
                 release_query();

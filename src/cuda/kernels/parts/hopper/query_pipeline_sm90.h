@@ -414,14 +414,24 @@ struct QueryPipeline {
     }
 
     // V as consumers read it.
-    __device__ __forceinline__ Ring<config.stages>& values_ring() {
+    __device__ __forceinline__ void wait_values() const {
         if constexpr (kTransposes)
-            return transposed_ring;
+            transposed_ring.wait_full();
         else
-            return v_ring;
+            v_ring.wait_full();
     }
     __device__ __forceinline__ unsigned values_at_hand() const {
         return kTransposes ? transposed + transposed_ring.stage * kBytesT : v + v_ring.stage * kBytesV;
+    }
+    // All threads of a consumer call this once P V is there.
+    __device__ __forceinline__ void release_values(bool elected) {
+        if constexpr (kTransposes) {
+            if (elected) transposed_ring.release();
+            transposed_ring.advance();
+        } else {
+            if (elected) v_ring.release();
+            v_ring.advance();
+        }
     }
 
     // The transposers work for all consumers. Where TMA cannot know which keys are a sequence's own, they leave the
