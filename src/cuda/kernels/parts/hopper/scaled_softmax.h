@@ -10,7 +10,7 @@
 namespace flashtile {
 
 // What takes scores to log2 units; here, one factor for all. ScoreUnits<config, true> is that of e4m3.
-template <KernelConfig config, bool kScaled = config.element == Element::e4m3>
+template <KernelConfig config, bool kScaled = config.element == Element::e4m3 || config.converts_kv>
 struct ScoreUnits {
     using RowSoftmax = Softmax<1, own_units<config>()>;
     static constexpr int kSearched = 1;  // blocks that are searched for the maximum at least
@@ -27,7 +27,7 @@ struct ScoreUnits {
 constexpr float kMostQuotient = 1.5f, kLeastQuotient = 0.5f;
 constexpr float kLeastRaise = -60.0f;  // beside a block of keys whose values are as good as 0
 constexpr int rise_of(const KernelConfig& c) {
-    return c.lazy_rescale ? 4 : 8;
+    return c.element != Element::e4m3 ? 0 : c.lazy_rescale ? 4 : 8;
 }
 
 template <KernelConfig config>
