@@ -118,7 +118,17 @@ constexpr int output_columns(const KernelConfig& c) {
 // Hopper's forward for e4m3, whose products take both factors with the inner dimension contiguous: a stage of V
 // transposed, in chunks of keys (transposed_values.h).
 constexpr int transposed_bytes(const KernelConfig& c) {
-    return c.element == Element::e4m3 ? output_columns(c) * chunk_columns(c.Bc, chunk_of(c.element)) : 0;
+    return output_columns(c) * chunk_columns(c.Bc, chunk_of(Element::e4m3));
+}
+
+// Hopper's forward where K and V are e4m3: a block of K beside the 16-bit one that it becomes, and of V beside what is
+// made of it, as they come.
+constexpr int raw_key_bytes(const KernelConfig& c) {
+    return c.converts_kv ? c.Bc * chunk_columns(c.head_dim, chunk_of(Element::e4m3)) : 0;
+}
+constexpr int raw_value_bytes(const KernelConfig& c) {
+    const bool e4m3 = c.converts_kv || c.element == Element::e4m3;
+    return e4m3 ? c.Bc * chunk_columns(c.head_dim_v, chunk_of(Element::e4m3)) : 0;
 }
 
 // The type of O.
@@ -175,9 +185,10 @@ constexpr int bias_bytes(const KernelConfig& c) {
 constexpr int forward_sm90_staged_bytes(const KernelConfig& c) {
     const int chunk = chunk_of(c.element), d = chunk_columns(c.head_dim, chunk);
     const int dv = keys_hold_values(c) ? 0 : chunk_columns(c.head_dim_v, chunk);
-    return size_of(c.element) * (query_stages(c) * c.Br * d + c.stages * c.Bc * (d + dv)) +
-           c.stages * transposed_bytes(c) + bias_bytes(c) + handed_to_second_bytes(c) + kMostBarriers +
-           dropout_bytes(c) + order_bytes(c) + serving_bytes(c) + 1024;
+    const int values = c.element == Element::e4m3 ? transposed_bytes(c) : size_of(c.element) * c.Bc * dv;
+    return size_of(c.element) * (query_stages(c) * c.Br * d + c.stages * c.Bc * d) +
+           c.stages * (values + raw_key_bytes(c) + raw_value_bytes(c)) + bias_bytes(c) + handed_to_second_bytes(c) +
+           kMostBarriers + dropout_bytes(c) + order_bytes(c) + serving_bytes(c) + 1024;
 }
 
 // What the system takes of a multiprocessor's shared memory for each thread block, beside what the block asks for.

@@ -49,7 +49,12 @@ inline void load_row(DType dtype, const void* src, int64_t count, float* dst) {
         for (; n + kLanes <= count; n += kLanes) store(dst + n, widen_bf16(half + n));
 #endif
     if (dtype == DType::fp8_e4m3)
-        for (; n + kLanes <= count; n += kLanes) store(dst + n, widen_e4m3(static_cast<const uint8_t*>(src) + n));
+        for (; n + kPanel <= count; n += kPanel) {
+            Vec first, second;
+            widen_e4m3(static_cast<const uint8_t*>(src) + n, first, second);
+            store(dst + n, first * kE4m3Unit);
+            store(dst + n + kLanes, second * kE4m3Unit);
+        }
     if (dtype == DType::bf16) {
         for (; n < count; ++n) dst[n] = bf16_to_float(half[n]);
     } else {

@@ -252,13 +252,20 @@ private:
         s += row * kScores;
         const float* source[kPanel];
         find_words(rows_[row].head.k, j, to, source);
-        const bool widens = widens_in_place(rows_[row].head.k);
+        if (widens_in_place(rows_[row].head.k)) return widened_scores(source, row, s);
         for (int64_t w0 = 0; w0 < words_; w0 += kChain) {
             const int64_t words = lesser(kChain, words_ - w0);
-            if (widens)
-                widen_panel(source, w0, words);
-            else
-                load_panel(source, w0, words);
+            for (int64_t w = 0; w < words; w += kLanes)
+                for (int64_t half = 0; half < kPanel; half += kLanes) {
+                    Vec square[kLanes];
+                    FLASHTILE_UNROLL
+                    for (int n = 0; n < kLanes; ++n) square[n] = load(source[half + n] + w0 + w);
+                    transpose(square);
+                    FLASHTILE_UNROLL
+                    for (int n = 0; n < kLanes; ++n)
+                        store(reinterpret_cast<float*>(k_ + (w + n) * kPanel + half), square[n]);
+                    for (int n = 0; n < kLanes; n += 2) ahead_.step();
+                }
             product<Math>(
                 q_ + row * words_ + w0, words_, 1, k_, kPanel, sharing_, words, [](int64_t, int) { return Vec{}; },
                 [=](int64_t n, Vec s0, Vec s1) {
@@ -269,40 +276,60 @@ private:
         }
     }
 
-    // Words [w0, w0 + words) of a tile's keys to the panel k_.
-    void load_panel(const float* const (&source)[kPanel], int64_t w0, int64_t words) {
-        for (int64_t w = 0; w < words; w += kLanes)
-            for (int64_t half = 0; half < kPanel; half += kLanes) {
-                Vec square[kLanes];
-                FLASHTILE_UNROLL
-                for (int n = 0; n < kLanes; ++n) square[n] = load(source[half + n] + w0 + w);
-                store_square(square, w, half);
-            }
+    // The same of e4m3 keys that are widened in registers, each once for some rows. Lanes hold columns, whose sums are
+    // added up for as many keys and rows together as a vector has lanes. A score is the same sum whichever these are.
+    void widened_scores(const float* const (&source)[kPanel], int64_t row, float* s) {
+        int64_t rows = sharing_;
+        const typename Math::Scalar* q = q_ + row * words_;
+        const auto tile = [&]<int R>() {
+            for (; rows >= R; rows -= R, q += R * words_, s += R * kScores) widened_tile<R>(source, q, s);
+        };
+        if constexpr (kLanes >= 8) tile.template operator()<8>();
+        tile.template operator()<4>();
+        tile.template operator()<2>();
+        tile.template operator()<1>();
     }
 
-    // The same of e4m3 rows that lie in memory.
-    void widen_panel(const float* const (&source)[kPanel], int64_t w0, int64_t words) {
-        for (int64_t w = 0; w < words; w += kLanes)
-            for (int64_t half = 0; half < kPanel; half += kLanes) {
-                Vec square[kLanes];
+    template <int R>
+    void widened_tile(const float* const (&source)[kPanel], const typename Math::Scalar* q, float* s) {
+        constexpr int kKeys = kLanes / R, kVectors = Math::kE4m3Vectors;
+        constexpr float kUnit = Math::kE4m3;
+        for (int64_t key = 0; key < kPanel; key += kKeys) {
+            Vec sums[R][kKeys];  // in registers, which what is handed on to a function would not be
+            FLASHTILE_UNROLL
+            for (int r = 0; r < R; ++r)
+                for (int n = 0; n < kKeys; ++n) sums[r][n] = Vec{};
+            for (int64_t w = 0; w < words_; w += kVectors * kLanes) {
+                typename Math::Operand of_q[R][kVectors];
                 FLASHTILE_UNROLL
-                for (int n = 0; n < kLanes; ++n)
-                    square[n] =
-                        Math::load_e4m3(reinterpret_cast<const uint8_t*>(source[half + n]) + (w0 + w) * Math::kPack);
-                store_square(square, w, half);
+                for (int r = 0; r < R; ++r)
+                    for (int v = 0; v < kVectors; ++v) of_q[r][v] = Math::load_panel(q + r * words_ + w + v * kLanes);
+                FLASHTILE_UNROLL
+                for (int n = 0; n < kKeys; ++n) {
+                    typename Math::Operand of_k[kVectors];
+                    Math::load_e4m3(reinterpret_cast<const uint8_t*>(source[key + n]) + w * Math::kPack, of_k);
+                    FLASHTILE_UNROLL
+                    for (int r = 0; r < R; ++r)
+                        for (int v = 0; v < kVectors; ++v)
+                            sums[r][n] = Math::multiply_add(of_q[r][v], of_k[v], sums[r][n]);
+                }
+                FLASHTILE_UNROLL
+                for (int n = 0; n < (kKeys + 1) / 2; ++n) ahead_.step();
             }
-    }
-
-    void store_square(Vec (&square)[kLanes], int64_t w, int64_t half) {
-        transpose(square);
-        FLASHTILE_UNROLL
-        for (int n = 0; n < kLanes; ++n) store(reinterpret_cast<float*>(k_ + (w + n) * kPanel + half), square[n]);
-        for (int n = 0; n < kLanes; n += 2) ahead_.step();
+            Vec all[kLanes];
+            FLASHTILE_UNROLL
+            for (int r = 0; r < R; ++r)
+                for (int n = 0; n < kKeys; ++n) all[r * kKeys + n] = sums[r][n];
+            alignas(64) float scores[kLanes];
+            store(scores, sums_of(all) * kUnit);
+            FLASHTILE_UNROLL
+            for (int r = 0; r < R; ++r) memcpy(s + r * kScores + key, scores + r * kKeys, kKeys * sizeof(float));
+        }
     }
 
     // Whether rows of e4m3 are whole vectors of words, to be widened as they are read.
     bool widens_in_place(const KeyRows& k) const {
-        return k.dtype == DType::fp8_e4m3 && d_ % (kLanes * Math::kPack) == 0;
+        return k.dtype == DType::fp8_e4m3 && d_ % (Math::kE4m3Vectors * kLanes * Math::kPack) == 0;
     }
 
     // Where the words of the rows from `key` on lie, or their e4m3 elements: in place, or copied and filled up with
@@ -403,7 +430,10 @@ private:
                 memcpy(row, from_row, static_cast<size_t>(cols) * sizeof(Bf16));
             });
         else
-            gather(v_, [&](const char* from_row, float* row) { load_row(v.dtype, from_row, cols, row); });
+            gather(v_, [&](const char* from_row, float* row) {
+                load_row(v.dtype, from_row, cols, row);
+                for (int64_t c = 0; c < cols && v.dtype == DType::fp8_e4m3; ++c) row[c] /= kE4m3Unit;
+            });
     }
 
     // O += P V for `keys` rows of V, `step` elements apart.
@@ -467,10 +497,8 @@ private:
         odd = reinterpret_cast<Vec>(pairs & 0xFFFF0000u);
     }
 
-    static void load_values(const E4m3* v, Vec& first, Vec& second) {
-        first = widen_e4m3(&v->bits);
-        second = widen_e4m3(&v->bits + kLanes);
-    }
+    // Of e4m3 1 / kE4m3Unit of it, which O's last factor makes up for.
+    static void load_values(const E4m3* v, Vec& first, Vec& second) { widen_e4m3(&v->bits, first, second); }
 
     // Adds a split's m, l and O to those of the splits before it.
     void fold(float* sum, float* part) const {
@@ -487,7 +515,8 @@ private:
     void finish(Row& row) const {
         const float l = l_of(row.sum);
         double lse = lse_of(m_of(row.sum), 1.0, l);
-        const float kept = (row.head.drops ? row.head.dropout.scale() : 1.0f) * row.head.v_scale;
+        const float unit = row.head.v.dtype == DType::fp8_e4m3 ? row.head.v_scale * kE4m3Unit : 1.0f;
+        const float kept = (row.head.drops ? row.head.dropout.scale() : 1.0f) * unit;
         float factor = l == 0.0f ? 0.0f : kept / l;
         if (row.head.sink > -__builtin_inff()) factor *= with_sink(lse, static_cast<double>(row.head.sink));
         float* const o = o_of(row.sum);

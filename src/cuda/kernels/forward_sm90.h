@@ -21,8 +21,8 @@ struct ForwardSm90 : QueryPipeline<config> {
     using Base::Base, Base::kConsumers, Base::kColumns, Base::kColumnsV, Base::NT, Base::OT, Base::kBytesQ;
     using Base::bias_ring, Base::slot, Base::tile_at_hand, Base::release_query, Base::release_keys, Base::drop,
         Base::keys_at_hand;
-    using Base::kBytesK, Base::kPartsO, Base::values_ring, Base::values_at_hand;
-    using Base::params, Base::q, Base::k, Base::bias, Base::out, Base::q_ring, Base::k_ring;
+    using Base::kBytesK, Base::kBytesV, Base::kPartsO;
+    using Base::params, Base::q, Base::k, Base::v, Base::bias, Base::out, Base::q_ring, Base::k_ring, Base::v_ring;
     using typename Base::M, typename Base::Tile, typename Base::Slot, typename Base::KeysAtHand;
     static constexpr Element kOutElement = output_element(config);
     using OutScalar = typename Math<kOutElement>::Scalar;
@@ -129,12 +129,12 @@ struct ForwardSm90 : QueryPipeline<config> {
                 keys = keys_at_hand(tile, n);
                 if (turns) wait_turn(consumer);
                 start(s, own_q);
-                values_ring().wait_full();  // while S is computed
+                v_ring.wait_full();  // while S is computed
                 if constexpr (kClearsValues)
                     if (n == 1) {
                         const Tile now = tile_at_hand();
                         clear_hidden_values<config>(now, consumer, config.mask_function ? before_at : now.key_of(0),
-                                                    values_at_hand());
+                                                    v + v_ring.stage * kBytesV);
                     }
                 accumulate<pass>(o, before, consumer);
                 if (turns) pass_turn(consumer);
@@ -154,8 +154,8 @@ struct ForwardSm90 : QueryPipeline<config> {
                 }
                 ptx::wgmma_wait<0>();
                 pin(o);
-                if (elected) values_ring().release();
-                values_ring().advance();
+                if (elected) v_ring.release();
+                v_ring.advance();
                 units.keep_output_units(softmax);
                 softmax.rescale(o);
                 if constexpr (!kApart) now = M::left_of(s);
@@ -166,7 +166,9 @@ struct ForwardSm90 : QueryPipeline<config> {
             // one.
             int n = 1;
 #pragma unroll 1
-            for (; n < tile.keys.count && !(kKeepsMaxima && all_of(consumer, softmax.anchored())); ++n)
+            for (; n < tile.keys.count &&
+                   !(kKeepsMaxima && n >= Units::kSearched && all_of(consumer, softmax.anchored()));
+                 ++n)
                 step.template operator()<false, false>(n, p, p);
             if constexpr (kKeepsMaxima) {
                 first_of_kept_max = n;
@@ -186,27 +188,27 @@ struct ForwardSm90 : QueryPipeline<config> {
             // O += P V of the last block, and the result.
             const Tile done = end_of(tile);
             if constexpr (!kTrustsHiddenValues) release_query();
-            values_ring().wait_full();
+            v_ring.wait_full();
             if constexpr (kClearsValues)
                 clear_hidden_values<config>(done, consumer,
                                             config.mask_function ? keys.j0 : done.key_of(done.keys.count - 1),
-                                            values_at_hand());
+                                            v + v_ring.stage * kBytesV);
             accumulate<pass>(o, p, consumer);
             finish_rows(done, consumer, softmax, units, factor);
             ptx::wgmma_wait<0>();
             pin(o);
-            if (elected) values_ring().release();
-            values_ring().advance();
+            if (elected) v_ring.release();
+            v_ring.advance();
             if constexpr (kTrustsHiddenValues) {
                 if (!__all_sync(~0u, finite(o))) Slot::fail(slot());
                 release_query();
             }
-            store<pass>(done, consumer, softmax, factor, o);
+            store<pass>(done, consumer, softmax, units, factor, o);
         } else {  // no row sees a key
             release_query();
             o.clear();
             finish_rows(tile, consumer, softmax, units, factor);
-            store<pass>(tile, consumer, softmax, factor, o);
+            store<pass>(tile, consumer, softmax, units, factor, o);
         }
     }
 
@@ -244,14 +246,14 @@ struct ForwardSm90 : QueryPipeline<config> {
     __device__ __forceinline__ void accumulate(Accumulators& o, const typename M::template Left<1, NT>& p,
                                                int consumer) const {
         if constexpr (spares_hidden_values(pass)) {
-            add_seen<config.element, config.Bc, NT>(o, p, values_at_hand());
+            add_seen<config.element, config.Bc, NT>(o, p, v + v_ring.stage * kBytesV);
             // all four warps have read V before one thread releases it
             ptx::named_barrier(barriers::kConsumer + consumer, barriers::kWarpgroup);
             return;
         }
         pin(o);
         ptx::wgmma_fence();
-        start_output<config.element, config.Bc, NT>(o, p, values_at_hand());
+        start_output<config.element, config.Bc, NT>(o, p, v + v_ring.stage * kBytesV);
         ptx::wgmma_commit();
     }
 
@@ -357,7 +359,7 @@ struct ForwardSm90 : QueryPipeline<config> {
             const int row = warp_i0 + Place::row(0, 2 * half), of_group = row % config.group_rows;
             if constexpr (config.sinks)
                 if (is_row(tile, row))
-                    factor[half] = row_factor<config>(params, seq.h + of_group, softmax.m[0][half], l);
+                    factor[half] = units.of_output(row_factor<config>(params, seq.h + of_group, softmax.m[0][half], l));
             if constexpr (config.lse)
                 if (lane_id() % 4 == 0 && is_row(tile, row) && (!config.shares || tile.part == TileNumber::kWhole)) {
                     const DeviceTensor& lse = params.lse;
@@ -373,9 +375,10 @@ struct ForwardSm90 : QueryPipeline<config> {
     // Line 12: O = O / l.
     template <Pass pass>
     __device__ __forceinline__ void store(const Tile& tile, int consumer, [[maybe_unused]] const RowSoftmax& softmax,
-                                          const float (&factor)[2], const Accumulators& o) const {
+                                          [[maybe_unused]] const Units& units, const float (&factor)[2],
+                                          const Accumulators& o) const {
         if constexpr (config.shares) {
-            if (tile.part != TileNumber::kWhole) return store_part(tile, consumer, softmax, o);
+            if (tile.part != TileNumber::kWhole) return store_part(tile, consumer, softmax, units, o);
             const int i0 = warp_row(tile, consumer);
             return store_rows_at<kOutElement>(
                 o, factor, config.head_dim_v, [&](int row) { return is_row(tile, i0 + row); },
@@ -403,7 +406,7 @@ struct ForwardSm90 : QueryPipeline<config> {
 
     // What a piece of the tile's keys comes to, for combine_shares.h: m, l, and O as it stands.
     __device__ __forceinline__ void store_part(const Tile& tile, int consumer, const RowSoftmax& softmax,
-                                               const Accumulators& o) const {
+                                               const Units& units, const Accumulators& o) const {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int row = warp_row(tile, consumer) + Place::row(0, 2 * half);
@@ -416,7 +419,8 @@ struct ForwardSm90 : QueryPipeline<config> {
 #pragma unroll
             for (int n = 0; n < OT; ++n)
                 if (const int column = Place::column(n, 0); column < config.head_dim_v)
-                    *reinterpret_cast<float2*>(to + column) = make_float2(o.c[0][n][2 * half], o.c[0][n][2 * half + 1]);
+                    *reinterpret_cast<float2*>(to + column) =
+                        make_float2(units.of_output(o.c[0][n][2 * half]), units.of_output(o.c[0][n][2 * half + 1]));
         }
     }
 

@@ -52,12 +52,17 @@ bool shares_keys(const Question& q) {
 
 constexpr Condition kConditions[] = {
     kAtMost256,
-    {"k and v in e4m3 beside 16-bit queries, which the general kernel has so far",
-     [](const Question& q) { return !q.config.converts_kv || all_e4m3(q.config); }},
     {"e4m3 with softcap, ALiBi, a bias, a mask, dropout or a scale that is not positive, which the general kernel has",
      [](const Question& q) {
          const KernelConfig& c = q.config;
-         return !all_e4m3(c) || (!c.softcap && !c.scale_first && !c.mask && !c.dropout);
+         return !c.converts_kv || (!c.softcap && !c.scale_first && !c.mask && !c.dropout);
+     }},
+    {"k and v in e4m3 beside 16-bit queries, with scales of blocks, a head dimension over 128, first_k, attention_chunk "
+     "or a shared prefix, which the general kernel has",
+     [](const Question& q) {
+         const KernelConfig& c = q.config;
+         const bool more = c.scale_blocks || c.first_k || c.chunk || q.problem.prefix_groups != 0;
+         return !c.converts_kv || all_e4m3(c) || (!more && widest(c) <= 128);
      }},
     {"e4m3 with a cache or what serving asks for beside one, which the general kernel has",
      [](const Question& q) { return !all_e4m3(q.config) || !asks_for_serving(q.config); }},
@@ -115,6 +120,7 @@ int group_rows(const KernelConfig& c, const Problem& p) {
 std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
     if (c.element == Element::e4m3)
         return c.scale_blocks ? std::span<const Tile>(sm90::kForwardE4m3Blocks) : sm90::kForwardE4m3;
+    if (c.converts_kv) return sm90::kForwardE4m3Keys;
     // what a group shares, the queries of many sequences see
     if (c.prefixes && widest(c) <= 128 && !c.softcap && !c.sinks) return sm90::kForwardCache;
     if (c.shares) {

@@ -116,6 +116,12 @@ inline constexpr Tile kForwardE4m3Blocks[] = {
     {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane"},
 };
 
+// For e4m3 keys and values under 16-bit queries. A stage has them as they come and as they are multiplied.
+inline constexpr Tile kForwardE4m3Keys[] = {
+    {64, 128, 64, 12, 4, 1, "two consumers; 32 KB of K and V on their way"},
+    {128, 128, 64, 12, 3, 1, "two consumers; 48 KB of K and V on their way"},
+};
+
 // For latent heads, whose V is the first columns of K. Both consumers work on the same 64 rows.
 inline constexpr Tile kLatentForward[] = {
     {576, 64, 64, 12, 2, 1, "Q and two blocks of keys take 221 KB of shared memory, and O all registers"},

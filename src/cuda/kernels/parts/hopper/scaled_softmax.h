@@ -10,9 +10,10 @@
 namespace flashtile {
 
 // What takes scores to log2 units; here, one factor for all. ScoreUnits<config, true> is that of e4m3.
-template <KernelConfig config, bool kScaled = config.element == Element::e4m3>
+template <KernelConfig config, bool kScaled = config.element == Element::e4m3 || config.converts_kv>
 struct ScoreUnits {
     using RowSoftmax = Softmax<1, own_units<config>()>;
+    static constexpr int kSearched = 1;  // blocks that are searched for the maximum at least
 
     __device__ __forceinline__ void start(const KernelParams&, const Sequence&, int) {}
     __device__ __forceinline__ void find(const KernelParams&, const Sequence&, int) {}
@@ -21,12 +22,12 @@ struct ScoreUnits {
     __device__ __forceinline__ float of_output(float factor) const { return factor; }
 };
 
-// P of e4m3 reaches 448. A maximum may lag by 2^3, a block's P may sum up to 2^8 in a lane before it is lowered, and a
+// P of e4m3 reaches 448. A block's P may sum up to 2^8 in a lane before it is lowered, and a
 // block of V may have kMostQuotient of the scale that O has.
 constexpr float kMostQuotient = 1.5f, kLeastQuotient = 0.5f;
 constexpr float kLeastRaise = -60.0f;  // beside a block of keys whose values are as good as 0
 constexpr int rise_of(const KernelConfig& c) {
-    return c.lazy_rescale ? 4 : 8;
+    return c.element != Element::e4m3 ? 0 : c.lazy_rescale ? 4 : 8;
 }
 
 template <KernelConfig config>
@@ -35,6 +36,7 @@ struct ScaledSoftmax;
 template <KernelConfig config>
 struct ScoreUnits<config, true> {
     using RowSoftmax = ScaledSoftmax<config>;
+    static constexpr int kSearched = 2;  // of the first one a row may see a few keys only
     // Keys of a block that share scales: all, or 64.
     static constexpr int kGroups = config.scale_blocks ? config.Bc / kScaleGroup : 1;
     static_assert(!config.scale_blocks || config.Bc % kScaleGroup == 0, "");
@@ -97,13 +99,15 @@ struct ScoreUnits<config, true> {
 template <KernelConfig config>
 struct ScaledSoftmax : Softmax<1, false, rise_of(config)> {
     using Base = Softmax<1, false, rise_of(config)>;
-    using Base::m, Base::l, Base::grows, Base::move, Base::kMostLag;
+    using Base::m, Base::l, Base::grows, Base::move;
     using typename Base::RowSums;
     using Units = ScoreUnits<config>;
     static constexpr int kTilesOfGroup = kScaleGroup / 8;
 
-    // The same as Base's, which explains them, with the units of each group of keys.
-    template <bool kLazy, int kGroup = 32, int NT>
+    // The same as Base's, which explains them, with the units of each group of keys. The maximum is that of P as it is
+    // rounded, and so a row that sees one key alone has exactly its value. It does not lag, since of the few bits of
+    // e4m3's mantissa a row's greatest P would need the most.
+    template <bool, int kGroup = 32, int NT>
     __device__ __forceinline__ void find_maximum(const Fragments<1, NT>& s, const Units& units, int seen = 1) {
         constexpr int kStep = config.scale_blocks ? kTilesOfGroup : kGroup;
         float highest[2] = {-infinity(), -infinity()};
@@ -117,7 +121,10 @@ struct ScaledSoftmax : Softmax<1, false, rise_of(config)> {
                 for (int column = first; column < NT && column < first + kStep; ++column)
 #pragma unroll
                     for (int e = 2 * half; e < 2 * half + 2; ++e) of_group = fmaxf(of_group, s.c[0][column][e]);
-                highest[half] = fmaxf(highest[half], of_group * factor_at(units, first));
+                const float factor = factor_at(units, first);
+                const float raised =
+                    config.scale_blocks ? fmaf(of_group, factor, units.raise[group_at(first)]) : of_group * factor;
+                highest[half] = fmaxf(highest[half], raised);
             }
         }
         bool row_grows = false;
@@ -127,7 +134,7 @@ struct ScaledSoftmax : Softmax<1, false, rise_of(config)> {
             x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
             x = fmaxf(x, __shfl_xor_sync(~0u, x, 2));
             highest[half] = x - rise_of(config);
-            row_grows = row_grows || highest[half] > m[0][half] + (kLazy ? kMostLag : 0.0f);
+            row_grows = row_grows || highest[half] > m[0][half];
         }
         grows = __any_sync(~0u, row_grows);
         if (!grows) return;
@@ -161,14 +168,17 @@ struct ScaledSoftmax : Softmax<1, false, rise_of(config)> {
 
 private:
     __device__ static __forceinline__ float factor_at(const Units& units, int tile) {
-        return units.factor[config.scale_blocks ? tile / kTilesOfGroup : 0];
+        return units.factor[group_at(tile)];
+    }
+    __device__ static constexpr int group_at(int tile) {
+        return config.scale_blocks ? tile / kTilesOfGroup : 0;
     }
     // Of the tiles [first, first + kTiles), which share their scales.
     template <int kTiles, int NT>
     __device__ __forceinline__ void exponentiate_group(Fragments<1, NT>& s, int first, const Units& units,
                                                        RowSums& sum) {
         const float factor = factor_at(units, first);
-        const int group = config.scale_blocks ? first / kTilesOfGroup : 0;
+        const int group = group_at(first);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float added = config.scale_blocks ? units.raise[group] - m[0][half] : -m[0][half];
