@@ -101,7 +101,7 @@ class Prepared:
 
     def alternatives(self):
         """{tile: choice} of the forward pass's main kernel: what `flashtile tune` would measure."""
-        return {"{Br}x{Bc}x{warps}x{stages}".format(**tile): tile["choice"] for tile in self.plan()["alternatives"]}
+        return {tile["tile"]: tile["choice"] for tile in self.plan()["alternatives"]}
 
     def forward_tile(self):
         """(queries, keys) of a block of the CUDA kernel that the forward pass of these inputs gets."""

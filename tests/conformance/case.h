@@ -52,6 +52,15 @@ struct E4m3Spec {
     Scaling k = Scaling::none;
     Scaling v = Scaling::none;
     int block = 64;
+
+    bool blocks() const { return (q == Scaling::blocks && !keys_only) || k == Scaling::blocks || v == Scaling::blocks; }
+    // The same with scales that go together: of heads there are none beside those of blocks.
+    E4m3Spec settled() const {
+        E4m3Spec spec = *this;
+        for (Scaling* scaling : {&spec.q, &spec.k, &spec.v})
+            if (blocks() && *scaling == Scaling::heads) *scaling = Scaling::blocks;
+        return spec;
+    }
 };
 
 enum class Slopes { none, per_head, per_batch_and_head };

@@ -1257,12 +1257,13 @@ private:
     // Every kind of scale, beside e4m3 queries or 16-bit ones.
     static E4m3Spec e4m3_of(std::size_t n) {
         constexpr Scaling kScalings[] = {Scaling::none, Scaling::whole, Scaling::heads, Scaling::blocks};
-        return {.present = true,
-                .keys_only = n % 2 == 0,
-                .q = kScalings[n / 2 % 4],
-                .k = kScalings[(n + 1) % 4],
-                .v = kScalings[(n / 2 + 3) % 4],
-                .block = n / 3 % 2 == 0 ? 64 : 128};
+        const E4m3Spec spec = {.present = true,
+                               .keys_only = n % 2 == 0,
+                               .q = kScalings[n / 2 % 4],
+                               .k = kScalings[(n + 1) % 4],
+                               .v = kScalings[(n / 2 + 3) % 4],
+                               .block = n / 3 % 2 == 0 ? 64 : 128};
+        return spec.settled();
     }
     static dtype e4m3_type_of(std::size_t n) { return n % 2 == 0 ? kTypes[1 + n / 2 % 2] : kTypes[n / 2 % 3]; }
 
@@ -1310,7 +1311,7 @@ private:
                     c.causal = n % 2 == 0;
                     c.e4m3 = {.present = true,
                               .keys_only = n % 3 != 0,
-                              .q = n % 2 == 0 ? scaling : Scaling::heads,
+                              .q = n % 2 == 0 ? scaling : Scaling::whole,
                               .k = scaling,
                               .v = scaling,
                               .block = n / 2 % 2 == 0 ? 64 : 128};
@@ -1338,7 +1339,7 @@ private:
                               .keys_only = keys_only,
                               .q = Scaling::blocks,
                               .k = Scaling::blocks,
-                              .v = n % 3 == 0 ? Scaling::heads : Scaling::blocks};
+                              .v = n % 3 == 0 ? Scaling::whole : Scaling::blocks};
                     c.type = type_of(1 + n++ % 2);
                     option.apply(c);
                     fit_used_keys(c);

@@ -684,8 +684,7 @@ flashtile::options ProblemData::options(isa which) const {
     o.q_scale = q_scale.view();
     o.k_scale = k_scale.view();
     o.v_scale = v_scale.view();
-    for (const Scaling scaling : {p.e4m3.q, p.e4m3.k, p.e4m3.v})
-        if (scaling == Scaling::blocks) o.scale_block = p.e4m3.block;
+    if (p.e4m3.present && p.e4m3.blocks()) o.scale_block = p.e4m3.block;
     o.num_splits = p.num_splits;
     o.seqused_k = used_k.view();
     o.deterministic = p.deterministic;

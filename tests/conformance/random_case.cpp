@@ -185,6 +185,7 @@ void e4m3(Case& c, RandomSource& random) {
         c.e4m3.q = scaling(), c.e4m3.k = scaling(), c.e4m3.v = scaling();
         c.e4m3.block = random.chance(0.5) ? 64 : 128;
         if (c.type == fp32) c.e4m3.keys_only = false;
+        c.e4m3 = c.e4m3.settled();
     }
     c.out_in_fp32 = c.forward_only() && random.chance(0.2);
 }

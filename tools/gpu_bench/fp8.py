@@ -133,7 +133,7 @@ def tiles(run, problem, plain):
     try:
         for tile, choice in plain.forward.alternatives().items():
             run.library.use_choice(choice)
-            method = OnE4m3(run.library, problem, f"flashtile_{tile}")
+            method = OnE4m3(run.library, problem, tile)
             if not checked(run, method):
                 continue
 

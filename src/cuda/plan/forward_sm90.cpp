@@ -57,7 +57,8 @@ constexpr Condition kConditions[] = {
          const KernelConfig& c = q.config;
          return !c.converts_kv || (!c.softcap && !c.scale_first && !c.mask && !c.dropout);
      }},
-    {"k and v in e4m3 beside 16-bit queries, with scales of blocks, a head dimension over 128, first_k, attention_chunk "
+    {"k and v in e4m3 beside 16-bit queries, with scales of blocks, a head dimension over 128, first_k, "
+     "attention_chunk "
      "or a shared prefix, which the general kernel has",
      [](const Question& q) {
          const KernelConfig& c = q.config;
@@ -118,8 +119,7 @@ int group_rows(const KernelConfig& c, const Problem& p) {
 }
 
 std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
-    if (c.element == Element::e4m3)
-        return c.scale_blocks ? std::span<const Tile>(sm90::kForwardE4m3Blocks) : sm90::kForwardE4m3;
+    if (c.element == Element::e4m3) return sm90::kForwardE4m3;
     if (c.converts_kv) return sm90::kForwardE4m3Keys;
     // what a group shares, the queries of many sequences see
     if (c.prefixes && widest(c) <= 128 && !c.softcap && !c.sinks) return sm90::kForwardCache;

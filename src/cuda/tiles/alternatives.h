@@ -62,8 +62,9 @@ inline constexpr Tile kForwardE4m3[] = {
     {64, 192, 64, 16, 4, 1, kFewerKeys},         {64, 192, 128, 16, 2, 1, kFewerStages},
     {64, 192, 128, 16, 3, 1, "three consumers"}, {128, 128, 64, 12, 3, 1, kFewerKeys},
     {128, 128, 128, 12, 2, 1, kFewerKeys},       {128, 128, 128, 12, 3, 1, kMoreStages},
-    {128, 128, 192, 12, 2, 1, "two consumers"},  {192, 128, 64, 12, 3, 1, kFewerKeys},
-    {192, 128, 128, 12, 2, 1, "two consumers"},  {256, 128, 64, 12, 2, 1, kFewerKeys},
+    {128, 128, 160, 12, 2, 1, kFewerKeys},       {128, 128, 192, 12, 2, 1, "two consumers"},
+    {192, 128, 64, 12, 3, 1, kFewerKeys},        {192, 128, 128, 12, 2, 1, "two consumers"},
+    {256, 128, 64, 12, 2, 1, kFewerKeys},
 };
 
 inline constexpr Tile kBackward[] = {

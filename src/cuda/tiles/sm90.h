@@ -107,13 +107,7 @@ inline constexpr Tile kForwardE4m3[] = {
     {128, 128, 192, 12, 2, 1, "two consumers; S takes 96 registers a lane"},
     {192, 128, 128, 12, 2, 1, "O takes 96 registers a lane"},
     {256, 128, 96, 12, 2, 1, "O takes 128 registers a lane"},
-};
-// The same where blocks of 64 or 128 rows have scales of their own, which groups of 64 keys share.
-inline constexpr Tile kForwardE4m3Blocks[] = {
-    {64, 192, 128, 16, 3, 1, "three consumers: exponentials are the limit"},
-    {128, 128, 192, 12, 2, 1, "two consumers; S takes 96 registers a lane"},
-    {192, 128, 128, 12, 2, 1, "O takes 96 registers a lane"},
-    {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane"},
+    {256, 128, 64, 12, 2, 1, "where groups of 64 keys share scales"},
 };
 
 // For e4m3 keys and values under 16-bit queries. A stage has them as they come and as they are multiplied.

@@ -7,10 +7,11 @@
 
 namespace flashtile {
 
-// Four values, from the lowest byte up. Sign, exponent and mantissa go where the 16-bit type has them; the exponent is
-// then too small by the difference of the biases, which a multiplication mends, of subnormal values as well.
+// Four values, from the lowest byte up, none of which is NaN. Sign, exponent and mantissa go where the 16-bit type has
+// them; the exponent is then too small by the difference of the biases, which a multiplication mends, of subnormal
+// values as well.
 template <Element kElement>
-__device__ __forceinline__ uint2 widen_e4m3(unsigned four) {
+__device__ __forceinline__ uint2 widen_numbers(unsigned four) {
     const auto pair = [](unsigned high_bytes) {
         const unsigned sign = high_bytes & 0x80008000u, size = high_bytes & 0x7F007F00u;
         if constexpr (kElement == Element::bf16)
@@ -18,9 +19,18 @@ __device__ __forceinline__ uint2 widen_e4m3(unsigned four) {
         else
             return ptx::multiply_fp16(sign | size >> 1, 0x5C005C00u);  // 2^8
     };
-    uint2 wide = make_uint2(pair(ptx::permute(four, 0x1404)), pair(ptx::permute(four, 0x3424)));
-    // The only NaN has all bits but the sign set; the next byte's carry would come from another one.
-    if ((((four & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u) != 0) {
+    return make_uint2(pair(ptx::permute(four, 0x1404)), pair(ptx::permute(four, 0x3424)));
+}
+
+// Not 0 if one of four values is NaN, which has all bits but the sign set. (No byte's carry reaches the next one.)
+__device__ __forceinline__ unsigned nan_among(unsigned four) {
+    return ((four & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u;
+}
+
+template <Element kElement>
+__device__ __forceinline__ uint2 widen_e4m3(unsigned four) {
+    uint2 wide = widen_numbers<kElement>(four);
+    if (nan_among(four) != 0) {
         const auto nan = [&](int byte) { return (four >> 8 * byte & 0x7F) == 0x7F ? 0x7FFFu : 0u; };
         wide.x |= nan(0) | nan(1) << 16;
         wide.y |= nan(2) | nan(3) << 16;

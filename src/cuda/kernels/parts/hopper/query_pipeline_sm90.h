@@ -105,9 +105,10 @@ struct QueryPipeline {
     static constexpr bool kBusyProducer = config.dropout ? !kDrawersApart
                                                          : config.lengths_in_memory() || config.group_rows > 1 ||
                                                                config.bias_mapped || config.mask_function || kPrepares;
-    static constexpr int kProducerRegisters = kConsumers > 2
-                                                  ? (NT*(4 + kSize) + OT * 4 > 124 ? 32 : 56)
-                                                  : (kBusyProducer ? (config.blocks_per_sm > 2 ? 48 : 56) : 40);
+    static constexpr int kProducerRegisters = kWidens          ? 80
+                                              : kConsumers > 2 ? (NT*(4 + kSize) + OT * 4 > 124 ? 32 : 56)
+                                              : kBusyProducer  ? (config.blocks_per_sm > 2 ? 48 : 56)
+                                                               : 40;
     static constexpr int kConsumerRegisters =
         (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers / 8 * 8;
     static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
