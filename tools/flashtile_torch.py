@@ -21,8 +21,9 @@ class Library:
     def __init__(self, path):
         os.environ["FLASHTILE_LIBRARY"] = str(Path(path).resolve())
         sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
-        from flashtile import _call, _library, _options, _structs
+        from flashtile import _call, _functions, _library, _options, _structs
         self.abi, self.loaded, self.options, self.structs = _call, _library, _options, _structs
+        self.functions = _functions
 
     def version(self):
         return self.loaded.text("version")
@@ -38,15 +39,29 @@ class Library:
 
     def prepared(self, name, inputs, forwards, made, causal=False, window=(-1, -1), softcap=0.0, dropout=0.0, seed=0,
                  deterministic=False, exact_max=False, alibi_slopes=None, bias=None, mask=None, seqused_k=None,
-                 cu_seqlens=None, max_seqlen=-1):
+                 cu_seqlens=None, max_seqlen=-1, score=None, mask_function=None, function_tensors=None,
+                 block_lists=None):
         rng = torch.tensor([seed, 0], device=inputs[0].device) if dropout else None
         given = (*inputs, alibi_slopes, bias, mask, cu_seqlens, cu_seqlens, seqused_k, None,
                  *self.structs.ONE_FOR_ALL, *forwards)
-        call = self.abi.Call(name, given, made, self.options.CallOptions(
+        options = self.options.CallOptions(
             max_seqlen_q=max_seqlen, max_seqlen_k=max_seqlen, causal=int(causal), softcap=softcap,
             window_left=window[0], window_right=window[1], dropout=dropout, deterministic=deterministic,
-            exact_max=exact_max))
+            exact_max=exact_max)
+        *lists, size = block_lists or ((),)  # counts and indices, and queries and keys of a block
+        call = self.call(name, given, made, score, mask_function, function_tensors or {}, lists, size, options)
+        made = (*made, *(function_tensors or {}).values(), *lists)
         return Prepared(self.loaded, call, rng, (given, made))
+
+    def call(self, name, given, made, score, mask, tensors, lists, block_size, options):
+        if score is None and mask is None and not lists:
+            return self.abi.Call(name, given, made, options)
+        structs = self.structs
+        parts = (structs.inputs_part(structs.INPUT_NAMES, options), structs.Part(structs.RESULTS[name],
+                                                                                 structs.RESULT_NAMES[name]))
+        functions = self.functions.Functions(score, mask, tuple(tensors), block_size)
+        names = (*structs.INPUT_NAMES, *structs.RESULT_NAMES[name], *tensors, *structs.LIST_NAMES[:len(lists)])
+        return self.abi.FilledCall(name, parts, (*given, *made, *tensors.values(), *lists), names, options, functions)
 
     def dropout_mask(self, dropout, seed, shape, device):
         """Which probabilities are kept, (batch, heads, seqlen_q, seqlen_k)."""

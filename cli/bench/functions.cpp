@@ -54,7 +54,8 @@ struct Tensors {
     explicit Tensors(const Point& p)
         : slopes(static_cast<std::size_t>(p.heads)),
           document(static_cast<std::size_t>(p.seqlen)),
-          block(static_cast<std::size_t>(blocks(p) * blocks(p))) {
+          block(static_cast<std::size_t>(blocks(p) * blocks(p))),
+          listed(block.size()) {
         for (std::size_t h = 0; h < slopes.size(); ++h) slopes[h] = 0.5f / static_cast<float>(h + 1);
         for (std::size_t i = 0; i < document.size(); ++i)
             document[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) / document_rows);
@@ -67,6 +68,11 @@ struct Tensors {
         for (auto row = block.begin(); row != block.end(); row += static_cast<std::ptrdiff_t>(blocks(p))) {
             std::fill_n(row, kept, std::uint8_t{1});
             std::shuffle(row, row + static_cast<std::ptrdiff_t>(blocks(p)), random);
+            // the same as a list
+            auto entry = listed.begin() + (row - block.begin());
+            for (std::int64_t n = 0; n < blocks(p); ++n)
+                if (row[n] != 0) *entry++ = static_cast<std::int32_t>(n);
+            counts.push_back(static_cast<std::int32_t>(kept));
         }
         using flashtile::view;
         named = {flashtile::named("slope", view(slopes.data(), flashtile::fp32, {p.heads})),
@@ -79,6 +85,7 @@ struct Tensors {
     std::vector<float> slopes;
     std::vector<std::int32_t> document, starts;
     std::vector<std::uint8_t> block;
+    std::vector<std::int32_t> counts, listed;
     std::vector<flashtile_named_tensor> named;
 };
 
@@ -91,7 +98,7 @@ std::vector<Contest> contests_of(const Point& p, const Tensors& tensors, flashti
         made.options.function_tensors = tensors.named;
         return made;
     };
-    Side alibi{plain}, softcap{plain}, causal{plain}, window{plain}, packed{plain, true};
+    Side alibi{plain}, softcap{plain}, causal{plain}, window{plain}, packed{plain, true}, lists{plain};
     alibi.options.alibi_slopes = flashtile::view(tensors.slopes.data(), flashtile::fp32, {p.heads});
     softcap.options.softcap = 30.0f;
     causal.options.causal = true;
@@ -100,6 +107,12 @@ std::vector<Contest> contests_of(const Point& p, const Tensors& tensors, flashti
     packed.options.cu_seqlens_q = flashtile::view(tensors.starts.data(), flashtile::dtype::int32, {documents});
     packed.options.cu_seqlens_k = packed.options.cu_seqlens_q;
     packed.options.max_seqlen_q = packed.options.max_seqlen_k = document_rows;
+    const auto blocks = static_cast<std::int64_t>(tensors.counts.size());
+    lists.options.block_lists = {
+        .block_q = block_rows,
+        .block_k = block_rows,
+        .counts = flashtile::view(tensors.counts.data(), flashtile::dtype::int32, {1, 1, blocks}),
+        .indices = flashtile::view(tensors.listed.data(), flashtile::dtype::int32, {1, 1, blocks, blocks})};
     return {
         {"ALiBi", side("s - slope[h] * abs(i - j)", nullptr), alibi, "alibi_slopes"},
         {"softcap", side("30.0 * tanh(s / 30.0)", nullptr), softcap, "softcap"},
@@ -107,6 +120,7 @@ std::vector<Contest> contests_of(const Point& p, const Tensors& tensors, flashti
         {"window of 256", side(nullptr, "j <= i && i - j <= 255"), window, "window"},
         {"documents of 256", side(nullptr, "document[i] == document[j]"), packed, "packed batch"},
         {"blocks, a quarter", side(nullptr, "block[i // 128, j // 128]"), {plain}, "dense", false},
+        {"block_lists, a quarter", lists, {plain}, "dense", false},
         {"every element", side(nullptr, "(i * 7 + j) % 13 != 5"), {plain}, "dense", false},
     };
 }

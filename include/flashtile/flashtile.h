@@ -159,6 +159,24 @@ typedef struct flashtile_named_tensor {
     flashtile_tensor tensor; /* of 1 to 4 dimensions, any strides; FP32, FP16, BF16, INT32, INT64 or BOOL */
 } flashtile_named_tensor;
 
+/* Which blocks of the scores are seen: queries in blocks of block_q, keys in blocks of block_k, from each sequence's
+ * start. Of each block of queries the first counts[b, h, n] of indices[b, h, n, ..] name the blocks of keys that it
+ * sees, in any order; later entries are not read. In blocks of the full lists mask_function does not count; what is in
+ * neither list is hidden. Naming a block twice, or one that is none, is an error on the CPU and with check_values; on
+ * CUDA a block in both lists is else a full one, and a block that is none is nothing. */
+typedef struct flashtile_block_lists {
+    size_t size;                          /* sizeof(flashtile_block_lists) */
+    int64_t block_q;                      /* a multiple of 64 */
+    int64_t block_k;                      /* likewise */
+    const flashtile_tensor* counts;       /* (batch or 1, heads or 1, blocks of the longest seqlen_q); INT32 */
+    const flashtile_tensor* indices;      /* (batch or 1, heads or 1, the same blocks, any size); INT32 */
+    const flashtile_tensor* full_counts;  /* likewise; may be NULL with full_indices: no block is full */
+    const flashtile_tensor* full_indices; /* likewise */
+} flashtile_block_lists;
+
+#define FLASHTILE_BLOCK_LISTS_INIT \
+    { sizeof(flashtile_block_lists), 128, 128, NULL, NULL, NULL, NULL }
+
 /* The inputs that forward and backward share. The call reads them and, but for what `append` says, never writes them.
  * All tensors lie on q's device. heads is a multiple of kv_heads.
  *
@@ -217,12 +235,13 @@ typedef struct flashtile_inputs {
     const char* mask_function;  /* likewise, without s: whether query i of head h sees key j; may be NULL */
     const flashtile_named_tensor* function_tensors; /* what these two may name; may be NULL */
     int64_t function_tensor_count;                  /* to FLASHTILE_MAX_FUNCTION_TENSORS */
+    const flashtile_block_lists* block_lists;       /* may be NULL: every block is seen */
 } flashtile_inputs;
 
 #define FLASHTILE_INPUTS_INIT                                                                                     \
     {                                                                                                             \
         sizeof(flashtile_inputs), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, -1, -1, NULL, NULL, NULL, \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0                       \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL                 \
     }
 
 /* What forward writes. No output may lie in memory that another tensor of the call uses. */
@@ -251,7 +270,8 @@ typedef struct flashtile_gradients {
     const flashtile_tensor* dsinks; /* written: (heads), FP32 or q's dtype; NULL without sinks, and may be NULL with
                                        them */
     const flashtile_named_tensor* dtensors; /* written: gradients of function_tensors that have these names and are
-                                               FP32, FP16 or BF16, with their shapes; FP32. May be NULL. CPU only */
+                                               FP32, FP16 or BF16, with their shapes; FP32. May be NULL. On CUDA
+                                               not with `deterministic` */
     int64_t dtensor_count;                  /* to function_tensor_count */
 } flashtile_gradients;
 

@@ -207,6 +207,16 @@ struct shard_origin {
     std::int64_t j = 0;
 };
 
+// Which blocks of the scores are seen: flashtile.h. Without `counts` all are.
+struct block_lists {
+    std::int64_t block_q = 128;
+    std::int64_t block_k = 128;
+    tensor counts = {};
+    tensor indices = {};
+    tensor full_counts = {};
+    tensor full_indices = {};
+};
+
 // Every option, each off by default. Declaration order is the order that designated initialisers must keep.
 struct options {
     causal_mode causal = {};
@@ -260,6 +270,7 @@ struct options {
     const char* score_function = nullptr;
     const char* mask_function = nullptr;
     std::span<const flashtile_named_tensor> function_tensors = {};
+    flashtile::block_lists block_lists = {};
 };
 
 // A tensor, of 1 to 4 dimensions, under the name that score_function and mask_function have for it.
@@ -341,12 +352,22 @@ inline flashtile_options c_options(const options& o) {
     return c;
 }
 
-// The C struct points into `o`, `q`, `k` and `v`, which must outlive it.
-inline flashtile_inputs c_inputs(const options& o, const tensor& q, const tensor& k, const tensor& v) {
-    flashtile_inputs c = FLASHTILE_INPUTS_INIT;
-    c.q = q.get();
-    c.k = k.get();
-    c.v = v.get();
+// It points into what it is made of, which must outlive it.
+struct c_inputs : flashtile_inputs {
+    c_inputs(const options& o, const tensor& queries, const tensor& keys, const tensor& values);
+    c_inputs(const c_inputs&) = delete;
+    c_inputs& operator=(const c_inputs&) = delete;
+
+private:
+    flashtile_block_lists lists_ = FLASHTILE_BLOCK_LISTS_INIT;
+};
+
+inline c_inputs::c_inputs(const options& o, const tensor& queries, const tensor& keys, const tensor& values)
+    : flashtile_inputs FLASHTILE_INPUTS_INIT {
+    flashtile_inputs& c = *this;
+    c.q = queries.get();
+    c.k = keys.get();
+    c.v = values.get();
     c.alibi_slopes = o.alibi_slopes.get();
     c.bias = o.bias.get();
     c.mask = o.mask.get();
@@ -371,7 +392,17 @@ inline flashtile_inputs c_inputs(const options& o, const tensor& q, const tensor
     c.mask_function = o.mask_function;
     c.function_tensors = o.function_tensors.data();
     c.function_tensor_count = static_cast<std::int64_t>(o.function_tensors.size());
-    return c;
+    const flashtile::block_lists& lists = o.block_lists;
+    if (!lists.counts.present() && !lists.indices.present() && !lists.full_counts.present() &&
+        !lists.full_indices.present())
+        return;
+    lists_.block_q = lists.block_q;
+    lists_.block_k = lists.block_k;
+    lists_.counts = lists.counts.get();
+    lists_.indices = lists.indices.get();
+    lists_.full_counts = lists.full_counts.get();
+    lists_.full_indices = lists.full_indices.get();
+    c.block_lists = &lists_;
 }
 
 // Likewise into `a`.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ._append import Append
     from ._append_kv import append_kv
     from ._attention import attention
+    from ._block_lists import BlockLists
     from .flash_attn import install_as_flash_attn
     from ._flex_attention import flex_attention
     from ._flash_implementation import register_flash_attention_impl
@@ -40,12 +41,12 @@ if TYPE_CHECKING:
     from ._warm_up import warm_up
 
 __version__ = _text("version")
-__all__ = ["Append", "append_kv", "attention", "describe", "distributed", "flash_attn", "flash_attn_3", "flex_attention", "info",
+__all__ = ["Append", "append_kv", "attention", "BlockLists", "describe", "distributed", "flash_attn", "flash_attn_3", "flex_attention", "info",
            "jax", "install_as_flash_attn", "last_run", "merge", "numpy", "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa",
            "transformers", "warm_up"]
 
 _MODULES = ("distributed", "flash_attn", "flash_attn_3", "jax", "numpy", "transformers")
-_HOMES = {"Append": "_append", "append_kv": "_append_kv", "attention": "_attention",
+_HOMES = {"Append": "_append", "append_kv": "_append_kv", "attention": "_attention", "BlockLists": "_block_lists",
           "flex_attention": "_flex_attention",
           "install_as_flash_attn": "flash_attn", "merge": "_merge", "sdpa": "_sdpa_context",
           "scaled_dot_product_attention": "_sdpa",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._append import Append
+    from ._block_lists import BlockLists
 
 Alignment = Literal["bottom-right", "top-left"]
 BOTTOM_RIGHT, TOP_LEFT = 1, 2  # flashtile_causal
@@ -45,6 +46,7 @@ class Options(TypedDict, total=False):
     mask: Union[None, Tensor, Text]
     score: Optional[Text]
     tensors: Optional[dict[str, Tensor]]
+    block_lists: Optional[BlockLists]
     dropout_p: float
     deterministic: bool
     batch_invariant: bool
@@ -107,6 +109,7 @@ def attention(
     mask: Union[None, Tensor, Text] = None,
     score: Optional[Text] = None,
     tensors: Optional[dict[str, Tensor]] = None,
+    block_lists: Optional[BlockLists] = None,
     dropout_p: float = 0.0,
     deterministic: bool = False,
     batch_invariant: bool = False,
@@ -158,9 +161,10 @@ def attention(
             hides in whole blocks costs nothing.
         score: a score function, "s - slopes[h] * abs(i - j)" or score(s, b, h, i, j), which takes the place of a score
             before the masks. A function of Python's is called with tensors of one element, and may read others by them,
-            as slopes[h]; of floats these get a gradient where they require one, on the CPU only. It is written as a
-            text at each call, in some 50 us an operation.
+            as slopes[h]; of floats these get a gradient where they require one. It is written as a text at each call,
+            in some 50 us an operation.
         tensors: by their names the tensors that texts name; to 4 dimensions. Of floats they get a gradient likewise.
+        block_lists: a `flashtile.BlockLists`: the blocks of the scores that are seen.
         dropout_p: the probability with which a normalised probability is dropped. The mask is drawn from PyTorch's
             generator of q's device, and drawn again in backward, never stored.
         deterministic: gradients that are the same bit for bit at each call. Also on where
@@ -216,8 +220,8 @@ def attention(
         deterministic = flag("deterministic", deterministic)
         batch_invariant, exact_max = flag("batch_invariant", batch_invariant), flag("exact_max", exact_max)
     functions, named = None, ()
-    if not (score is tensors is None and (mask is None or isinstance(mask, Tensor))):
-        functions, named, mask = functions_of(score, mask, tensors, q)
+    if not (score is tensors is block_lists is None and (mask is None or isinstance(mask, Tensor))):
+        functions, named, mask = functions_of(score, mask, tensors, block_lists, q)
     given: tuple[Any, ...] = (q, k, v)
     number, corner, each = diagonal, origin, ONE_FOR_ALL
     try:

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from ._attention import attention
+from ._block_lists import BlockLists
 from ._call import explain
 from ._ops import attend, deterministic
 from ._options import CallOptions
 from ._while_tracing import run_between_graphs
 
+_LEAST_BLOCK = 64  # the library's blocks are multiples of it
 _NO_BLOCKS = 1 << 30  # the block size of masks without blocks; PyTorch calls it _LARGE_SPARSE_BLOCK_SIZE
 
 
@@ -70,17 +72,17 @@ def flex_attention(
     heads, kv_heads = query.shape[1], key.shape[1]
     if heads != kv_heads and not enable_gqa:
         raise ValueError(f"key has {kv_heads} heads, allowed without enable_gqa is query's {heads}")
-    mask = None
+    mask = lists = None
     if block_mask is not None:
         _check(block_mask, query, key)
-        mask = _mask_of(block_mask)
+        mask, lists = _mask_and_lists(block_mask)
         if key.shape[0] == value.shape[0] == 1:
             key, value = (tensor.expand(query.shape[0], -1, -1, -1) for tensor in (key, value))
-    if score_mod is mask is None:
+    if score_mod is mask is lists is None:
         out, lse = attend((query, key, value), (_options, scale, deterministic()), None, heads_first=True)
     else:
         out, lse = attention(*(tensor.transpose(1, 2) for tensor in (query, key, value)), score=score_mod, mask=mask,
-                             scale=scale, return_lse=True)
+                             block_lists=lists, scale=scale, return_lse=True)
         out = out.transpose(1, 2)
     if return_aux is not None:
         from torch.nn.attention.flex_attention import AuxOutput
@@ -108,13 +110,25 @@ def _without_blocks(block_mask: Any) -> bool:
     return min(block_mask.BLOCK_SIZE) >= _NO_BLOCKS
 
 
-def _mask_of(block_mask: Any) -> Optional[Callable[..., Any]]:
-    """The mask function: the mask_mod in blocks that are listed as partial ones, true in full ones."""
+def _mask_and_lists(block_mask: Any) -> tuple[Optional[Callable[..., Any]], Optional[BlockLists]]:
+    """The mask function, and the lists as the library takes them; or, where blocks are of a size that it does not take,
+    a function that hides what they do."""
     from torch.nn.attention.flex_attention import noop_mask
 
     mask_mod = block_mask.mask_mod
+    mask = None if mask_mod is noop_mask else mask_mod
     if _without_blocks(block_mask):
-        return None if mask_mod is noop_mask else mask_mod
+        return mask, None
+    if any(size % _LEAST_BLOCK for size in block_mask.BLOCK_SIZE):
+        return _mask_by_blocks(block_mask, mask), None
+    lists = (block_mask.kv_num_blocks, block_mask.kv_indices, block_mask.full_kv_num_blocks, block_mask.full_kv_indices)
+    for_all = (of if of is None else of.reshape(*(1,) * (rank - of.dim()), *of.shape)
+               for of, rank in zip(lists, (3, 4, 3, 4)))
+    return mask, BlockLists(*for_all, block_size=tuple(block_mask.BLOCK_SIZE))
+
+
+def _mask_by_blocks(block_mask: Any, mask_mod: Optional[Callable[..., Any]]) -> Callable[..., Any]:
+    """The mask function: the mask_mod in blocks that are listed as partial ones, true in full ones."""
     rows, columns = block_mask.BLOCK_SIZE
     width = -(-block_mask.shape[-1] // columns)
     kinds = 1 * _listed(block_mask.kv_num_blocks, block_mask.kv_indices, width, "kv_indices")
@@ -127,7 +141,7 @@ def _mask_of(block_mask: Any) -> Optional[Callable[..., Any]]:
 
     def mask(b: Any, h: Any, i: Any, j: Any) -> Any:
         kind = kinds[b if kinds.shape[0] > 1 else 0, h if kinds.shape[1] > 1 else 0, i // rows, j // columns]
-        return kind > 0 if mask_mod is noop_mask else (kind == 2) | ((kind == 1) & mask_mod(b, h, i, j))
+        return kind > 0 if mask_mod is None else (kind == 2) | ((kind == 1) & mask_mod(b, h, i, j))
 
     return mask
 

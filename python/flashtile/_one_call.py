@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Optional
 from torch import Tensor
 from torch.autograd import profiler as _profiler
 
+from ._block_lists import LIST_NAMES
 from ._call import FilledCall, Tensors, hollow
 from ._functions import Functions
 from ._options import CallOptions, Recipe, options_of
@@ -60,7 +61,11 @@ class _Calls:
             filled = self.idle.pop()  # atomic, as append is, so that threads do not share a call
         except IndexError:
             name, parts, names, *_, functions = self.function
-            named = (*names, *functions.names, *(f"d{name}" for name in functions.wanted)) if functions else names
+            named = names
+            if functions:
+                lists = LIST_NAMES[:len(tensors) - len(names) - len(functions.names) - len(functions.wanted)]
+                named = (*names, *functions.names, *(f"block_lists.{name}" for name in lists),
+                         *(f"d{name}" for name in functions.wanted))
             filled = FilledCall(name, parts(self.options, *self.numbers), tensors, named, self.options, functions,
                                 **self.more)
         else:

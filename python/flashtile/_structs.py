@@ -10,6 +10,7 @@ from itertools import accumulate
 from struct import Struct, calcsize
 from typing import Any, NamedTuple, Optional
 
+from ._block_lists import LIST_NAMES
 from ._functions import Functions
 from ._library import InvalidArgument
 from ._options import CallOptions
@@ -50,7 +51,8 @@ SERVING_NAMES = ("block_table", "cache_batch_idx", "first_k", "seqused_q", "tree
 INPUTS = Layout(size="N", **dict.fromkeys(INPUT_NAMES[:9], "P"), max_seqlen_q="q", max_seqlen_k="q",
                 **dict.fromkeys((*SERVING_NAMES[:5], "sinks", *SERVING_NAMES[5:], "append", *SHARD_NAMES,
                                  "score_function", "mask_function", "function_tensors"), "P"),
-                function_tensor_count="q")
+                function_tensor_count="q", block_lists="P")
+BLOCK_LISTS = Layout(size="N", block_q="q", block_k="q", **dict.fromkeys(LIST_NAMES, "P"))  # flashtile_block_lists
 RESULT_NAMES = {"forward": ("out", "lse"),
                 "backward": ("out", "lse", "dout", "dlse", "dq", "dk", "dv", "dbias", "dsinks")}
 RESULTS = {"forward": Layout(size="N", **dict.fromkeys(RESULT_NAMES["forward"], "P")),
@@ -98,8 +100,8 @@ class Structs:
     """The filled structs of a call in one piece of memory: options, the parts, a flashtile_tensor for each tensor, and
     the texts of functions.
 
-    tensors: those of all parts, in their order, then those that the functions name, then the gradients of the latter
-    that are wanted. Each is None or the fields of a flashtile_tensor: data, dtype, device_type, device_id, rank, shape,
+    tensors: those of all parts, in their order, then those that the functions name, then those of lists of blocks, then
+    the gradients of named ones that are wanted. Each is None or the fields of a flashtile_tensor: data, dtype, device_type, device_id, rank, shape,
     stride. Every one has room for a name in front of it, so that those with names are an array of
     flashtile_named_tensor.
     """
@@ -109,7 +111,8 @@ class Structs:
         starts = [*accumulate((part.layout.size for part in parts), initial=OPTIONS.size)]
         first = starts[-1] + NAMED.offsets["tensor"]
         self.places = range(first, first + len(tensors) * NAMED.size, NAMED.size)
-        texts_at = starts[-1] + len(tensors) * NAMED.size
+        lists_at = starts[-1] + len(tensors) * NAMED.size
+        texts_at = lists_at + BLOCK_LISTS.size
         texts = [] if functions is None else [functions.score, functions.mask, *functions.names]
         encoded = [b"" if text is None else _c_text(text) for text in texts]
         self.memory = memory = bytearray(texts_at) + b"".join(encoded)
@@ -125,13 +128,21 @@ class Structs:
             ends = [*accumulate(map(len, encoded), initial=base + texts_at)]
             score, mask, *names = (at if text else 0 for at, text in zip(ends, encoded))
             wanted = [names[functions.names.index(name)] for name in functions.wanted]
-            named = self.places[len(tensors) - len(names) - len(wanted):]
-            for at, name in zip(named, [*names, *wanted], strict=True):
+            own = self.places[sum(len(part.names) for part in parts):]
+            of_names, of_lists = own[:len(names)], own[len(names):len(own) - len(wanted)]
+            of_wanted = own[len(own) - len(wanted):]
+            for at, name in zip((*of_names, *of_wanted), [*names, *wanted], strict=True):
                 _POINTER.pack_into(memory, at - NAMED.offsets["tensor"], name)
-            arrays = [base + at - NAMED.offsets["tensor"] for at in named]
+            first_named, first_wanted = (base + at[0] - NAMED.offsets["tensor"] if at else 0
+                                         for at in (of_names, of_wanted))
             of_functions = {"score_function": score, "mask_function": mask, "function_tensor_count": len(names),
-                            "function_tensors": arrays[0] if names else 0}
-            of_gradients = {"dtensor_count": len(wanted), "dtensors": arrays[len(names)] if wanted else 0}
+                            "function_tensors": first_named}
+            of_gradients = {"dtensor_count": len(wanted), "dtensors": first_wanted}
+            if functions.block_size:
+                block_q, block_k = functions.block_size
+                BLOCK_LISTS.pack_into(memory, lists_at, block_q=block_q, block_k=block_k,
+                                      **{name: base + at for name, at in zip(LIST_NAMES, of_lists)})
+                of_functions["block_lists"] = base + lists_at
         for part, start in zip(parts, starts):
             fields = {name: base + starts[layouts.index(value)] if isinstance(value, Layout) else value
                       for name, value in part.fields.items()}

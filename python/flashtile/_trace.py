@@ -138,8 +138,6 @@ class Trace(TorchDispatchMode):
                      differentiable=self.differentiates(given))
 
     def _name(self, tensor: Tensor) -> str:
-        if self.differentiates(tensor) and self.device.type != "cpu":
-            refuse_gradient(_shown(tensor, self.function, self.what))
         if tensor.dtype not in DTYPES:
             raise TypeError(f"{_shown(tensor, self.function, self.what)} is {tensor.dtype}, allowed is {ALLOWED}")
         return self.captured.name(tensor)
@@ -216,11 +214,6 @@ class _Calls(TorchFunctionMode):
                 return torch.ops.aten.index(x, [at if isinstance(at, Tensor) else Traced(
                     number(at), torch.int64, x.device) for at in index])
         return func(*args, **(kwargs or {}))
-
-
-def refuse_gradient(tensor: str) -> NoReturn:
-    raise NotImplementedError(f"{tensor} requires a gradient, which score and mask functions give on the CPU only, so "
-                              "far: allowed is tensor.detach(), or a call under torch.no_grad()")
 
 
 def _shown(tensor: Tensor, function: Callable, what: str) -> str:

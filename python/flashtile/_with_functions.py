@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from . import _flops
+from ._block_lists import BlockLists, split_lists
 from ._call import Tensors, explain
 from ._define import operator
 from ._functions import Functions
@@ -33,15 +34,16 @@ from ._ops import (
 from ._options import CallOptions, Recipe, options_of
 from ._run import complete, gradients, usable
 from ._structs import INPUT_NAMES, RESULT_NAMES, RESULTS, Part, inputs_part
-from ._trace import Captured, refuse_gradient, trace
+from ._trace import Captured, trace
 from ._while_tracing import run_between_graphs
 
 Text = Union[str, Callable[..., Any]]  # a function's text, or a function of Python's
 
 
 def functions_of(score: Optional[Text], mask: Union[None, Tensor, Text], tensors: Optional[dict[str, Tensor]],
+                 lists: Optional[BlockLists],
                  q: Tensor) -> tuple[Optional[Functions], tuple[Tensor, ...], Optional[Tensor]]:
-    """The functions among attention's arguments, their tensors, and the mask that is a tensor."""
+    """The functions and lists of blocks among attention's arguments, their tensors, and the mask that is a tensor."""
     of_mask = None if mask is None or isinstance(mask, Tensor) else mask
     for name, given in (("score", score), ("mask", of_mask)):
         if not (given is None or isinstance(given, str) or callable(given)):
@@ -53,12 +55,16 @@ def functions_of(score: Optional[Text], mask: Union[None, Tensor, Text], tensors
     for name, tensor in named.items():
         if not isinstance(tensor, Tensor):
             explain(tensor, f"tensors[{name!r}]")
-        if tensor.requires_grad and _is_grad_enabled() and isinstance(q, Tensor) and not q.is_cpu:
-            refuse_gradient(f"tensors[{name!r}]")
     if callable(score) or callable(of_mask):
         score, of_mask, named = _traced(score, of_mask, named, q)
-    functions = Functions(score, of_mask, tuple(named)) if score is not None or of_mask is not None or named else None
-    return functions, tuple(named.values()), mask if isinstance(mask, Tensor) else None
+    of_lists, block_size = ({}, ()) if lists is None else split_lists(lists)
+    for name, tensor in of_lists.items():
+        if not isinstance(tensor, Tensor):
+            explain(tensor, name)
+    functions = None
+    if not (score is of_mask is None) or named or of_lists:
+        functions = Functions(score, of_mask, tuple(named), block_size)
+    return functions, (*named.values(), *of_lists.values()), mask if isinstance(mask, Tensor) else None
 
 
 @run_between_graphs
@@ -112,8 +118,8 @@ _AFTER = _TENSORS + _OPTIONS  # the arguments after those that forward_op has, b
 
 
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
-    score, mask, names, tensors, rng = arguments[_AFTER:]
-    function = _FORWARD._replace(functions=Functions(score, mask, tuple(names)))
+    score, mask, names, block_size, tensors, rng = arguments[_AFTER:]
+    function = _FORWARD._replace(functions=Functions(score, mask, tuple(names), tuple(block_size)))
     out, lse = call(function, (*usable(arguments[:_TENSORS]), *tensors), (CallOptions, *arguments[_TENSORS:_AFTER]),
                     rng=rng)
     return out, lse
@@ -121,9 +127,9 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 def _backward(*arguments: Any) -> tuple[Any, ...]:
     """dq, dk, dv, dbias, dsinks, and those of the tensors that are wanted, by their names."""
-    score, mask, names, tensors, rng, *read, need_dbias, need_dsinks, wanted = arguments[_AFTER:]
-    function = _BACKWARD[need_dbias, need_dsinks]._replace(functions=Functions(score, mask, tuple(names),
-                                                                               tuple(wanted)))
+    score, mask, names, block_size, tensors, rng, *read, need_dbias, need_dsinks, wanted = arguments[_AFTER:]
+    function = _BACKWARD[need_dbias, need_dsinks]._replace(
+        functions=Functions(score, mask, tuple(names), tuple(block_size), tuple(wanted)))
     of_tensors = _gradients_of_tensors(names, tensors, wanted)
     made = call(function, (*usable((*arguments[:_TENSORS], *read)), *tensors, *of_tensors),
                 (CallOptions, *arguments[_TENSORS:_AFTER]), rng=rng)
@@ -141,7 +147,7 @@ def _gradients_of_tensors(names: list[str], tensors: list[Tensor], wanted: list[
 
 
 def _fake_backward(*arguments: Any) -> tuple[Any, ...]:
-    names, tensors = arguments[_AFTER + 2:_AFTER + 4]
+    names, _, tensors = arguments[_AFTER + 2:_AFTER + 5]
     *_, need_dbias, need_dsinks, wanted = arguments
     return (*_none_is_empty(gradients(usable(arguments[:_TENSORS]), (need_dbias, need_dsinks))),
             _gradients_of_tensors(names, tensors, wanted))
@@ -164,7 +170,7 @@ def _gradients_of_all(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor], 
         return (None,) * _TENSORS, [None] * len(tensors)
     # The operator raises where gradients of gradients are asked for.
     function = _backward if not _is_grad_enabled() and eager((out, dout, dlse)) else backward_op
-    wanted = [name for name, needed in zip(ctx.rest[-1], of_tensors) if needed]
+    wanted = [name for name, needed in zip(ctx.rest[-2], of_tensors) if needed]
     dq, dk, dv, dbias, dsinks, made = function(*given, *ctx.rest, tensors, rng, out, lse,
                                                torch.zeros_like(out) if dout is None else dout, dlse, *need, wanted)
     left = iter(made)
@@ -173,10 +179,11 @@ def _gradients_of_all(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor], 
 
 
 def _differentiate(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor]) -> tuple[Any, ...]:
-    needs, names = ctx.needs_input_grad, ctx.rest[-1]
+    needs, (*others, names, block_size) = ctx.needs_input_grad, ctx.rest
     of_inputs, of_tensors = _gradients_of_all(ctx, dout, dlse, (needs[_BIAS], needs[_SINKS]), needs[-2])
     # To PyTorch an empty list is one of tensors, and its gradient another.
-    return (*of_inputs, *(None for _ in ctx.rest[:-1]), None if names else [], of_tensors, None)
+    return (*of_inputs, *(None for _ in others), *(None if given else [] for given in (names, block_size)), of_tensors,
+            None)
 
 
 class _Eager(torch.autograd.Function):
@@ -200,7 +207,7 @@ class _Eager(torch.autograd.Function):
 
 
 _SCHEMA = _ARGUMENTS.replace("Tensor? rng", "str? score_function, str? mask_function, str[] function_names, "
-                             "Tensor[] function_tensors, Tensor? rng")
+                             "int[] block_size, Tensor[] function_tensors, Tensor? rng")
 forward_op = operator("forward_with_functions", f"({_SCHEMA}) -> (Tensor, Tensor)", _forward, _fake_forward,
                       _differentiate, _remember)
 backward_op = operator("backward_with_functions", f"({_SCHEMA}, {_GRADIENTS}, str[] wanted) -> "
@@ -216,8 +223,8 @@ def attend_with_functions(given: Tensors, functions: Functions, tensors: tuple[T
     if transformed():
         raise NotImplementedError("score and mask functions under torch.func's transforms: allowed is a call outside")
     given = complete(given)
-    score, mask, names, _ = functions
-    rest, named = [*options_of(recipe), score, mask, list(names)], list(tensors)
+    score, mask, names, block_size, _ = functions
+    rest, named = [*options_of(recipe), score, mask, list(names), list(block_size)], list(tensors)
     if not eager((*given, *tensors)):
         return forward_op(*given, *rest, named, rng)
     if _is_grad_enabled() and _any_requires_grad(*given, *tensors):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Optional, TypedDict, T
 import numpy as np
 
 from ._append import TENSORS as APPENDED, Append, split
+from ._block_lists import BlockLists, split_lists
 from ._arguments import FLAGS, allowed_dtypes, blame_an_option, flag
 from ._functions import Functions
 from ._library import InvalidArgument, fail, library
@@ -69,6 +70,7 @@ class Options(TypedDict, total=False):
     mask: Union[None, Array, str]
     score: Optional[str]
     tensors: Optional[dict[str, Array]]
+    block_lists: Optional[BlockLists]
     dropout_p: float
     seed: Optional[tuple[int, int]]
     deterministic: bool
@@ -107,7 +109,7 @@ _DEFAULTS: dict[str, Any] = dict.fromkeys(Options.__annotations__) | {
     "sm_limit": 0, "diagonal": 0, "origin": WHOLE}
 FORWARD_DEFAULTS = {**_DEFAULTS, **dict.fromkeys((*SERVING_NAMES, "append"))}
 _ARRAYS = INPUT_NAMES[3:]  # the options that are arrays
-NO_NUMBERS = {*_ARRAYS, *SERVING_NAMES, "append", "seed", "score", "tensors"}
+NO_NUMBERS = {*_ARRAYS, *SERVING_NAMES, "append", "seed", "score", "tensors", "block_lists"}
 
 
 def with_options(options: type, defaults: dict[str, Any]) -> Callable[[Function], Function]:
@@ -179,7 +181,7 @@ def attention_backward(dout: Array, q: Array, k: Array, v: Array, out: Array, ls
         out, lse: what `attention` returned, of the same arguments.
         return_dbias: return bias' gradient too, in bias' own shape.
         return_dsinks: return sinks' gradient too.
-        return_dtensors: return the gradients of these of `tensors` too, in fp32. CPU only.
+        return_dtensors: return the gradients of these of `tensors` too, in fp32.
         options: see `Options`.
 
     Returns:
@@ -262,17 +264,20 @@ def chosen_options(function: str, options: Any, defaults: dict[str, Any], kind: 
 def _functions(chosen: dict[str, Any]) -> tuple[Optional[Functions], Sequence[Array]]:
     """The functions among the options, and the arrays that they name; a mask function is no array among the options."""
     score, mask, named = chosen["score"], chosen["mask"], chosen["tensors"]
-    if score is None and named is None and not isinstance(mask, str):
+    lists = chosen["block_lists"]
+    if score is named is lists is None and not isinstance(mask, str):
         return None, ()
     if score is not None and not isinstance(score, str):
         raise TypeError(f"score is a {type(score).__name__}, allowed is None or a text")
     if not isinstance(named, (dict, type(None))) or not all(isinstance(name, str) for name in named or ()):
         raise TypeError(f"tensors is {named!r}, allowed is a dict of names and arrays")
-    given = {f"tensors.{name}": array for name, array in (named or {}).items()}
+    of_lists, block_size = ({}, ()) if lists is None else split_lists(lists)
+    given = {f"tensors.{name}": array for name, array in (named or {}).items()} | of_lists
     arrays = _readable(given, present=tuple(given))
     if isinstance(mask, str):
         chosen["mask"] = None
-    return Functions(score, mask if isinstance(mask, str) else None, tuple(named or ())), [*arrays.values()]
+    return (Functions(score, mask if isinstance(mask, str) else None, tuple(named or ()), block_size),
+            [*arrays.values()])
 
 
 def _readable(given: dict[str, Any], written: Sequence[str] = (),

@@ -26,6 +26,7 @@ STRUCTS = {
     "flashtile_merge_tensors": _structs.MERGE,
     "flashtile_tensor": _structs.TENSOR,
     "flashtile_named_tensor": _structs.NAMED,
+    "flashtile_block_lists": _structs.BLOCK_LISTS,
 }
 TYPES = {"flashtile_tensor": f"{_structs.TENSOR_SIZE}s", "size_t": "N", "int32_t": "i", "int64_t": "q", "uint64_t": "Q", "float": "f", "double": "d"}
 
@@ -136,6 +137,27 @@ def test_structs_of_functions():
     assert _structs.TENSOR.struct.unpack_from(structs.memory, inputs["mask"] - base)[0] == 105
 
 
+def test_structs_of_block_lists():
+    """They point to their tensors, which stand between the functions' and the gradients."""
+    parts = (_structs.inputs_part(("q",), OPTIONS), _structs.Part(_structs.RESULTS["backward"], ("out",)))
+    tensors = [(100 + at, 1, 1, 0, 2, 7, 5, 5, 1) for at in range(6)]
+    structs = _structs.Structs(parts, tensors, OPTIONS, Functions("s * x[h]", None, ("x",), (64, 128), ("x",)))
+    base = structs.addresses[0]
+
+    def fields(layout, address):
+        return dict(zip(layout.offsets, layout.struct.unpack_from(structs.memory, address - base), strict=True))
+
+    inputs, results = (fields(layout, at) for layout, at in zip((_structs.INPUTS, _structs.RESULTS["backward"]),
+                                                                structs.addresses[1:]))
+    lists = fields(_structs.BLOCK_LISTS, inputs["block_lists"])
+    assert (lists["size"], lists["block_q"], lists["block_k"]) == (_structs.BLOCK_LISTS.size, 64, 128)
+    data = [_structs.TENSOR.struct.unpack_from(structs.memory, lists[name] - base)[0] for name in ("counts", "indices")]
+    assert data == [103, 104] and lists["full_counts"] == lists["full_indices"] == 0
+    named = [_structs.NAMED.struct.unpack_from(structs.memory, at - base)[1]
+             for at in (inputs["function_tensors"], results["dtensors"])]
+    assert [_structs.TENSOR.struct.unpack(tensor)[0] for tensor in named] == [102, 105]
+
+
 def test_structs_without_functions():
     parts = (_structs.inputs_part(_structs.INPUT_NAMES, OPTIONS),)
     structs = _structs.Structs(parts, [None] * len(_structs.INPUT_NAMES), OPTIONS)
@@ -164,7 +186,7 @@ def test_schemas_of_the_operators():
     flashtile.attention  # noqa: B018 - defines them
     assert str(torch.ops.flashtile.forward.default._schema) == f"flashtile::forward({arguments}) -> (Tensor, Tensor)"
     functions = arguments.replace("Tensor? rng", "str? score_function, str? mask_function, str[] function_names, "
-                                  "Tensor[] function_tensors, Tensor? rng")
+                                  "int[] block_size, Tensor[] function_tensors, Tensor? rng")
     assert str(torch.ops.flashtile.forward_with_functions.default._schema) == (
         f"flashtile::forward_with_functions({functions}) -> (Tensor, Tensor)")
     flashtile.merge  # noqa: B018 - defines it

@@ -78,6 +78,17 @@ def test_flex_attention_with_blocks_alone():
     torch.testing.assert_close(out, expected.transpose(1, 2), atol=1e-6, rtol=1e-5)
 
 
+def test_the_lists_of_a_mask_are_passed_on(monkeypatch):
+    """Where the library takes blocks of their size, without a table of all blocks."""
+    monkeypatch.setattr("flashtile._flex_attention._mask_by_blocks", None)
+    q, k, v = (torch.randn(2, 2, n, 32) for n in (200, 300, 300))
+    block_mask = flex.create_block_mask(MASK_MODS["causal"], None, None, 200, 300, device=DEVICE, BLOCK_SIZE=(64, 128))
+    assert block_mask.full_kv_num_blocks.sum() > 0
+    out = flashtile.flex_attention(q, k, v, rope_like, block_mask)
+    expected, _ = dense(*(t.transpose(1, 2) for t in (q, k, v)), rope_like, MASK_MODS["causal"])
+    torch.testing.assert_close(out, expected.transpose(1, 2), atol=2e-6, rtol=1e-5)
+
+
 def lists(counts, indices):
     """Lists of one batch and head, on the device."""
     return (torch.tensor([[counts]], dtype=torch.int32, device=DEVICE),
@@ -100,14 +111,16 @@ def test_flex_attention_honours_the_lists_of_a_mask():
 
 
 @pytest.mark.skipif(DEVICE != "cpu", reason="the host does not read a GPU's lists")
+@pytest.mark.parametrize("size", [16, 64])
 @pytest.mark.parametrize("partial, full, what", [
-    (([2, 0, 0], [[1, 1, 0], [0] * 3, [0] * 3]), None, "kv_indices"),
-    (([1, 0, 0], [[3, 0, 0], [0] * 3, [0] * 3]), None, "kv_indices"),
-    (([1, 0, 0], [[1, 0, 0], [0] * 3, [0] * 3]), ([1, 0, 0], [[1, 0, 0], [0] * 3, [0] * 3]), "full_kv_indices"),
+    (([2, 0, 0], [[1, 1, 0], [0] * 3, [0] * 3]), None, "indices"),
+    (([1, 0, 0], [[3, 0, 0], [0] * 3, [0] * 3]), None, "indices"),
+    (([1, 0, 0], [[1, 0, 0], [0] * 3, [0] * 3]), ([1, 0, 0], [[1, 0, 0], [0] * 3, [0] * 3]), "full_(kv_)?indices"),
 ])
-def test_flex_attention_refuses_lists_that_are_wrong(partial, full, what):
-    q, k, v = (torch.randn(1, 1, 48, 32) for _ in range(3))
-    block_mask = flex.BlockMask.from_kv_blocks(*lists([3, 3, 3], [[0, 1, 2]] * 3), BLOCK_SIZE=16, seq_lengths=(48, 48))
+def test_flex_attention_refuses_lists_that_are_wrong(partial, full, what, size):
+    n = 3 * size
+    q, k, v = (torch.randn(1, 1, n, 32) for _ in range(3))
+    block_mask = flex.BlockMask.from_kv_blocks(*lists([3, 3, 3], [[0, 1, 2]] * 3), BLOCK_SIZE=size, seq_lengths=(n, n))
     block_mask.kv_num_blocks, block_mask.kv_indices = lists(*partial)
     if full:
         block_mask.full_kv_num_blocks, block_mask.full_kv_indices = lists(*full)

@@ -13,7 +13,7 @@ from conftest import DEVICE
 from function_cases import BATCH, CASES, D, DOCUMENTS, HEADS, KEYS, KV_HEADS, ROWS, SLOPES, TABLE, check, dense
 from function_cases import gradients, problem
 
-CPU_ONLY = pytest.mark.skipif(DEVICE != "cpu", reason="gradients of functions' tensors are the CPU's")
+CPU_ONLY = pytest.mark.skipif(DEVICE != "cpu", reason="NumPy's arrays are on the CPU")
 
 
 @pytest.mark.parametrize("how", ["text", "traced"])
@@ -207,12 +207,19 @@ def test_errors(given, kind, message):
         flashtile.attention(*problem(), **given)
 
 
+def assert_same_sums(got, expected):
+    """The CPU adds gradients of tensors up in one order, a GPU in any."""
+    if DEVICE == "cpu":
+        assert torch.equal(got, expected)
+    else:
+        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6 * expected.abs().max().item())
+
+
 def of_t5(s, b, h, i, j, table):
     """T5's: a learned bias by the distance, up to 8 either way."""
     return s + table[h, (j - i).clamp(-8, 8) + 8]
 
 
-@CPU_ONLY
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ["table", "several"])
 def test_gradients_of_captured_tensors(name, dtype):
@@ -232,7 +239,6 @@ def test_gradients_of_captured_tensors(name, dtype):
           of(dense), names=("q", "k", "v", *range(len(tensors))))
 
 
-@CPU_ONLY
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 def test_gradients_of_single_numbers(dtype):
     """Of a number that a function captures, as of a named tensor's only element."""
@@ -244,10 +250,9 @@ def test_gradients_of_single_numbers(dtype):
     expected, = torch.autograd.grad(flashtile.attention(q, k, v, score="tanh(s * w[0])", tensors={"w": named}).sum(),
                                     named)
     assert got.dtype is dtype and got.shape == ()
-    assert got.item() == expected.item()
+    assert_same_sums(got.to(expected.dtype), expected[0])
 
 
-@CPU_ONLY
 def test_tensors_that_are_not_read_have_no_gradient():
     q, k, v = (t.requires_grad_() for t in problem())
     table, slopes = TABLE.clone().requires_grad_(), SLOPES.clone().requires_grad_()
@@ -266,7 +271,6 @@ def test_tensors_that_are_not_read_have_no_gradient():
         flashtile.attention(q, k, v, score=score)
 
 
-@CPU_ONLY
 def test_gradients_of_named_tensors():
     """Of texts' tensors, with the operator as without it, and where q, k and v need none."""
     q, k, v = problem()
@@ -283,21 +287,7 @@ def test_gradients_of_named_tensors():
     reference, = torch.autograd.grad(out.square().sum(), wide)
     torch.testing.assert_close(expected, reference.float(), rtol=1e-4, atol=1e-4 * reference.abs().max().item())
     compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
-    assert torch.equal(torch.autograd.grad(compiled(table).square().sum(), table)[0], expected)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a meta tensor stands for a GPU's")
-def test_gradients_that_only_the_cpu_gives_are_refused():
-    q, k, v = (t.to("meta") for t in problem())
-    slopes = SLOPES.clone().to("meta").requires_grad_()
-
-    def score(s, b, h, i, j):
-        return s * slopes[h]
-
-    for options, message in [(dict(score=score), "^score's slopes requires a gradient"),
-                             (dict(score="s * x[h]", tensors={"x": slopes}), r"^tensors\['x'\] requires a gradient")]:
-        with pytest.raises(NotImplementedError, match=message):
-            flashtile.attention(q, k, v, **options)
+    assert_same_sums(torch.autograd.grad(compiled(table).square().sum(), table)[0], expected)
 
 
 def test_gradients_of_gradients_and_transforms_are_refused():
@@ -404,10 +394,11 @@ def test_opcheck(layout):
         q, k, v = q[0], k[0, :37].contiguous(), v[0, :37].contiguous()
     longest = -1 if cu is None else 20
     options = CallOptions(max_seqlen_q=longest, max_seqlen_k=longest)
+    lists = torch.ones(1, 1, 1, dtype=torch.int32), torch.zeros(1, 1, 1, 1, dtype=torch.int32)
     rest = (None, None, None, cu, cu, None, None, *ONE_FOR_ALL, *options,
-            "s - x[h] * abs(i - j)", "i >= j", ["x"], [SLOPES], None)
+            "s - x[h] * abs(i - j)", "i >= j", ["x"], [64, 64], [SLOPES, *lists], None)
     torch.library.opcheck(forward_op, (*(t.requires_grad_() for t in (q, k, v)), *rest))
     plain = [t.detach() for t in (q, k, v)]
     out, lse = forward_op(*plain, *rest)
     torch.library.opcheck(backward_op, (*plain, *rest, out, lse, torch.randn_like(out), torch.randn_like(lse), False,
-                                        False, ["x"] if DEVICE == "cpu" else []))
+                                        False, ["x"]))

@@ -78,6 +78,7 @@ std::string to_string(const Problem& p) {
         if (!given.score_text().empty()) text << " score=\"" << given.score_text() << '"';
         if (!given.mask_text().empty()) text << " mask=\"" << given.mask_text() << '"';
     }
+    if (p.block_q != 0) text << " block_lists=" << p.block_q << "x" << p.block_k;
     if (p.bias != DType::unset) text << " bias=" << name(p.bias);
     if (p.mask) text << " mask";
     if (p.tree_mask) text << " tree_mask";

@@ -65,7 +65,9 @@ struct Problem {
     bool mask = false;
     bool tree_mask = false;
     bool positions = false;
-    std::int32_t functions = 0;           // a number of functions/functions.h; 0: none
+    std::int32_t functions = 0;  // a number of functions/functions.h; 0: none
+    // The user's lists of blocks; block_q is 0 without them. Sequences and heads have lists each, or one for all.
+    std::int64_t block_q = 0, block_k = 0, list_batch = 1, list_heads = 1;
     DType sinks = DType::unset;           // unset: none
     std::int32_t num_splits = 0;          // 0: the backend's rule
     std::uint32_t dropout_threshold = 0;  // round(65536 p); 0: off
@@ -81,10 +83,28 @@ struct Problem {
     std::int64_t runs() const { return packed ? 1 : batch; }
     // How many units of `rows` queries a head needs, so that every sequence can start at a new unit.
     std::int64_t units(std::int64_t rows) const { return rows_q() * runs() / rows + batch; }
+    // Blocks of the user's lists, of the longest sequence.
+    std::int64_t query_blocks() const { return (seqlen_q + block_q - 1) / block_q; }
+    std::int64_t key_blocks() const { return (seqlen_k + block_k - 1) / block_k; }
     bool operator==(const Problem&) const = default;
 };
 
 std::string to_string(const Problem& problem);
+
+// One of the user's two lists of blocks: how many blocks of keys each block of queries names, and which.
+struct BlockList {
+    const std::int32_t* counts = nullptr;  // null: it is not given
+    const std::int32_t* indices = nullptr;
+    std::int64_t room = 0;                                    // for indices of a block of queries
+    std::int64_t count_stride[3] = {}, index_stride[4] = {};  // of sequences, heads, blocks of queries; of entries
+
+    std::int64_t count_at(std::int64_t b, std::int64_t h, std::int64_t row) const {
+        return b * count_stride[0] + h * count_stride[1] + row * count_stride[2];
+    }
+    std::int64_t index_at(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t n) const {
+        return b * index_stride[0] + h * index_stride[1] + row * index_stride[2] + n * index_stride[3];
+    }
+};
 
 struct Operands {
     Operand q, k, v, out;
@@ -105,6 +125,8 @@ struct Operands {
     const std::int64_t* origins_i = nullptr;
     const std::int64_t* origins_j = nullptr;
     functions::FunctionTensor function_tensors[functions::kMostTensors] = {};
+    BlockList partial_blocks, full_blocks;
+    const unsigned char* block_kinds = nullptr;  // what a CPU's call has made of them: cpu/block_kinds.h
     std::uint64_t seed = 0;
     std::uint64_t offset = 0;
     const std::uint64_t* seed_ptr = nullptr;

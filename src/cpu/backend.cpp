@@ -6,10 +6,12 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
 #include "core/per_thread.h"
+#include "cpu/block_kinds.h"
 #include "cpu/decode_tasks.h"
 #include "cpu/features.h"
 #include "cpu/plan.h"
@@ -110,6 +112,16 @@ Operands append_first(const Plan& plan, const Problem& p, const Operands& x, con
     return after;
 }
 
+// The operands, with what the user's lists say of each block where there are any, in `listed`.
+const Operands& with_block_kinds(const Plan& plan, const Problem& p, const Operands& x, std::byte* base,
+                                 std::optional<Operands>& listed) {
+    if (p.block_q == 0) return x;
+    auto* const kinds = reinterpret_cast<unsigned char*>(base + plan.block_kinds);
+    write_block_kinds(p, x, kinds);
+    listed.emplace(x).block_kinds = kinds;
+    return *listed;
+}
+
 // The sequences with few queries: their splits of keys, then what several tasks made of a row's.
 void decode(const Plan& plan, const Problem& p, const Operands& x, const Execution& execution, std::byte* parts,
             std::byte* scratch) {
@@ -156,9 +168,11 @@ public:
         return plan_backward(p, x, execution).workspace();
     }
 
-    std::string forward(const Problem& p, const Operands& x, const Execution& execution) const override {
-        const Plan plan = plan_forward(p, x, execution);
+    std::string forward(const Problem& p, const Operands& given, const Execution& execution) const override {
+        const Plan plan = plan_forward(p, given, execution);
         const Workspace workspace(execution, plan.workspace());
+        std::optional<Operands> listed;
+        const Operands& x = with_block_kinds(plan, p, given, workspace.base(), listed);
         if (p.appends)
             attend(plan, p, append_first(plan, p, x, execution, workspace.base()), execution, workspace.base());
         else
@@ -166,9 +180,11 @@ public:
         return ran(plan.kernels, "forward", plan.threads);
     }
 
-    std::string backward(const Problem& p, const Operands& x, const Execution& execution) const override {
-        const BackwardPlan plan = plan_backward(p, x, execution);
+    std::string backward(const Problem& p, const Operands& given, const Execution& execution) const override {
+        const BackwardPlan plan = plan_backward(p, given, execution);
         const Workspace workspace(execution, plan.workspace());
+        std::optional<Operands> listed;
+        const Operands& x = with_block_kinds(plan, p, given, workspace.base(), listed);
         std::byte* next = workspace.base();
         const auto take = [&](std::size_t bytes) { return std::exchange(next, next + bytes); };
         const BackwardState state{
@@ -190,7 +206,7 @@ public:
             const Schedule schedule = schedule_of(step, x);
             run_tasks(execution, plan.threads, schedule.tickets(), [&](std::int64_t ticket, std::int32_t slot) {
                 step.run(p, x, state, schedule.by_turns(ticket, step.heads_together),
-                         next + static_cast<std::size_t>(slot) * plan.scratch);
+                         workspace.base() + plan.shared + static_cast<std::size_t>(slot) * plan.scratch);
             });
         }
         return ran(plan.kernels, "backward", plan.threads);

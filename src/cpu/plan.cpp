@@ -1,6 +1,7 @@
 // plan.cpp: see plan.h.
 #include "cpu/plan.h"
 
+#include "cpu/block_kinds.h"
 #include "cpu/features.h"
 #include "cpu/threads.h"
 #include "cpu/tuned_blocks.h"
@@ -96,7 +97,7 @@ void plan_decode(const Problem& p, const Operands& x, Plan& plan) {
     const Kernels& kernels = plan.kernels;
     DecodePlan& decode = plan.decode;
     const std::int64_t few = kernels.decode_queries(p);
-    if ((!p.packed && p.seqlen_q > few) || p.functions != 0) return;
+    if ((!p.packed && p.seqlen_q > few) || p.functions != 0 || p.block_q != 0) return;
     decode.queries = few;
     decode.splits = KeySplits::most(p.seqlen_k, {p.num_splits});
     // Rows of one head that lie among those of others are met page by page for all heads: a head's own walk would miss
@@ -137,6 +138,12 @@ void plan_decode(const Problem& p, const Operands& x, Plan& plan) {
     plan.steps.push_back(step);
 }
 
+// Behind what the plan has of shared memory so far.
+void add_block_kinds(const Problem& p, Plan& plan) {
+    plan.block_kinds = plan.shared;
+    plan.shared += round_up(block_kinds_bytes(p));
+}
+
 }  // namespace
 
 RowChoice forward_row_choice(const Plan& plan, const Problem& p, const Operands& x) {
@@ -157,6 +164,7 @@ Plan plan_forward(const Problem& p, const Operands& x, const Execution& executio
             round_up(static_cast<std::size_t>(p.runs() * p.rows_q() * p.heads * p.head_dim * size_of(p.dtype)));
     }
     if (plan.decode.queries != 0 && p.seqlen_q <= plan.decode.queries) return plan;
+    add_block_kinds(p, plan);
     Step step = over_queries(p);
     step.kernel = "forward";
     step.rows = plan.kernels.forward_rows(p, x);
@@ -274,6 +282,7 @@ BackwardPlan plan_backward(const Problem& p, const Operands& x, const Execution&
     plan.dq_bytes = round_up(rows * static_cast<std::size_t>(plan.dq_rows) * sizeof(float));
     plan.turn_bytes = round_up(static_cast<std::size_t>(p.heads * plan.query_blocks) * sizeof(std::uint32_t));
     plan.shared = 2 * plan.rows_bytes + plan.dq_bytes + plan.turn_bytes + plan.tensor_bytes;
+    add_block_kinds(p, plan);
     plan.scratch = std::max(plan.scratch, round_up(kernels.backward_scratch(p, plan.key_block)));
     return plan;
 }

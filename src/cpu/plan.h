@@ -49,10 +49,11 @@ struct Plan {
     const Kernels& kernels;
     Choice choice;
     std::int32_t threads = 1;
-    FixedList<Step, 7> steps{};  // in their order
-    std::size_t shared = 0;      // bytes of workspace that threads share
-    std::size_t rotated_q = 0;   // where rotated queries start in them, if Problem::rotates_q_aside
-    std::size_t scratch = 0;     // bytes of each thread
+    FixedList<Step, 7> steps{};   // in their order
+    std::size_t shared = 0;       // bytes of workspace that threads share
+    std::size_t rotated_q = 0;    // where rotated queries start in them, if Problem::rotates_q_aside
+    std::size_t block_kinds = 0;  // and where the kinds of the user's blocks do, if Problem::block_q is not 0
+    std::size_t scratch = 0;      // bytes of each thread
     DecodePlan decode{};
 
     std::size_t workspace() const { return shared + scratch * static_cast<std::size_t>(threads); }

@@ -104,7 +104,8 @@ constexpr BundleOption kOptions[] = {
 };
 
 // No bundle holds the user's functions, which are known when they are called.
-constexpr std::string_view kNotInBundles[] = {"functions", "score_function", "mask_function"};
+constexpr std::string_view kNotInBundles[] = {"functions",   "score_function", "mask_function",
+                                              "block_lists", "lists_alone",    "near_positions"};
 
 consteval bool has_every_option() {
     bool every = true;

@@ -32,10 +32,16 @@ constexpr const char* name_of(Kernel kernel) {
             return "backward_finish";
         case Kernel::backward_bias_sm80:
             return "backward_bias_sm80";
+        case Kernel::backward_tensors_sm80:
+            return "backward_tensors_sm80";
+        case Kernel::clear_tensors:
+            return "clear_tensors";
         case Kernel::backward_sinks:
             return "backward_sinks";
         case Kernel::dropout_mask:
             return "dropout_mask";
+        case Kernel::block_kinds:
+            return "block_kinds";
         case Kernel::mask_blocks:
             return "mask_blocks";
         case Kernel::deal_splits:

@@ -17,10 +17,24 @@ constexpr double kLog2e = 1.4426950408889634;
 DeviceFunctionTensor function_tensor_of(const functions::FunctionTensor& x) {
     static_assert(std::size(DeviceFunctionTensor{}.shape) == functions::kMostDimensions);
     static_assert(std::size(KernelParams{}.function_tensors) == functions::kMostTensors);
-    DeviceFunctionTensor tensor{.data = x.data, .shape = {}, .stride = {}};
-    std::ranges::copy(x.shape, tensor.shape);
+    DeviceFunctionTensor tensor{.data = x.data, .shape = {1, 1, 1, 1}, .stride = {}};
+    std::copy_n(x.shape, x.rank, tensor.shape);
     std::ranges::copy(x.stride, tensor.stride);
     return tensor;
+}
+
+DeviceBlockList block_list_of(const BlockList& x) {
+    DeviceBlockList list{
+        .counts = x.counts, .indices = x.indices, .room = x.room, .count_stride = {}, .index_stride = {}};
+    std::ranges::copy(x.count_stride, list.count_stride);
+    std::ranges::copy(x.index_stride, list.index_stride);
+    return list;
+}
+
+DeviceTensorGradient tensor_gradient_of(const functions::TensorGradient& x) {
+    DeviceTensorGradient gradient{.data = x.data, .stride = {}};
+    std::ranges::copy(x.stride, gradient.stride);
+    return gradient;
 }
 
 }  // namespace
@@ -104,6 +118,7 @@ KernelParams params_of(const Plan& plan, const Problem& p, const Operands& x) {
     k.rounded_shares = plan.rounded_shares ? 1 : 0;
     k.fold_groups = plan.fold_groups;
     k.page_box = plan.page_box;
+    k.block_map_batch = plan.block_map_batch;
     k.block_map_heads = plan.block_map_heads;
     k.section_heads = plan.section_heads;
     k.positions = x.positions;
@@ -115,7 +130,14 @@ KernelParams params_of(const Plan& plan, const Problem& p, const Operands& x) {
     k.seqlen_k_new = p.append.seqlen_k;
     k.dsinks = tensor_of(x.dsinks);
     k.dsinks_fp32 = x.dsinks.dtype == DType::fp32 ? 1 : 0;
+    k.partial_blocks = block_list_of(x.partial_blocks);
+    k.full_blocks = block_list_of(x.full_blocks);
+    k.block_q = static_cast<int>(p.block_q);
+    k.block_k = static_cast<int>(p.block_k);
+    k.list_batch = static_cast<int>(p.list_batch);
+    k.list_heads = static_cast<int>(p.list_heads);
     std::ranges::transform(x.function_tensors, k.function_tensors, function_tensor_of);
+    std::ranges::transform(x.dtensors, k.dtensors, tensor_gradient_of);
     return k;
 }
 
@@ -157,6 +179,8 @@ void set_region(KernelParams& params, Region name, CUdeviceptr address) {
             return set(params.ws_first_unit);
         case Region::block_map:
             return set(params.ws_block_map);
+        case Region::block_kinds:
+            return set(params.ws_block_kinds);
         case Region::rotated_q:
             return;  // it is q
     }

@@ -83,6 +83,7 @@ BuiltProgram::BuiltProgram(const Graph& graph, int result, int derivative,
                     step.stage == Stage::tile ? read_by_a_tile(argument) : own[static_cast<std::size_t>(argument)]);
             }
             steps_.push_back(step);
+            nodes_.push_back(n);
         }
         program_.end[stage] = static_cast<int>(steps_.size());
     }

@@ -16,9 +16,12 @@ public:
     BuiltProgram(const Graph& graph, int result, int derivative, const std::vector<std::pair<int, int>>& loads = {});
 
     const Program& view() const { return program_; }
+    // The graph's nodes that the program's steps compute, in their order.
+    const std::vector<int>& nodes() const { return nodes_; }
 
 private:
     std::vector<Step> steps_;
+    std::vector<int> nodes_;
     std::vector<LoadDerivative> loads_;
     Program program_;
 };

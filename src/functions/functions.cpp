@@ -23,8 +23,8 @@ int parse_as(std::string_view text, Kind kind, const std::vector<TensorType>& te
     }
 }
 
-// The score, and its derivatives by each of its loads of floats.
-BuiltProgram with_derivatives_by_loads(Graph graph, int score) {
+// The score, and its derivatives by each of its loads of floats, which are added to its graph.
+BuiltProgram with_derivatives_by_loads(Graph& graph, int score) {
     std::vector<std::pair<int, int>> loads;
     for (int n = 0; n <= score; ++n)
         if (graph[n].op == Op::load && graph[n].type == Type::real)
@@ -56,7 +56,8 @@ Functions::Functions(std::string_view score, std::string_view mask, std::vector<
         score_program_ = BuiltProgram(score_graph_, score_, -1);
         gradient_program_ = BuiltProgram(score_graph_, score_, derivative_);
         try {
-            by_loads_program_ = with_derivatives_by_loads(score_graph_, score_);
+            by_loads_graph_ = score_graph_;
+            by_loads_program_ = with_derivatives_by_loads(by_loads_graph_, score_);
         } catch (const std::length_error&) {
             loads_are_differentiable_ = false;
         }
@@ -68,6 +69,12 @@ bool Functions::mask_depends_on(Op given) const {
     const Program& program = mask_program_.view();
     return std::any_of(program.steps, program.steps + program.end[kStages - 1],
                        [&](const Step& step) { return step.op == given; });
+}
+
+bool Functions::derivative_is_one() const {
+    if (derivative_ < 0) return false;
+    const Node& node = score_graph_[derivative_];
+    return node.op == Op::constant && node.real == 1.0f;
 }
 
 FunctionsView Functions::view(const FunctionTensor* tensors) const {
@@ -100,6 +107,10 @@ const Functions& functions_of(int number) {
     Known& all = known.get();
     const std::lock_guard held(all.lock);
     return all.functions.at(static_cast<std::size_t>(number) - 1);
+}
+
+bool has_mask(int number) {
+    return number != 0 && functions_of(number).mask() >= 0;
 }
 
 }  // namespace flashtile::functions

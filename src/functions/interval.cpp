@@ -67,15 +67,33 @@ std::pair<T, T> of_corners(T a0, T a1, T b0, T b1, Combine combine) {
     return {least, most};
 }
 
+// Bounds of what functions are given.
+struct Given {
+    Interval b, h, i, j, seqlen_q, seqlen_k;
+
+    static Given of(const Region& r) {
+        return {ints(r.b, r.b),
+                ints(r.h, r.h),
+                ints(r.i0, r.i1 - 1),
+                ints(r.j0, r.j1 - 1),
+                ints(r.seqlen_q, r.seqlen_q),
+                ints(r.seqlen_k, r.seqlen_k)};
+    }
+};
+
 class Evaluation {
 public:
+    Evaluation(const Graph& graph, const FunctionTensor* tensors, const Given& given)
+        : graph_(graph), tensors_(tensors), given_(given) {}
     Evaluation(const Graph& graph, const FunctionTensor* tensors, const Region& region)
-        : graph_(graph), tensors_(tensors), region_(region) {}
+        : Evaluation(graph, tensors, Given::of(region)) {}
 
     Interval of(int root) {
         for (int n = 0; n <= root; ++n) values_[static_cast<std::size_t>(n)] = step(graph_[n]);
         return values_[static_cast<std::size_t>(root)];
     }
+    // Of a node up to that one.
+    const Interval& operator[](int n) const { return values_[static_cast<std::size_t>(n)]; }
 
     // Shifts of 32 bits take smaller counts.
     bool fits_32_bits() {
@@ -109,17 +127,17 @@ private:
             case Op::s:
                 return reals(-kLargestScore, kLargestScore);
             case Op::b:
-                return ints(region_.b, region_.b);
+                return given_.b;
             case Op::h:
-                return ints(region_.h, region_.h);
+                return given_.h;
             case Op::i:
-                return ints(region_.i0, region_.i1 - 1);
+                return given_.i;
             case Op::j:
-                return ints(region_.j0, region_.j1 - 1);
+                return given_.j;
             case Op::seqlen_q:
-                return ints(region_.seqlen_q, region_.seqlen_q);
+                return given_.seqlen_q;
             case Op::seqlen_k:
-                return ints(region_.seqlen_k, region_.seqlen_k);
+                return given_.seqlen_k;
             case Op::load:
                 return loaded(node);
             case Op::select:
@@ -314,6 +332,7 @@ private:
     // The least and the greatest of the elements at the arguments' intervals, and 0 if some of these lie outside.
     Interval loaded(const Node& node) const {
         const FunctionTensor& tensor = tensors_[node.tensor];
+        if (tensor.data == nullptr) return of_type(tensor, node.type);
         std::int64_t first[kMostDimensions] = {}, end[kMostDimensions] = {1, 1, 1, 1}, count = 1;
         bool outside = false;
         for (int n = 0; n < node.arguments; ++n) {
@@ -404,7 +423,7 @@ private:
 
     const Graph& graph_;
     const FunctionTensor* tensors_;
-    Region region_;
+    Given given_;
     std::array<Interval, kMostNodes> values_;  // of the nodes so far
 };
 
@@ -418,6 +437,19 @@ Visible visible(const Graph& graph, int mask, const FunctionTensor* tensors, con
 bool may_hide(const Graph& graph, int score, const FunctionTensor* tensors, const Region& region) {
     const Interval given = Evaluation(graph, tensors, region).of(score);
     return !given.known || given.least <= kHiddenScore;
+}
+
+std::vector<IntBounds> bounds_near(const Graph& graph, const std::vector<TensorType>& types, std::int64_t near) {
+    std::array<FunctionTensor, kMostTensors> tensors{};  // unknown but for their types
+    for (std::size_t n = 0; n < types.size(); ++n) tensors[n].dtype = static_cast<std::int32_t>(types[n].dtype);
+    const Interval any = ints(0, near - 1);
+    Evaluation evaluation(graph, tensors.data(), Given{any, any, any, any, any, any});
+    if (graph.size() > 0) evaluation.of(graph.size() - 1);
+    std::vector<IntBounds> bounds;
+    for (int n = 0; n < graph.size(); ++n)
+        bounds.push_back(graph[n].type == Type::integer ? IntBounds{evaluation[n].low, evaluation[n].high}
+                                                        : IntBounds{kLeast, kGreatest});
+    return bounds;
 }
 
 bool fits_32_bits(const Graph& graph, const FunctionTensor* tensors, const Region& region) {

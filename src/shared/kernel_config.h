@@ -12,30 +12,36 @@ namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
 enum class Kernel : int {
-    forward_sm80,         // mma.sync, every GPU since Ampere
-    split_forward_sm80,   // the same with keys in a cache, and split over thread blocks
-    forward_sm90,         // wgmma and TMA, Hopper
-    latent_forward_sm90,  // the same for wide heads whose V is the first columns of K
-    backward_prepare,     // D, LSE in log2 units, dQ = 0
-    backward_sm80,        // dK, dV, and dQ in fp32: mma.sync, every GPU since Ampere
-    backward_sm90,        // the same: wgmma and TMA, Hopper
-    backward_wide_sm90,   // the same, where d or dv is over 128
-    backward_pair_sm90,   // the same, where both are over 192: two thread blocks share their dS
-    backward_finish,      // converts dQ to q's type
-    backward_bias_sm80,   // dbias, in a pass of its own that adds in a fixed order
-    backward_sinks,       // dsinks, which needs D and LSE only
-    dropout_mask,         // writes which probabilities dropout keeps
-    mask_blocks,          // which blocks of the scores a mask function shows something of
-    deal_splits,          // how many splits each sequence has, for split_forward_sm80
-    combine,              // what the splits of the keys came to, to O and LSE
-    combine_shares,       // the same, of equal shares
-    merge,                // partial results to the result of all keys
-    append_kv,            // new keys and values to a cache, rotated
+    forward_sm80,           // mma.sync, every GPU since Ampere
+    split_forward_sm80,     // the same with keys in a cache, and split over thread blocks
+    forward_sm90,           // wgmma and TMA, Hopper
+    latent_forward_sm90,    // the same for wide heads whose V is the first columns of K
+    backward_prepare,       // D, LSE in log2 units, dQ = 0
+    backward_sm80,          // dK, dV, and dQ in fp32: mma.sync, every GPU since Ampere
+    backward_sm90,          // the same: wgmma and TMA, Hopper
+    backward_wide_sm90,     // the same, where d or dv is over 128
+    backward_pair_sm90,     // the same, where both are over 192: two thread blocks share their dS
+    backward_finish,        // converts dQ to q's type
+    backward_bias_sm80,     // dbias, in a pass of its own that adds in a fixed order
+    backward_tensors_sm80,  // gradients of the tensors that a score function reads, in a pass of its own
+    clear_tensors,          // sets them to zero before it
+    backward_sinks,         // dsinks, which needs D and LSE only
+    dropout_mask,           // writes which probabilities dropout keeps
+    block_kinds,            // what the user's lists say of each block of the scores
+    mask_blocks,            // which blocks of the scores a mask function shows something of
+    deal_splits,            // how many splits each sequence has, for split_forward_sm80
+    combine,                // what the splits of the keys came to, to O and LSE
+    combine_shares,         // the same, of equal shares
+    merge,                  // partial results to the result of all keys
+    append_kv,              // new keys and values to a cache, rotated
 };
 
 enum class Element : int { fp32, fp16, bf16 };
 
 enum class BiasElement : int { none, fp32, same };  // same: the type of q
+
+// Ints that fp32 holds exactly, with their sums and differences.
+constexpr int kNearPositions = 1 << 23;
 
 struct KernelConfig {
     Kernel kernel = Kernel::forward_sm80;
@@ -86,7 +92,11 @@ struct KernelConfig {
     // (functions/functions.h); 0: none. No kernel knows this number, since another process may give it to others.
     int functions = 0;
     bool score_function = false;
-    bool mask_function = false;
+    bool mask_function = false;  // or lists of blocks, or both
+    bool block_lists = false;
+    bool lists_alone = false;     // without a mask function
+    bool near_positions = false;  // functions: places and lengths are at least 0 and less than kNearPositions
+    bool map_of_keys = false;     // mask_blocks: the map is walked from blocks of keys (block_map.h)
     bool dropout = false;
     // A shard's first row or column is no multiple of 16, or lies in memory and may be none, and so a lane's draws come
     // from more than one Philox call.
@@ -99,6 +109,8 @@ struct KernelConfig {
     bool prefixes = false;
     bool split = false;      // forward: the keys of a sequence with few queries are split (section 3.2 of the paper)
     bool exact_max = false;  // Hopper's backward computes dS from P in fp32, which is slower
+    // Hopper's backward: how many thread blocks of a cluster share the query heads of a group.
+    int head_parts = 1;
 
     // True if the lengths of sequences lie in device memory, so that the plan does not know them.
     constexpr bool lengths_differ() const { return packed || seqused; }
@@ -111,6 +123,8 @@ struct KernelConfig {
     constexpr bool packed_keys() const { return packed && !cache; }
     constexpr bool has_bias_or_mask() const { return mask || bias != BiasElement::none; }
     constexpr bool has_functions() const { return score_function || mask_function; }
+    // Hopper's forward: what there is to do of a tile, only the device knows.
+    constexpr bool uneven_in_memory() const { return lengths_differ() || mask_function; }
     bool operator==(const KernelConfig&) const = default;
 };
 

@@ -30,11 +30,25 @@ FLASHTILE_DEVICE Index value_at(const DeviceLengths& list, Index n) {
     return list.wide != 0 ? static_cast<const long long*>(list.data)[n] : static_cast<const int*>(list.data)[n];
 }
 
-// A tensor that the user's functions read; strides are in elements.
+// A tensor that the user's functions read; strides are in elements. Dimensions that it does not have have size 1.
 struct DeviceFunctionTensor {
     const void* data;
     Index shape[4];
     Index stride[4];
+};
+
+// The gradient of such a tensor, which has its shape.
+struct DeviceTensorGradient {
+    float* data;  // null: it is not asked for
+    Index stride[4];
+};
+
+// One of the user's two lists of blocks, BlockList of core/problem.h.
+struct DeviceBlockList {
+    const int* counts;  // null: it is not given
+    const int* indices;
+    Index room;
+    Index count_stride[3], index_stride[4];
 };
 
 // The description of a tensor for TMA: the driver's CUtensorMap.
@@ -140,12 +154,19 @@ struct KernelParams {
     const Index* origins_i;
     const Index* origins_j;
 
-    // Which blocks a mask function shows something of; null: any may be. One of its heads stands for all where the
-    // function does not ask for the head.
+    // Which blocks a mask function shows something of, or all; null: any may be. One of its heads stands for all where
+    // the function does not ask for the head, and one of its sequences where they are alike.
     unsigned* ws_block_map;
-    int block_map_heads;
+    int block_map_batch, block_map_heads;
+
+    // The user's lists of blocks, and what they say of each block: of the first sequence or head for all where there is
+    // one of them.
+    DeviceBlockList partial_blocks, full_blocks;
+    int block_q, block_k, list_batch, list_heads;
+    unsigned char* ws_block_kinds;
 
     DeviceFunctionTensor function_tensors[8];  // in the order in which the call names them
+    DeviceTensorGradient dtensors[8];          // likewise
 };
 
 }  // namespace FLASHTILE_TARGET

@@ -78,6 +78,9 @@ std::string to_string(const Case& p) {
     if (!p.score_function.empty()) text << " score_function=\"" << p.score_function << '"';
     if (p.tensor_gradients) text << " tensor_gradients";
     if (!p.mask_function.empty()) text << " mask_function=\"" << p.mask_function << '"';
+    if (const BlockListsSpec& blocks = p.blocks; blocks.block_q != 0)
+        text << " blocks=" << blocks.block_q << 'x' << blocks.block_k << (blocks.per_sequence ? ",b" : "")
+             << (blocks.per_head ? ",h" : "") << (blocks.full ? ",full" : "");
     if (p.bias.present) text << " bias=" << spans_of(p.bias) << (p.bias_in_fp32 ? ":fp32" : "");
     if (p.bias_values == BiasValues::lowest_hides) text << " bias-hides-by-lowest";
     if (p.bias_values == BiasValues::infinity_hides) text << " bias-hides-by-infinity";

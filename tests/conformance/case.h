@@ -31,6 +31,16 @@ struct CacheSpec {
     std::vector<std::int64_t> prefixes{};
 };
 
+// Lists of blocks: those of sequences and heads of their own, or one list for all. About a third of the blocks is
+// hidden, and of the rest half is full where there is a full list.
+struct BlockListsSpec {
+    std::int64_t block_q = 0;  // 0: no lists
+    std::int64_t block_k = 0;
+    bool per_sequence = false;
+    bool per_head = false;
+    bool full = false;
+};
+
 enum class Sinks { none, in_fp32, in_the_inputs_type };
 
 enum class Slopes { none, per_head, per_batch_and_head };
@@ -79,7 +89,8 @@ struct Case {
     // Texts of functions; they may name the tensors of function_tensors.h.
     std::string score_function;
     std::string mask_function;
-    bool tensor_gradients = false;  // of the floats that the score function names; on the CPU only, so far
+    bool tensor_gradients = false;  // of the floats that the score function names
+    BlockListsSpec blocks;
     double mask_density = 0.7;
     Sinks sinks = Sinks::none;
     double dropout = 0.0;

@@ -45,6 +45,7 @@ public:
         shards_of_sequences();
         functions();
         wide_pairs_with_options();
+        block_lists();
         return std::move(cases_);
     }
 
@@ -174,6 +175,28 @@ private:
                 if (n % 7 == 0) c.softcap = 3.0f;
                 if (n % 4 == 0) c.used_k = {149, 70};
             }
+        // Gradients of a group's keys, which two thread blocks may make together, or where there are many of them not.
+        n = 0;
+        for (const std::int64_t d : {64, 128, 40})
+            for (const bool causal : {false, true})
+                for (const std::int64_t group : {2, 8}) {
+                    Case& c = add("heads/shared" + std::to_string(n));
+                    size(c, 150, 290, 2 * group, d);
+                    c.kv_heads = 2;
+                    c.type = n % 3 == 0 ? fp16 : bf16;
+                    c.causal = causal;
+                    c.with_dlse = n % 2 == 0;
+                    c.deterministic = n % 5 == 0;
+                    if (n % 4 == 1) c.dropout = 0.2;
+                    if (n % 4 == 2) c.used_k = {211};
+                    if (n % 4 == 3 && d > 64) c.softcap = 3.0f;
+                    ++n;
+                }
+        Case& many = add("heads/shared_by_many");
+        size(many, 130, 130, 24, 16);
+        many.kv_heads = many.batch = 12;
+        many.type = bf16;
+        many.causal = true;
         // dk and dv are sums over eight thousand queries.
         Case& c = add("heads/large_group");
         size(c, 250, 3, 32, 16);
@@ -429,6 +452,17 @@ private:
         });
         packed({1, 1, 1, 1}, {5, 90, 33, 64}, [](Case& c) { c.dropout = 0.5; });
         packed(std::vector<std::int64_t>(24, 3), std::vector<std::int64_t>(24, 4), [](Case&) {});
+        // Short and long ones in no order; more than a warp has lanes; heads that share keys.
+        packed({3, 260, 0, 129, 40}, {3, 260, 7, 129, 300}, [](Case& c) {
+            c.causal = true;
+            c.heads = 4;
+            c.kv_heads = 2;
+            c.spare_rows = 3;
+        });
+        std::vector<std::int64_t> lengths(37);
+        for (std::size_t i = 0; i < lengths.size(); ++i) lengths[i] = static_cast<std::int64_t>(i * i * 7 % 31);
+        lengths[20] = 300;
+        packed(lengths, lengths, [](Case& c) { c.causal = true; });
     }
 
     void nothing_to_do() {
@@ -1023,6 +1057,12 @@ private:
             c.mask_function = "i >= 0";
             c.window = {37, 5};
         }
+        // Nobody sees a key, and the function divides by what no key is.
+        Case& beyond = add("function/beyond_the_last_key");
+        size(beyond, 50, 40, 2, 32);
+        beyond.mask_function = "i // (j - 39) != 3";
+        beyond.window = {10, -1};
+        beyond.diagonal = 100;
         // Most blocks hidden, for all heads or not for all.
         for (const bool by_head : {false, true})
             for (const bool packed : {false, true}) {
@@ -1127,6 +1167,87 @@ private:
             c.exact_max = c.deterministic = true;
             c.causal = true;
         });
+    }
+
+    // Lists of blocks: sizes that tiles do not share, lists of one's own and shared ones, full blocks in which the mask
+    // function does not count, and all beside the other options.
+    void block_lists() {
+        struct Shape {
+            const char* name;
+            BlockListsSpec blocks;
+        };
+        const std::vector<Shape> shapes = {
+            {"64", {64, 64}},
+            {"64_by_head", {.block_q = 64, .block_k = 64, .per_head = true, .full = true}},
+            {"128", {.block_q = 128, .block_k = 128, .per_sequence = true, .per_head = true, .full = true}},
+            {"64x192", {.block_q = 64, .block_k = 192, .per_sequence = true}},
+            {"192x64", {.block_q = 192, .block_k = 64, .full = true}},
+            {"1024", {.block_q = 1024, .block_k = 1024, .full = true}},
+        };
+        std::size_t n = 0;
+        for (const Shape& shape : shapes)
+            for (const bool masked : {false, true}) {
+                Case& c = add(std::string("blocks/") + shape.name + (masked ? "_masked" : ""));
+                size(c, 333, 450, 4, n % 3 == 0 ? 128 : 64);
+                c.kv_heads = 2;
+                c.batch = 2;
+                c.type = type_of(n);
+                c.blocks = shape.blocks;
+                if (masked) c.mask_function = "i + 90 >= j || j % 7 == h";
+                c.inputs.row_gap = n % 2 == 0 ? 3 : 0;
+                c.deterministic = n % 4 == 1;
+                c.threads = 1 + static_cast<int>(n++ % 2);
+            }
+        const std::vector<std::pair<const char*, void (*)(Case&)>> beside = {
+            {"packed",
+             [](Case& c) {
+                 c.lengths_q = {170, 0, 233, 1, 64}, c.lengths_k = {290, 5, 233, 264, 128};
+             }},
+            {"causal", [](Case& c) { c.causal = true; }},
+            {"causal_deterministic", [](Case& c) { c.causal = true, c.deterministic = true; }},
+            {"window",
+             [](Case& c) {
+                 c.window = {90, 9};
+             }},
+            {"softcap", [](Case& c) { c.softcap = 1.7f; }},
+            {"alibi", [](Case& c) { c.slopes = Slopes::per_head; }},
+            {"bias", [](Case& c) { c.bias.present = true, c.bias.spans[0] = false; }},
+            {"mask", [](Case& c) { c.mask.present = true; }},
+            {"dropout", [](Case& c) { c.dropout = 0.3, c.seed = 7; }},
+            {"sinks", [](Case& c) { c.sinks = Sinks::in_fp32; }},
+            {"used",
+             [](Case& c) {
+                 c.used_k = {270, 33};
+             }},
+            {"diagonals",
+             [](Case& c) {
+                 c.causal = true, c.diagonals = {-100, 40};
+             }},
+            {"origin",
+             [](Case& c) {
+                 c.origin = {1, 2, 100, 37};
+             }},
+            {"score",
+             [](Case& c) {
+                 c.score_function = "s + table[h, min(max(j - i, -15), 15) + 15] * tanh(s)", c.tensor_gradients = true;
+             }},
+            {"batch_invariant", [](Case& c) { c.batch_invariant = true; }},
+            {"few_queries", [](Case& c) { c.seqlen_q = 3, c.seqlen_k = 700; }},
+            {"short", [](Case& c) { c.seqlen_q = 70, c.seqlen_k = 130; }},
+            {"pages", [](Case& c) { c.cache = {.present = true, .page_size = 16}, c.seqlen_q = 80; }},
+            {"decoded",
+             [](Case& c) { c.cache = {.present = true, .page_size = 64}, c.seqlen_q = 1, c.num_splits = 3; }},
+        };
+        for (const auto& [name, apply] : beside) {
+            Case& c = add(std::string("blocks/") + name);
+            size(c, 233, 290, 4, 64);
+            c.kv_heads = 2;
+            c.batch = 2;
+            c.type = type_of(n++);
+            c.blocks = {.block_q = 64, .block_k = 64, .per_sequence = true, .per_head = n % 2 == 0, .full = true};
+            c.mask_function = "document[b, i] == document[b, j] || j % 8 == h";
+            apply(c);
+        }
     }
 
     std::vector<Case> cases_;

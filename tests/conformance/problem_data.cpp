@@ -86,7 +86,11 @@ std::vector<std::pair<const char*, GuardedTensor*>> ProblemData::inputs() {
                                                                {"prefix_lengths", &prefix_lengths},
                                                                {"diagonals", &diagonals},
                                                                {"origins_i", &origins_i},
-                                                               {"origins_j", &origins_j}};
+                                                               {"origins_j", &origins_j},
+                                                               {"block_lists.counts", &block_counts},
+                                                               {"block_lists.indices", &block_indices},
+                                                               {"block_lists.full_counts", &full_counts},
+                                                               {"block_lists.full_indices", &full_indices}};
     for (std::size_t n = 0; n < function_tensors.size(); ++n)
         all.emplace_back(named_tensors_[n].name, &function_tensors[n]);
     return all;
@@ -311,10 +315,12 @@ void ProblemData::make_tensors() {
         named_tensors_.push_back(flashtile::named(named.name, function_tensors.back().view()));
         const bool of_floats = named.type == fp32 || named.type == p.type;
         dtensors.emplace_back();
-        if (!p.tensor_gradients || p.forward_only() || !of_floats || where_.type == FLASHTILE_CUDA) continue;
+        const bool in_no_order = p.deterministic && where_.type == FLASHTILE_CUDA;  // which is refused
+        if (!p.tensor_gradients || p.forward_only() || !of_floats || in_no_order) continue;
         dtensors.back() = make(fp32, named.shape, {.row_gap = p.inputs.row_gap});
         named_gradients_.push_back(flashtile::named(named.name, dtensors.back().view()));
     }
+    if (p.blocks.block_q != 0) make_block_lists();
     if (p.sinks != Sinks::none) {
         sinks = make(p.sinks == Sinks::in_fp32 ? fp32 : p.type, {p.heads});
         dsinks = make(p.sinks == Sinks::in_fp32 ? fp32 : p.type, {p.heads});
@@ -377,6 +383,8 @@ void ProblemData::fill_tensors() {
         named.push_back(as_the_oracle_reads(what, function_tensors[n++]));
     }
 
+    if (p.blocks.block_q != 0) fill_block_lists();
+
     oracle::Problem& r = reference;
     if (!p.score_function.empty())
         r.score_function = std::make_shared<oracle::Expression>(p.score_function, named, true);
@@ -429,6 +437,49 @@ void ProblemData::draw_positions() {
             positions.set(at(s.q_begin + i), static_cast<double>(random.chance(0.1) ? random.integer(0, 400)
                                                                                     : old + random.integer(0, i)));
     }
+}
+
+void ProblemData::make_block_lists() {
+    const BlockListsSpec& spec = problem.blocks;
+    const std::int64_t batch = spec.per_sequence ? problem.sequences() : 1, heads = spec.per_head ? problem.heads : 1;
+    const std::int64_t rows = (problem.longest_q() + spec.block_q - 1) / spec.block_q;
+    const std::int64_t columns = (problem.longest_k() + spec.block_k - 1) / spec.block_k;
+    const Layout layout{.row_gap = problem.inputs.row_gap};
+    block_counts = make(dtype::int32, {batch, heads, rows}, layout);
+    block_indices = make(dtype::int32, {batch, heads, rows, columns}, layout);
+    if (!spec.full) return;
+    full_counts = make(dtype::int32, {batch, heads, rows});
+    full_indices = make(dtype::int32, {batch, heads, rows, columns});
+}
+
+// In no order. Entries behind those that count are never read.
+void ProblemData::fill_block_lists() {
+    RandomSource random(problem.data_seed + 3);
+    const Shape& shape = block_indices.shape();
+    const auto columns = at(shape[3]);
+    for (GuardedTensor* indices : {&block_indices, &full_indices})
+        for (std::size_t n = 0; n < indices->size(); ++n) indices->set(n, n % 2 == 0 ? 2147483647.0 : -7.0);
+    for (std::size_t row = 0; row < block_counts.size(); ++row) {
+        std::vector<std::size_t> order(columns);
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        for (std::size_t n = columns; n > 1; --n)
+            std::swap(order[n - 1], order[at(random.integer(0, static_cast<std::int64_t>(n) - 1))]);
+        std::size_t partial = 0, full = 0;
+        for (const std::size_t block : order) {
+            if (random.chance(0.35)) continue;
+            if (full_indices.present() && random.chance(0.5))
+                full_indices.set(row * columns + full++, static_cast<double>(block));
+            else
+                block_indices.set(row * columns + partial++, static_cast<double>(block));
+        }
+        block_counts.set(row, static_cast<double>(partial));
+        if (full_counts.present()) full_counts.set(row, static_cast<double>(full));
+    }
+    reference.block_q = problem.blocks.block_q;
+    reference.block_k = problem.blocks.block_k;
+    reference.partial_blocks = {
+        {shape[0], shape[1]}, shape[2], shape[3], block_counts.values(), block_indices.values()};
+    reference.full_blocks = {{shape[0], shape[1]}, shape[2], shape[3], full_counts.values(), full_indices.values()};
 }
 
 // Rows of no sequence, keys past seqused and keys that no query sees: NaN and infinities must have no effect there.
@@ -521,6 +572,8 @@ flashtile::options ProblemData::options(isa which) const {
     if (!p.score_function.empty()) o.score_function = p.score_function.c_str();
     if (!p.mask_function.empty()) o.mask_function = p.mask_function.c_str();
     o.function_tensors = named_tensors_;
+    o.block_lists = {p.blocks.block_q,     p.blocks.block_k,   block_counts.view(),
+                     block_indices.view(), full_counts.view(), full_indices.view()};
     o.num_splits = p.num_splits;
     o.seqused_k = used_k.view();
     o.deterministic = p.deterministic;

@@ -46,6 +46,7 @@ struct ProblemData {
     GuardedTensor block_table, cache_batch_idx, first_k, used_q, tree, sinks;                   // likewise
     GuardedTensor positions, prefix_groups, prefix_lengths, diagonals, origins_i, origins_j;    // likewise
     std::vector<GuardedTensor> function_tensors;                                                // likewise
+    GuardedTensor block_counts, block_indices, full_counts, full_indices;                       // likewise
     GuardedTensor out, lse, dq, dk, dv, dbias, dsinks;                                          // outputs
     std::vector<GuardedTensor> dtensors;  // likewise, of function_tensors; absent where no gradient is asked for
 
@@ -64,6 +65,8 @@ private:
     GuardedTensor make(dtype type, std::vector<std::int64_t> shape, const Layout& layout = {}) const;
     void fill_tensors();
     void draw_positions();
+    void make_block_lists();
+    void fill_block_lists();
     void poison_unseen();
     void poison_unused_bias();
     GuardedTensor make_broadcast(const BroadcastSpec& spec, dtype type) const;

@@ -167,6 +167,12 @@ void functions(Case& c, RandomSource& random) {
     if (random.chance(0.1)) c.score_function = random_score_function(random);
     if (random.chance(0.1)) c.mask_function = random_mask_function(random);
     c.tensor_gradients = !c.score_function.empty();
+    if (!random.chance(0.1)) return;
+    c.blocks = {.block_q = random.pick<std::int64_t>({64, 128, 192}),
+                .block_k = random.pick<std::int64_t>({64, 128, 192}),
+                .per_sequence = random.chance(0.5),
+                .per_head = random.chance(0.5),
+                .full = random.chance(0.5)};
 }
 
 }  // namespace

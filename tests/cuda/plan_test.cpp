@@ -161,7 +161,7 @@ TEST(Plan, BackwardFitsEveryGpuUpTo256) {
         expect_fits(plan->main(), device, size_of(p.dtype));
         const int at_once = c.kernel == Kernel::backward_pair_sm90 ? 2 : 1;  // blocks of keys
         ASSERT_EQ(plan->main().blocks,
-                  (p.seqlen_k + at_once * c.Bc - 1) / (at_once * c.Bc) * at_once * p.kv_heads * p.batch);
+                  (p.seqlen_k + at_once * c.Bc - 1) / (at_once * c.Bc) * at_once * p.kv_heads * p.batch * c.head_parts);
         for (const Kernel kernel : {Kernel::backward_prepare, Kernel::backward_finish}) {
             const Launch* around = plan->find(kernel);
             ASSERT_NE(around, nullptr);
@@ -506,27 +506,90 @@ TEST(Plan, AMaskFunctionHasAMapOfBlocks) {
             const Launch& map = plan.launches[0];
             const KernelConfig& main = plan.main().config;
             ASSERT_EQ(map.config.kernel, Kernel::mask_blocks);
-            EXPECT_TRUE(main.kernel == Kernel::forward_sm80 || main.kernel == Kernel::backward_sm80);
+            EXPECT_TRUE(main.kernel == Kernel::forward_sm80 || main.kernel == Kernel::backward_sm80 ||
+                        main.kernel == Kernel::forward_sm90 || main.kernel == Kernel::backward_sm90);
             EXPECT_EQ(map.config.functions, main.functions);
             EXPECT_EQ(map.config.Br, main.Br);
             EXPECT_EQ(map.config.Bc, main.Bc);
-            const std::int64_t words =
-                2 * ((1000 + main.Br - 1) / main.Br) * ((777 + 32 * main.Bc - 1) / (32 * main.Bc));
-            EXPECT_EQ(map.blocks, words) << "a bit a block, of one head for all";
+            const auto count = [](std::int64_t rows, int block) { return (rows + block - 1) / block; };
+            const bool of_keys = main.kernel == Kernel::backward_sm90;
+            EXPECT_EQ(main.map_of_keys, of_keys);
+            EXPECT_EQ(map.config.map_of_keys, of_keys);
+            const std::int64_t pairs = of_keys ? count(777, main.Bc) * count(1000, 32 * main.Br)
+                                               : count(1000, main.Br) * count(777, 32 * main.Bc);
+            EXPECT_EQ(map.blocks, 4 * pairs) << "a warp a block, of one head and one sequence for all";
             const PlannedRegion* const region = plan.workspace.find(Region::block_map);
             ASSERT_NE(region, nullptr);
-            EXPECT_EQ(region->bytes, static_cast<std::size_t>(words) * 4);
+            EXPECT_EQ(region->bytes, static_cast<std::size_t>(pairs) * 8) << "two bits a block";
             EXPECT_TRUE(region->cleared);
 
             const Plan by_head = plan_of("", "i >= j * h", 777, false);
-            EXPECT_EQ(by_head.launches[0].blocks, 12 * words);
+            EXPECT_EQ(by_head.launches[0].blocks, 12 * 4 * pairs);
             EXPECT_EQ(by_head.block_map_heads, 12);
-            EXPECT_EQ(plan_of("", "i >= j", 255, false).find(Kernel::mask_blocks), nullptr) << "few keys";
+            EXPECT_EQ(plan_of("", "i >= j", 255, false).find(Kernel::mask_blocks) != nullptr,
+                      main.kernel == Kernel::forward_sm90 || main.kernel == Kernel::backward_sm90)
+                << "few keys: Hopper's kernels have no other walk";
             EXPECT_EQ(plan_of("s * 2", "", 777, false).find(Kernel::mask_blocks), nullptr) << "no mask function";
-            // in backward hidden blocks must have their turn
-            EXPECT_EQ(plan_of("", "i >= j", 777, true).find(Kernel::mask_blocks) == nullptr,
-                      main.kernel == Kernel::backward_sm80);
+            EXPECT_NE(plan_of("", "i >= j", 777, true).find(Kernel::mask_blocks), nullptr) << "deterministic too";
         }
+}
+
+// A byte for each block comes first, and the map of blocks comes of these.
+TEST(Plan, ListsOfBlocksAreReadBeforeTheMap) {
+    for (const char* name : {"A100-80", "H200"})
+        for (const auto plan_pass : {plan_forward, plan_backward})
+            for (const bool masked : {false, true})
+                for (const bool by_head : {false, true}) {
+                    SCOPED_TRACE(name);
+                    Problem p = problem(DType::bf16, 128, 128);
+                    p.block_q = 64;
+                    p.block_k = 192;
+                    p.list_batch = p.batch;
+                    if (by_head) p.list_heads = p.heads;
+                    if (masked) p.functions = functions::number_of("", "i >= j * h", {});
+                    const Plan plan = plan_pass(p, contiguous_access(p), known_device(name), {});
+                    ASSERT_EQ(plan.launches[0].config.kernel, Kernel::block_kinds);
+                    ASSERT_EQ(plan.launches[1].config.kernel, Kernel::mask_blocks);
+                    EXPECT_EQ(plan.launches[1].config.functions, 0) << "no function is asked";
+                    for (const Launch& launch : {plan.launches[1], plan.main()}) {
+                        EXPECT_TRUE(launch.config.block_lists);
+                        EXPECT_TRUE(launch.config.mask_function);
+                    }
+                    EXPECT_EQ(plan.main().config.lists_alone, !masked);
+                    EXPECT_EQ(plan.launches[0].config.lists_alone, !masked);
+                    const std::int64_t lines = p.batch * (by_head ? p.heads : 1) * ((p.seqlen_q + 63) / 64);
+                    EXPECT_EQ(plan.launches[0].blocks, (lines + 7) / 8);
+                    const PlannedRegion* const kinds = plan.workspace.find(Region::block_kinds);
+                    ASSERT_NE(kinds, nullptr);
+                    EXPECT_EQ(kinds->bytes, static_cast<std::size_t>(lines * ((p.seqlen_k + 191) / 192)));
+                    EXPECT_EQ(plan.block_map_batch, p.batch);
+                    EXPECT_EQ(plan.block_map_heads, by_head ? p.heads : 1);
+                }
+}
+
+TEST(Plan, GradientsOfTensorsAreAPassOfTheirOwn) {
+    Problem p = problem(DType::bf16, 128, 128);
+    const std::vector<functions::TensorType> tensors = {{"table", 2, functions::Type::real, DType::fp32},
+                                                        {"n", 1, functions::Type::integer, DType::int32}};
+    Access access = contiguous_access(p);
+    access.dtensors = true;
+    for (const char* name : {"A100-80", "H200", "RTX 3090"}) {
+        p.deterministic = false;
+        p.functions = functions::number_of("s + table[h, n[j]]", "", tensors);
+        const Plan plan = plan_backward(p, access, known_device(name));
+        ASSERT_NE(plan.find(Kernel::clear_tensors), nullptr);
+        const Launch* const added = plan.find(Kernel::backward_tensors_sm80);
+        ASSERT_NE(added, nullptr);
+        EXPECT_GT(added, plan.find(Kernel::clear_tensors)) << "which sets them to zero";
+        EXPECT_EQ(added->blocks, p.batch * p.heads * ((p.seqlen_q + added->config.Br - 1) / added->config.Br));
+        EXPECT_LE(added->config.Br, plan.unit_rows) << "a unit holds rows of one sequence";
+        p.functions = functions::number_of("s * float(n[j])", "", tensors);
+        const Plan without = plan_backward(p, access, known_device(name));
+        EXPECT_NE(without.find(Kernel::clear_tensors), nullptr);
+        EXPECT_EQ(without.find(Kernel::backward_tensors_sm80), nullptr) << "it reads none of them";
+        p.deterministic = true;
+        EXPECT_THROW(plan_backward(p, access, known_device(name)), Error);
+    }
 }
 
 TEST(Plan, LatentHeadsWithFunctionsAreTheGeneralKernels) {
@@ -642,6 +705,49 @@ TEST(Plan, HoppersBackwardOfTheWidestHeadsWorksInPairs) {
     };
     for (const Change& change : apart)
         EXPECT_EQ(plan_of(256, 256, change.make).main().config.kernel, Kernel::backward_wide_sm90) << change.name;
+}
+
+TEST(Plan, HoppersBackwardSharesHeadsWhereBlocksOfKeysAreFew) {
+    const auto plan_of = [](int d, int heads, int kv_heads, int batch, int seqlen, bool causal) {
+        Problem p = problem(DType::bf16, d, d);
+        p.heads = heads, p.kv_heads = kv_heads, p.batch = batch;
+        p.seqlen_q = p.seqlen_k = seqlen;
+        if (causal) p.window_right = 0;
+        return plan_backward(p, contiguous_access(p), known_device("H200"));
+    };
+    struct Shape {
+        int d, heads, kv_heads, batch, seqlen;
+        bool causal;
+        int parts;
+    };
+    for (const Shape& s : {Shape{128, 16, 1, 1, 16384, true, 2},  // 128 blocks, of which one has twice the mean's work
+                           Shape{128, 16, 1, 4, 4096, false, 1},  // 128 equal blocks for 132 multiprocessors
+                           Shape{128, 16, 1, 1, 4096, false, 2},  // 32 of them
+                           Shape{64, 8, 2, 1, 16384, true, 1},    // 256
+                           Shape{128, 64, 8, 1, 4096, true, 1},   // 256
+                           Shape{128, 32, 8, 1, 2048, true, 2},   // 128
+                           Shape{128, 24, 8, 1, 2048, true, 1},   // three heads cannot be halved
+                           Shape{128, 16, 16, 1, 1024, true, 1},  // nothing is shared
+                           Shape{192, 16, 1, 1, 4096, false, 1}}) {  // another kernel
+        const Plan plan = plan_of(s.d, s.heads, s.kv_heads, s.batch, s.seqlen, s.causal);
+        EXPECT_EQ(plan.main().config.head_parts, s.parts) << s.d << " " << s.heads << "/" << s.kv_heads;
+        EXPECT_EQ(plan.main().blocks,
+                  s.seqlen / plan.main().config.Bc * s.kv_heads * s.batch * plan.main().config.head_parts);
+    }
+    // Sections of heads are large enough that every multiprocessor begins with a block of keys.
+    EXPECT_EQ(plan_of(128, 64, 8, 1, 4096, true).section_heads, 8);
+    EXPECT_EQ(plan_of(128, 16, 16, 1, 16384, true).section_heads, 2);
+    EXPECT_EQ(plan_of(128, 16, 16, 4, 4096, true).section_heads, 8);
+}
+
+TEST(Plan, HoppersBackwardCountsTheBlocksOfPackedSequences) {
+    Problem p = problem(DType::bf16, 128, 128);
+    p.packed = true;
+    p.batch = 16;
+    p.total_q = p.total_k = 16384;
+    p.seqlen_q = p.seqlen_k = 3423;
+    const Plan plan = plan_backward(p, contiguous_access(p), known_device("H200"));
+    EXPECT_EQ(plan.main().blocks, (16384 / 128 + 16) * p.kv_heads) << "each sequence may begin a block of its own";
 }
 
 TEST(Plan, HoppersBackwardTakesABiasOrAMask) {

@@ -461,6 +461,14 @@ std::size_t Broadcast::index(std::int64_t b, std::int64_t h, std::int64_t i, std
     return at(index);
 }
 
+bool BlockList::names(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t block) const {
+    if (counts.empty()) return false;
+    const std::int64_t line = ((shape[0] > 1 ? b : 0) * shape[1] + (shape[1] > 1 ? h : 0)) * rows + row;
+    const auto first = indices.begin() + line * room;
+    const auto end = first + static_cast<std::int64_t>(counts[at(line)]);
+    return std::find(first, end, static_cast<double>(block)) != end;
+}
+
 bool sees(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
     const Sequence& sequence = problem.sequences[at(b)];
     const std::int64_t center = query_position(problem, sequence, i), place = key_position(problem, sequence, j);
@@ -477,7 +485,13 @@ bool sees(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i
     if (problem.causal && place > center) return false;
     if (problem.window_left >= 0 && place < center - problem.window_left) return false;
     if (problem.window_right >= 0 && place > center + problem.window_right) return false;
-    if (problem.mask_function && !problem.mask_function->mask(place_of(problem, b, h, i, j))) return false;
+    bool full = false;
+    if (problem.block_q != 0) {
+        const std::int64_t row = i / problem.block_q, block = j / problem.block_k;
+        full = problem.full_blocks.names(b, h, row, block);
+        if (!full && !problem.partial_blocks.names(b, h, row, block)) return false;
+    }
+    if (problem.mask_function && !full && !problem.mask_function->mask(place_of(problem, b, h, i, j))) return false;
     return !problem.mask.present() || problem.mask.values[problem.mask.index(b, h, i, j)] != 0.0;
 }
 

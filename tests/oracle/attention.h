@@ -26,6 +26,16 @@ struct Broadcast {
     std::size_t index(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const;
 };
 
+// Which blocks of keys each block of queries sees: the first counts[b, h, row] of indices[b, h, row, ..].
+struct BlockList {
+    std::array<std::int64_t, 2> shape{1, 1};  // (batch or 1, heads or 1)
+    std::int64_t rows = 0;                    // blocks of queries
+    std::int64_t room = 0;                    // for the indices of one
+    std::vector<double> counts, indices;
+
+    bool names(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t block) const;
+};
+
 // One sequence of the batch: rows [q_begin, q_begin + q_length) of q attend to rows of k and v likewise. A dense batch
 // is a batch of equal sequences.
 struct Sequence {
@@ -69,6 +79,10 @@ struct Problem {
     Broadcast mask;             // nonzero keeps
     std::shared_ptr<const Expression> score_function, mask_function;  // may be absent
     std::vector<std::size_t> tensor_elements;  // how many each of the score function's tensors has; empty: no gradients
+    // Not 0: queries and keys of a block. What neither list names is hidden; of what the full one names the mask
+    // function hides nothing.
+    std::int64_t block_q = 0, block_k = 0;
+    BlockList partial_blocks, full_blocks;
     Broadcast tree;  // (batch, heads, seqlen_q, seqlen_q): the mask of a sequence's last seqlen_q keys
     // (rows_q): where causal, windows, chunks and ALiBi take a query to be, and its key among its sequence's last
     // q_length ones; empty: on the diagonal, and keys at their numbers.
@@ -112,8 +126,8 @@ struct Result {
     std::vector<double> largest_dtensors_from_out;
 };
 
-// True where first_k, chunks, the mask function, and the causal, window, tree and boolean masks let query i of sequence
-// b see key j for head h.
+// True where first_k, chunks, lists of blocks, the mask function, and the causal, window, tree and boolean masks let
+// query i of sequence b see key j for head h.
 bool sees(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j);
 
 enum class Pass { forward, forward_and_backward };

@@ -11,6 +11,7 @@ from flashtile_torch import Library
 from gpu_bench import costs, slowdowns, speeds, summary
 from gpu_bench.decode import POINTS, decode, points_of
 from gpu_bench.errors import errors
+from gpu_bench.functions import functions
 from gpu_bench.machine import Gpu, Host
 from gpu_bench.methods import METHODS
 from gpu_bench.problem import DTYPES
@@ -20,8 +21,9 @@ from gpu_bench.run import Run
 WORK = {"host": costs.host, "memory": costs.memory, "errors": errors, "window": slowdowns.window,
         "varlen": slowdowns.varlen, "options": slowdowns.options, "gqa": speeds.gqa, "few_queries": speeds.few_queries,
         "fp16": speeds.fp16, "head_dims": speeds.head_dims, **dict.fromkeys(speeds.PASSES),
-        "deterministic": slowdowns.deterministic, "dropout": slowdowns.dropout, "decode": decode}
-ASKED_FOR = ("both", "decode")  # the others run where --work does not say which
+        "deterministic": slowdowns.deterministic, "dropout": slowdowns.dropout, "decode": decode,
+        "functions": functions}
+ASKED_FOR = ("both", "decode", "functions")  # the others run where --work does not say which
 
 
 def whole_numbers(text):
@@ -50,6 +52,11 @@ def parse_arguments(description):
     parser.add_argument("--seqlen", type=whole_numbers, default=[512, 1024, 2048, 4096, 8192, 16384])
     parser.add_argument("--causal", choices=("0", "1", "both"), default="both")
     parser.add_argument("--points", type=points_of, help="of the work decode: names or parts of names; default: all")
+    parser.add_argument("--passes", type=names_of(speeds.ONE_WAY), default=list(speeds.ONE_WAY),
+                        help="of the works gqa, head_dims, fp16 and varlen")
+    parser.add_argument("--patterns", type=lambda text: text.split(","), help="of the work functions; default: all")
+    parser.add_argument("--flex", choices=("autotuned", "default", "none"), default="autotuned",
+                        help="how the work functions compiles FlexAttention")
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--tokens", type=int, default=16384)
     parser.add_argument("--batch", type=int, help="default: tokens / seqlen")

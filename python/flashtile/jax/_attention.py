@@ -124,6 +124,8 @@ def _functions(chosen: dict[str, Any]) -> tuple[Optional[Functions], dict[str, A
             raise TypeError(f"{name} is a {type(given).__name__}, allowed is {allowed}")
     if not isinstance(named, (dict, type(None))) or not all(isinstance(name, str) for name in named or ()):
         raise TypeError(f"tensors is {named!r}, allowed is a dict of names and arrays")
+    if chosen["block_lists"] is not None:
+        raise NotImplementedError("block_lists is given, allowed is None: JAX's calls do not take it so far")
     if score is None and named is None and not isinstance(mask, str):
         return None, {}
     if isinstance(mask, str):

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "api/checks/append_kv.h"
+#include "api/checks/block_lists.h"
 #include "api/checks/cache.h"
 #include "api/checks/functions.h"
 #include "api/checks/options.h"
@@ -112,6 +113,7 @@ void check_inputs(const flashtile_inputs* given, CallUnderCheck& c) {
     check_sequence_shard_values(c);
     check_score_tensors(c);
     check_functions(c);
+    check_block_lists(c);
 }
 
 }  // namespace flashtile::api

@@ -42,7 +42,7 @@ public:
         : head_(head),
           d_(problem.head_dim),
           dv_(problem.head_dim_v),
-          pipelined_(kTiles && !head.modified() && !head.functions.mask && !head.drops),
+          pipelined_(kTiles && !head.modified() && !head.functions.mask && !head.blocks && !head.drops),
           together_(keys_together(problem)),
           arena_(scratch),
           blocks_(arena_, together_, Bc, !kTiles, d_, dv_, held) {

@@ -5,6 +5,7 @@
 #include "core/problem.h"
 #include "cpu/isa/convert.h"
 #include "cpu/isa/sizes.h"
+#include "shared/block_kinds.h"
 #include "shared/mask.h"
 #include "shared/philox.h"
 #include "shared/visited_blocks.h"
@@ -120,9 +121,10 @@ struct Head {
     int64_t origin_i, origin_j;
     int64_t place_b, place_h;  // of the head in the whole problem, as functions see it
     functions::FunctionsView functions;
-    bool score_hides;     // the score function may
-    bool narrow_ints;     // 32 bits hold every int of the functions
-    int64_t rows_before;  // queries and sequences before this one, for BackwardState
+    BlockKinds<int64_t> blocks;  // of the user's lists
+    bool score_hides;            // the score function may
+    bool narrow_ints;            // 32 bits hold every int of the functions
+    int64_t rows_before;         // queries and sequences before this one, for BackwardState
     int64_t sequences_before;
 
     // The number of this sequence's first unit of `unit` queries. Every sequence starts at a new unit.
@@ -156,12 +158,16 @@ struct Head {
     // is among these cases: it must be applied before a mask, since 0 times -inf is NaN.
     bool modified() const { return softcap != 0.0f || alibi || functions.score || hides_anywhere() || scale == 0.0f; }
     // True if scores may hide keys that the band shows: by a mask, or by what makes them -infinity.
-    bool hides() const { return hides_anywhere() || functions.mask; }
-    // Also in a block that the mask function shows whole.
+    bool hides() const { return hides_anywhere() || functions.mask || blocks; }
+    // Also in a block of which shown() says that all is.
     bool hides_anywhere() const { return bias || mask || tree || score_hides; }
-    // What the mask function shows of a block.
+    // What the user's lists and the mask function show of some scores.
     functions::Visible shown(int64_t i0, int64_t i1, int64_t j0, int64_t j1) const {
-        if (!functions.mask) return functions::Visible::all;
+        if (i0 >= i1 || j0 >= j1) return functions::Visible::none;
+        const BlockKind kind = blocks ? blocks.of(i0, i1, j0, j1) : BlockKind::partial;
+        if (kind == BlockKind::hidden) return functions::Visible::none;
+        if (kind == BlockKind::mixed) return functions::Visible::some;
+        if (kind == BlockKind::full || !functions.mask) return functions::Visible::all;
         return functions::visible(functions, region(i0, i1, j0, j1));
     }
     functions::Region region(int64_t i0, int64_t i1, int64_t j0, int64_t j1) const {
@@ -292,6 +298,10 @@ inline Head make_head(const Problem& p, const Operands& x, int64_t b, int64_t h)
     head.origin_j = p.origins_j ? x.origins_j[b] : p.origin_j;
     head.place_b = p.origin_b + b;
     head.place_h = p.origin_h + h;
+    if (x.block_kinds != nullptr) {
+        const int64_t list = (p.list_batch > 1 ? b : 0) * p.list_heads + (p.list_heads > 1 ? h : 0);
+        head.blocks = {x.block_kinds + list * p.query_blocks() * p.key_blocks(), p.block_q, p.block_k, p.key_blocks()};
+    }
     head.functions = functions::view_of(p.functions, x.function_tensors);
     if (head.functions.functions != nullptr && head.seqlen_q > 0 && head.seqlen_k > 0) {
         const functions::Region whole = head.region(0, head.seqlen_q, 0, head.seqlen_k);

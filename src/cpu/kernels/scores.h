@@ -20,7 +20,7 @@ struct ScoreTile {
     float* s;  // [j - j0][kPanel]
     int64_t i0, count;
     int64_t j0, j1;
-    functions::Visible shown = functions::Visible::all;  // of the mask function
+    functions::Visible shown = functions::Visible::all;  // Head::shown
 };
 
 // What modify_scores works in.
@@ -67,10 +67,25 @@ inline void apply_mask_function(const Head& head, const ScoreTile& tile, int64_t
     }
 }
 
+// Hides what the user's lists and the mask function do. A panel's queries lie in one block, its keys in several.
+template <class Int>
+inline void hide_by_lists_and_function(const Head& head, const ScoreTile& tile, int64_t* memory) {
+    if (!head.blocks) return apply_mask_function<Int>(head, tile, memory);
+    for (int64_t j = tile.j0, end; j < tile.j1; j = end) {
+        end = lesser(head.blocks.end_of_block(j), tile.j1);
+        const ScoreTile part{tile.s + (j - tile.j0) * kPanel, tile.i0, tile.count, j, end, tile.shown};
+        const BlockKind kind = head.blocks.at(tile.i0, j);
+        if (kind == BlockKind::hidden)
+            for (int64_t n = 0; n < (end - j) * kPanel; n += kLanes) store(part.s + n, broadcast(-__builtin_inff()));
+        else if (kind == BlockKind::partial && head.functions.mask)
+            apply_mask_function<Int>(head, part, memory);
+    }
+}
+
 template <class Int>
 inline void apply_functions(const Head& head, const ScoreTile& tile, float* derivative, int64_t* memory) {
     if (head.functions.score) apply_score_function<Int>(head, tile, derivative, memory);
-    if (tile.shown == functions::Visible::some) apply_mask_function<Int>(head, tile, memory);
+    if (tile.shown == functions::Visible::some) hide_by_lists_and_function<Int>(head, tile, memory);
 }
 
 // Applies softcap, ALiBi, bias, functions, masks and band, and returns true if every key is seen by some query of the
@@ -115,7 +130,7 @@ inline bool modify_scores(const Head& head, const ScoreTile& tile, float* deriva
         for (int64_t n = 0; n < keys * kPanel; n += kLanes)
             store(tile.s + n, load(tile.s + n) + load(scratch.tile + n));
     }
-    if (head.functions.functions != nullptr) {
+    if (head.functions.functions != nullptr || head.blocks) {
         if (by == DerivativeBy::function && derivative != nullptr) {
             memcpy(derivative, tile.s, static_cast<size_t>(keys * kPanel) * sizeof(float));
             derivative = nullptr;

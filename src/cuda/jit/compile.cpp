@@ -12,7 +12,8 @@ namespace flashtile::gpu {
 
 Program program_for(const KernelConfig& config, int architecture, int newest) {
     std::vector<SourceFile> headers = with_includes(kernel_file(config.kernel));
-    if (config.functions != 0) headers.push_back({kFunctionFile, function_source(config.functions)});
+    if (config.functions != 0)
+        headers.push_back({kFunctionFile, function_source(config.functions, config.near_positions)});
     return program_of(render(config, stress_seed()), std::move(headers), architecture, newest);
 }
 

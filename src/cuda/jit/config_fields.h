@@ -57,6 +57,10 @@ constexpr void visit_members(Visit&& visit) {
     visit("functions", &C::functions, option);
     visit("score_function", &C::score_function, option);
     visit("mask_function", &C::mask_function, option);
+    visit("block_lists", &C::block_lists, option);
+    visit("lists_alone", &C::lists_alone, option);
+    visit("near_positions", &C::near_positions, option);
+    visit("map_of_keys", &C::map_of_keys, manner);
     visit("dropout", &C::dropout, option);
     visit("shifted_dropout", &C::shifted_dropout, manner);
     visit("deterministic", &C::deterministic, option);
@@ -65,6 +69,7 @@ constexpr void visit_members(Visit&& visit) {
     visit("prefixes", &C::prefixes, manner);
     visit("split", &C::split, manner);
     visit("exact_max", &C::exact_max, option);
+    visit("head_parts", &C::head_parts, manner);
 }
 
 // Calls visit(name, value) for every field; values may be set where the config may.

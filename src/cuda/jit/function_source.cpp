@@ -1,21 +1,29 @@
 // function_source.cpp: see function_source.h. A function becomes a struct. What its expression computes without a query
 // or a key is a member of it, what depends on the query alone of its Row, on the key alone of its Column; the rest is
-// computed by value(). An operation is one line.
+// computed by value(). An operation is one line. An int has 64 bits; near positions say of many that they fit 32, on
+// which a GPU computes three to ten times as fast, and of some that fp32 holds them exactly, which saves converting
+// them.
 #include "cuda/jit/function_source.h"
 
 #include <bit>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "functions/functions.h"
+#include "functions/interval.h"
+#include "shared/kernel_config.h"
 
 namespace flashtile::gpu {
 namespace {
 
+using functions::BuiltProgram;
+using functions::IntBounds;
 using functions::Op;
 using functions::Program;
 using functions::Stage;
@@ -29,12 +37,12 @@ std::string joined(std::initializer_list<std::string_view> parts) {
     return text;
 }
 
-std::string type_name(Type type) {
+std::string type_name(Type type, bool short_ints) {
     switch (type) {
         case Type::boolean:
             return "bool";
         case Type::integer:
-            return "long long";
+            return short_ints ? "int" : "long long";
         case Type::real:
             return "float";
     }
@@ -52,11 +60,16 @@ std::string infix(const std::string& a, const char* op, const std::string& b) {
     return joined({a, " ", op, " ", b});
 }
 
-std::string constant(const Step& step) {
+constexpr std::int64_t kLeast32 = std::numeric_limits<std::int32_t>::min();
+constexpr std::int64_t kGreatest32 = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kExact = 1 << 24;  // fp32 has every int up to here
+
+std::string constant(const Step& step, bool short_ints) {
     switch (step.type) {
         case Type::boolean:
             return step.integer != 0 ? "true" : "false";
         case Type::integer:
+            if (short_ints) return joined({"static_cast<int>(", std::to_string(step.integer), "ll)"});
             return joined({"op::wrapped(", std::to_string(static_cast<std::uint64_t>(step.integer)), "ull)"});
         case Type::real:
             return joined({"__uint_as_float(", std::to_string(std::bit_cast<std::uint32_t>(step.real)), "u)"});
@@ -90,7 +103,36 @@ std::string load(int number, DType dtype, std::span<const std::string> indices) 
 std::string conversion(const Step& step, const std::string& of) {
     if (step.type == Type::boolean) return of + " != 0";
     if (step.type == Type::integer && step.of == Type::real) return joined({"op::truncated(", of, ")"});
-    return joined({"static_cast<", type_name(step.type), ">(", of, ")"});
+    return joined({"static_cast<", type_name(step.type, false), ">(", of, ")"});
+}
+
+std::string quotient(const std::string& a, const char* op, const std::string& b) {
+    return joined({"static_cast<int>(static_cast<unsigned>(", a, ") ", op, " static_cast<unsigned>(", b, "))"});
+}
+
+// The same of ints of 32 bits, to which results and arguments are known to fit; empty where it is no other operation.
+// `natural`: the first argument is not negative.
+std::string short_value_of(Op op, std::span<const std::string> x, bool natural) {
+    switch (op) {
+        case Op::add:
+            return infix(x[0], "+", x[1]);
+        case Op::subtract:
+            return infix(x[0], "-", x[1]);
+        case Op::multiply:
+            return infix(x[0], "*", x[1]);
+        case Op::floor_divide:
+            return natural ? quotient(x[0], "/", x[1]) : "";
+        case Op::remainder:
+            return natural ? quotient(x[0], "%", x[1]) : "";
+        case Op::negate:
+            return joined({"-", x[0]});
+        case Op::shift_left:
+            return infix(x[0], "<<", x[1]);
+        case Op::shift_right:
+            return infix(x[0], ">>", x[1]);
+        default:
+            return "";
+    }
 }
 
 // What the operation of a step gives. `x` are its arguments.
@@ -98,7 +140,7 @@ std::string value_of(const Step& step, std::span<const std::string> x, std::span
     const bool whole = step.type == Type::integer;
     switch (step.op) {
         case Op::constant:
-            return constant(step);
+            return constant(step, false);
         case Op::s:
             return "s";
         case Op::b:
@@ -110,9 +152,9 @@ std::string value_of(const Step& step, std::span<const std::string> x, std::span
         case Op::seqlen_k:
             return "given.seqlen_k";
         case Op::i:
-            return "i";
+            return "i.at";
         case Op::j:
-            return "j";
+            return "j.at";
         case Op::load:
             return load(step.tensor, tensors[static_cast<std::size_t>(step.tensor)].dtype, x);
         case Op::add:
@@ -174,14 +216,19 @@ std::string value_of(const Step& step, std::span<const std::string> x, std::span
 // Writes the struct of one function.
 class Writer {
 public:
-    Writer(const Program& program, std::span<const TensorType> tensors) : program_(program), tensors_(tensors) {}
+    // `bounds` are those of the graph's nodes, where positions are near; otherwise empty.
+    Writer(const BuiltProgram& program, std::span<const TensorType> tensors, std::vector<IntBounds> bounds)
+        : program_(program.view()), nodes_(program.nodes()), tensors_(tensors), bounds_(std::move(bounds)) {}
+    const Program& program() const { return program_; }
 
-    // `value` is how value() begins, and `end` what it does last.
-    std::string function(std::string_view name, std::string_view value, std::string_view end) const {
+    // `first` is what it says of itself, `value` how value() begins, and `end` what it does last.
+    std::string function(std::string_view name, std::string_view first, std::string_view value,
+                         std::string_view end) const {
         constexpr const char* kInline = "    __device__ __forceinline__ ";
         return joined({"template <KernelConfig config>\nstruct ",
                        name,
                        " {\n",
+                       first,
                        "    const DeviceFunctionTensor* const tensors;\n",
                        members(Stage::uniform, "    "),
                        kInline,
@@ -194,14 +241,14 @@ public:
                        members(Stage::row, "        "),
                        "    };\n",
                        kInline,
-                       "Row row_of(long long i) const {\n        Row row;\n",
+                       "Row row_of(const Position<config>& i) const {\n        Row row;\n",
                        assignments(Stage::row, "row."),
                        "        return row;\n    }\n",
                        "    struct Column {\n",
                        members(Stage::column, "        "),
                        "    };\n",
                        kInline,
-                       "Column column_of(long long j) const {\n        Column column;\n",
+                       "Column column_of(const Position<config>& j) const {\n        Column column;\n",
                        assignments(Stage::column, "column."),
                        "        return column;\n    }\n",
                        kInline,
@@ -213,14 +260,7 @@ public:
     }
 
     // How value() reads what a buffer of the program holds.
-    std::string name_of(int buffer) const {
-        for (const Step& step : all_steps())
-            if (step.out == buffer || step.expanded == buffer) {
-                constexpr const char* kHolders[] = {"", "row.", "column.", ""};
-                return joined({kHolders[static_cast<int>(step.stage)], own_name(step)});
-            }
-        throw std::logic_error("a function reads a value that nothing computes");
-    }
+    std::string name_of(int buffer) const { return name_of(step_of(buffer)); }
 
 private:
     std::span<const Step> all_steps() const { return {program_.steps, static_cast<std::size_t>(program_.end[3])}; }
@@ -228,59 +268,168 @@ private:
         const int n = static_cast<int>(stage), first = n == 0 ? 0 : program_.end[n - 1];
         return all_steps().subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(program_.end[n] - first));
     }
+    const Step& step_of(int buffer) const {
+        for (const Step& step : all_steps())
+            if (step.out == buffer || step.expanded == buffer) return step;
+        throw std::logic_error("a function reads a value that nothing computes");
+    }
+    const Step& argument(const Step& step, int n) const { return step_of(step.argument[n]); }
 
     static std::string own_name(const Step& step) { return joined({"v", std::to_string(step.out)}); }
+    // A position in fp32.
+    static std::string real_name(const Step& step) { return joined({"r", std::to_string(step.out)}); }
+    static std::string holder_of(const Step& step) {
+        constexpr const char* kHolders[] = {"", "row.", "column.", ""};
+        return kHolders[static_cast<int>(step.stage)];
+    }
+    static std::string name_of(const Step& step) { return holder_of(step) + own_name(step); }
+
+    bool near() const { return !bounds_.empty(); }
+    bool within(const Step& step, std::int64_t low, std::int64_t high) const {
+        if (!near()) return false;
+        const auto at = static_cast<std::size_t>(&step - program_.steps);
+        const IntBounds& bounds = bounds_[static_cast<std::size_t>(nodes_[at])];
+        return bounds.low >= low && bounds.high <= high;
+    }
+    // Whether it is an int that fits 32 bits, or that fp32 has.
+    bool is_short(const Step& step) const { return step.type == Type::integer && within(step, kLeast32, kGreatest32); }
+    bool is_exact(const Step& step) const { return step.type == Type::integer && within(step, -kExact, kExact); }
+    bool is_position(const Step& step) const { return near() && (step.op == Op::i || step.op == Op::j); }
+
+    // Whether an operation on ints may be one of 32 bits.
+    bool computes_short(const Step& step) const {
+        if (step.type == Type::integer && !is_short(step)) return false;
+        for (int a = 0; a < step.rank; ++a)
+            if (argument(step, a).type == Type::integer && !is_short(argument(step, a))) return false;
+        if (step.op == Op::shift_left || step.op == Op::shift_right) return within(argument(step, 1), 0, 31);
+        if (step.op == Op::floor_divide || step.op == Op::remainder) return within(argument(step, 1), 1, kGreatest32);
+        return true;
+    }
+
     std::string value(const Step& step) const {
+        const bool shorter = computes_short(step);
+        if (step.op == Op::constant) return constant(step, shorter);
+        if (step.op == Op::convert && step.type == Type::real && step.of == Type::integer)
+            return real_of(argument(step, 0));
         std::vector<std::string> arguments;
         arguments.reserve(static_cast<std::size_t>(step.rank));
-        for (int a = 0; a < step.rank; ++a) arguments.push_back(name_of(step.argument[a]));
-        return value_of(step, arguments, tensors_);
+        for (int a = 0; a < step.rank; ++a) {
+            const Step& from = argument(step, a);
+            // functions are overloaded by the width of their ints
+            const bool widens = !shorter && is_short(from) && step.op != Op::load;
+            arguments.push_back(widens ? joined({"static_cast<long long>(", name_of(from), ")"}) : name_of(from));
+        }
+        if (shorter && step.type == Type::integer)
+            if (std::string text = short_value_of(step.op, arguments, is_natural(step)); !text.empty()) return text;
+        std::string text = value_of(step, arguments, tensors_);
+        return is_short(step) && !shorter ? joined({"static_cast<int>(", text, ")"}) : text;
+    }
+    bool is_natural(const Step& step) const { return step.rank > 0 && within(argument(step, 0), 0, kGreatest32); }
+
+    // An int in fp32. Where fp32 has it, and the ints that it is made of, no instruction converts it.
+    std::string real_of(const Step& step) const {
+        const std::string converted = joined({"static_cast<float>(", name_of(step), ")"});
+        if (!is_exact(step)) return converted;
+        if (is_position(step)) return holder_of(step) + real_name(step);
+        std::vector<std::string> x;
+        for (int a = 0; a < step.rank; ++a) {
+            if (!is_exact(argument(step, a))) return converted;
+            x.push_back(real_of(argument(step, a)));
+        }
+        switch (step.op) {
+            case Op::add:
+                return joined({"(", x[0], " + ", x[1], ")"});
+            case Op::subtract:
+                return joined({"(", x[0], " - ", x[1], ")"});
+            case Op::negate:
+                return joined({"(0.0f - ", x[0], ")"});  // of 0 it is 0, as it is of an int
+            case Op::absolute:
+                return call("fabsf", x);
+            case Op::minimum:
+                return call("op::minimum", x);
+            case Op::maximum:
+                return call("op::maximum", x);
+            default:
+                return converted;
+        }
     }
 
     std::string members(Stage stage, std::string_view indent) const {
         std::string text;
-        for (const Step& step : steps_of(stage))
-            text += joined({indent, type_name(step.type), " ", own_name(step), ";\n"});
+        for (const Step& step : steps_of(stage)) {
+            text += joined({indent, type_name(step.type, is_short(step)), " ", own_name(step), ";\n"});
+            if (is_position(step)) text += joined({indent, "float ", real_name(step), ";\n"});
+        }
         return text;
     }
     std::string assignments(Stage stage, std::string_view holder) const {
         std::string text;
-        for (const Step& step : steps_of(stage))
+        for (const Step& step : steps_of(stage)) {
             text += joined({"        ", holder, own_name(step), " = ", value(step), ";\n"});
+            if (is_position(step))
+                text += joined({"        ", holder, real_name(step), " = ", step.op == Op::i ? "i" : "j", ".real;\n"});
+        }
         return text;
     }
     std::string constants() const {
         std::string text;
         for (const Step& step : steps_of(Stage::tile))
-            text += joined({"        const ", type_name(step.type), " ", own_name(step), " = ", value(step), ";\n"});
+            text += joined({"        const ", type_name(step.type, is_short(step)), " ", own_name(step), " = ",
+                            value(step), ";\n"});
         return text;
     }
 
     const Program& program_;
+    const std::vector<int>& nodes_;  // of its steps
     const std::span<const TensorType> tensors_;
+    const std::vector<IntBounds> bounds_;
 };
 
-std::string score_source(const Program& program, std::span<const TensorType> tensors) {
-    const Writer writer(program, tensors);
-    return writer.function("ScoreFunction",
-                           "float value(const Row& row, const Column& column, float s, float& derivative)",
-                           joined({"        derivative = ", writer.name_of(program.derivative), ";\n        return ",
-                                   writer.name_of(program.result), ";\n"}));
+std::string score_source(const Writer& writer, bool unit_derivative) {
+    return writer.function(
+        "ScoreFunction",
+        joined({"    static constexpr bool kUnitDerivative = ", unit_derivative ? "true" : "false", ";\n"}),
+        "float value(const Row& row, const Column& column, float s, float& derivative)",
+        joined({"        derivative = ", writer.name_of(writer.program().derivative), ";\n        return ",
+                writer.name_of(writer.program().result), ";\n"}));
 }
 
-std::string mask_source(const Program& program, std::span<const TensorType> tensors) {
-    const Writer writer(program, tensors);
-    return writer.function("MaskFunction", "bool value(const Row& row, const Column& column)",
-                           joined({"        return ", writer.name_of(program.result), ";\n"}));
+std::string mask_source(const Writer& writer) {
+    return writer.function("MaskFunction", "", "bool value(const Row& row, const Column& column)",
+                           joined({"        return ", writer.name_of(writer.program().result), ";\n"}));
+}
+
+std::string loads_source(const Writer& writer) {
+    const Program& program = writer.program();
+    std::string calls;
+    for (int n = 0; n < program.load_count; ++n) {
+        const functions::LoadDerivative& load = program.loads[n];
+        calls += joined({"        add(", std::to_string(n), ", ", std::to_string(load.tensor), ", ",
+                         writer.name_of(load.derivative)});
+        for (int d = 0; d < load.rank; ++d) calls += joined({", ", writer.name_of(load.index[d])});
+        calls += ");\n";
+    }
+    return writer.function("ScoreLoads",
+                           joined({"    static constexpr int kLoads = ", std::to_string(program.load_count), ";\n"}),
+                           "void each(const Row& row, const Column& column, float s, auto add)", calls);
 }
 
 }  // namespace
 
-std::string function_source(int number) {
-    const std::span<const TensorType> tensors = functions::functions_of(number).tensors();
-    const functions::FunctionsView view = functions::view_of(number, nullptr);
-    return joined({"#pragma once\nnamespace flashtile {\n", view.gradient ? score_source(view.gradient, tensors) : "",
-                   view.mask ? mask_source(view.mask, tensors) : "", "}  // namespace flashtile\n"});
+std::string function_source(int number, bool near_positions) {
+    const functions::Functions& given = functions::functions_of(number);
+    const auto writer_of = [&](const BuiltProgram& program, const functions::Graph& graph) {
+        std::vector<IntBounds> bounds;
+        if (near_positions) bounds = functions::bounds_near(graph, given.tensors(), kNearPositions);
+        return Writer(program, given.tensors(), std::move(bounds));
+    };
+    std::string text = "#pragma once\nnamespace flashtile {\n";
+    if (given.score() >= 0)
+        text += score_source(writer_of(given.gradient_program(), given.score_graph()), given.derivative_is_one());
+    if (given.by_loads_program().view().load_count > 0)
+        text += loads_source(writer_of(given.by_loads_program(), given.by_loads_graph()));
+    if (given.mask() >= 0) text += mask_source(writer_of(given.mask_program(), given.mask_graph()));
+    return text + "}  // namespace flashtile\n";
 }
 
 }  // namespace flashtile::gpu

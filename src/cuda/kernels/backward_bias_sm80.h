@@ -4,7 +4,7 @@
 // repeat bit for bit and need no memory.
 #pragma once
 
-#include "cuda/kernels/parts/mma/gradient_tile.h"
+#include "cuda/kernels/parts/mma/gradient_block.h"
 
 namespace flashtile {
 
@@ -15,7 +15,7 @@ struct BackwardBiasSm80 {
     using Accumulators = typename Grid::Accumulators;
 
     const KernelParams& params;
-    const Tile tile;
+    const GradientBlock<config> block;
 
     // A range of blocks or heads: all of them where the bias is broadcast, otherwise one.
     struct Range {
@@ -47,22 +47,9 @@ struct BackwardBiasSm80 {
 
 private:
     __device__ __forceinline__ void add_block(const Sequence& seq, int i0, int j0, Accumulators& sum) const {
-        if (i0 >= seq.seqlen_q || j0 >= seq.seqlen_k) return;
-        const int i1 = smaller(i0 + config.Br, seq.seqlen_q);
-        if (!seq.sees_any<config>(i0, i1, j0, j0 + config.Bc)) return;
-        __syncthreads();  // the block before has been read
-        tile.load_keys(params, seq, j0);
-        tile.load_queries(params, seq, seq.h, i0, 0);
-        if (threadIdx.x < round_up(config.Bc, 32) / 32) tile.seen(0)[threadIdx.x] = 0;
-        ptx::cp_async_commit();
-        ptx::cp_async_wait<0>();
-        __syncthreads();  // the block has come for every thread
-        tile.clear_empty_rows(0);
-        typename Tile::ScoreOptions options;
-        const bool shows = options.find_shown(params, seq, Tile::place_in(i0, j0));
-        if (!__syncthreads_or(shows)) return;  // empty rows read as zero from here on
-        Accumulators ds;
-        tile.template compute<false>(params, seq, i0, j0, 0, 0, options, ds);
+        Accumulators ds, unused;
+        bool has_queries = false;
+        if (!block.template compute<DerivativeBy::bias>(params, seq, i0, j0, has_queries, ds, unused)) return;
         each_score<Grid::MT, Grid::NT>([&](int m, int n, int e) { sum.c[m][n][e] += ds.c[m][n][e]; });
     }
 
@@ -85,7 +72,7 @@ private:
     // Sums over rows, columns or both: first within a lane, then, in a fixed order, over all lanes that share a place.
     __device__ __forceinline__ void write_sums(const Accumulators& sum, bool over_rows, bool over_columns, Index b,
                                                Index h, int i0, int j0) const {
-        float* ds = reinterpret_cast<float*>(tile.k);  // [Br][kBuffer] of a slice of columns at a time
+        float* ds = reinterpret_cast<float*>(block.tile.k);  // [Br][kBuffer] of a slice of columns at a time
         constexpr int kSlice = 8;
         constexpr int kPitch = kSlice + 1;
         float total = 0.0f;  // of this thread's row, or of everything (thread 0)
@@ -131,8 +118,8 @@ __device__ __forceinline__ void backward_bias_sm80(const KernelParams& params) {
     n /= columns;
     const Index i = n % rows;
     n /= rows;
-    const BackwardBiasSm80<config> bias{params, GradientTile<config>(shared_memory)};
-    bias.tile.clear_paddings();
+    const BackwardBiasSm80<config> bias{params, {GradientTile<config>(shared_memory)}};
+    bias.block.tile.clear_paddings();
     bias.run(static_cast<int>(n / params.bias_heads), static_cast<int>(n % params.bias_heads), static_cast<int>(i),
              static_cast<int>(j));
 }

@@ -23,7 +23,7 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
     using Wide::params, Wide::block, Wide::steps, Wide::q_ring, Wide::dout_ring, Wide::kConsumerThreads, Wide::read_ds;
     using Wide::Wide, Wide::KT, Wide::VT, Wide::NT, Wide::kBytesQ, Wide::kBytesDO, Wide::kBytesDS;
     using Query = Fragments<1, kChunk / 8>;  // a consumer's part of dQ
-    static_assert(Wide::kCluster == 2 && Wide::kColumns == 4 * kChunk, "a chunk of dQ for each of four consumers");
+    static_assert(Wide::kPaired == 2 && Wide::kColumns == 4 * kChunk, "a chunk of dQ for each of four consumers");
     static_assert(config.stages == 2, "");
 
     __device__ __forceinline__ unsigned other() const { return blockIdx.x % 2 ^ 1; }

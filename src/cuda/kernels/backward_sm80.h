@@ -48,6 +48,13 @@ struct BackwardSm80 {
         const auto query_of = [&](int n) { return queries.forwards(n % queries.count); };
         // What no query of a block sees of a mask function is not loaded either.
         const auto shown = [&](int n) { return BlockMap<config>::shows(params, seq.b, head_of(n), query_of(n), j0); };
+        // Passes the turn at dQ of step n - 1 on, to which all threads have added. That was a while ago, so the fence
+        // has little to wait for.
+        const auto pass_turn = [&](int n) {
+            if (!config.deterministic || n == 0 || threadIdx.x != 0 || !shown(n - 1)) return;
+            seq.h = head_of(n - 1);
+            Turn<config>(params, seq, block, query_of(n - 1)).pass();
+        };
 
         if (steps > 0) {
             tile.clear_paddings();
@@ -69,11 +76,11 @@ struct BackwardSm80 {
                 ptx::cp_async_commit();
                 ptx::cp_async_wait<0>();
                 __syncthreads();  // block n has come for every thread
-                pass_turn(n, head_of, query_of);
+                pass_turn(n);
             } else {
                 ptx::cp_async_wait<config.stages - 2>();
                 __syncthreads();  // the same, and none still reads P, dS or the stage that is filled next
-                pass_turn(n, head_of, query_of);
+                pass_turn(n);
                 const int ahead = n + config.stages - 1;
                 if (ahead < steps && shown(ahead))
                     tile.load_queries(params, seq, head_of(ahead), query_of(ahead),
@@ -85,34 +92,26 @@ struct BackwardSm80 {
                 typename Tile::ScoreOptions options;
                 bool sees = options.find_shown(params, seq, Tile::place_in(query_of(n), j0));
                 if constexpr (ScoreModifier<config>::kMayHide) {
-                    tile.clear_empty_rows(stage);
+                    tile.clear_empty_rows(params, stage);
                     sees = __syncthreads_or(sees);  // empty rows read as zero from here on
                 }
-                // a block of which nothing is seen must have its turn
+                // a block that the map shows must have its turn
                 if (config.deterministic || sees) process_block(query_of(n), stage, parity, options, dk, dv);
             }
             stage = stage == config.stages - 1 ? 0 : stage + 1;
             parity ^= 1;
         }
         if constexpr (config.deterministic) __syncthreads();  // all have added to the last dQ
-        pass_turn(steps, head_of, query_of);
+        pass_turn(steps);
         finish(dk, dv);
-    }
-
-    // Passes the turn at dQ of step n - 1 on, to which all threads have added. That was a while ago, so the fence has
-    // little to wait for.
-    template <class HeadOf, class QueryOf>
-    __device__ __forceinline__ void pass_turn(int n, HeadOf head_of, QueryOf query_of) {
-        if (!config.deterministic || n == 0 || threadIdx.x != 0) return;
-        seq.h = head_of(n - 1);
-        Turn<config>(params, seq, block, query_of(n - 1)).pass();
     }
 
     __device__ __forceinline__ void process_block(int i0, int stage, int parity, typename Tile::ScoreOptions& options,
                                                   typename KeyGrid::Accumulators& dk,
                                                   typename ValueGrid::Accumulators& dv) const {
-        typename Tile::ScoreGrid::Accumulators score_gradient;
-        tile.template compute<true>(params, seq, i0, j0, stage, parity, options, score_gradient);
+        typename Tile::ScoreGrid::Accumulators score_gradient, derivative;
+        tile.template compute<DerivativeBy::product>(params, seq, i0, j0, stage, parity, options, score_gradient,
+                                                     derivative);
         tile.write_ds(score_gradient);
         // This is another warp than the one that passes turns on.
         if (config.deterministic && threadIdx.x == 32) Turn<config>(params, seq, block, i0).wait();

@@ -22,15 +22,19 @@ struct BackwardSm90 : KeyBlock<config> {
     // bandwidth. The producer gives up some of its registers for that, where it has no lengths to look up and keeps no
     // turns.
     static constexpr bool kKeepsValues = config.Br == 64 && !config.lengths_differ() && !config.deterministic &&
-                                         !config.softcap && !config.dropout && !Base::kMayHide;
-    // A bias that is loaded element by element takes the registers that dP has.
-    static constexpr bool kScoresFirst = config.bias != BiasElement::none && !config.bias_mapped;
+                                         !config.softcap && !config.dropout && !config.has_bias_or_mask() &&
+                                         !config.score_function;
+    // A bias that is loaded element by element, or a score function, takes the registers that dP has.
+    static constexpr bool kScoresFirst =
+        (config.bias != BiasElement::none && !config.bias_mapped) || config.score_function;
     static constexpr int kKeptColumns =
         !kKeepsValues ? 0 : (padded(config, config.head_dim_v) < kChunk ? padded(config, config.head_dim_v) : kChunk);
     static constexpr int kOtherColumns = padded(config, config.head_dim_v) - kKeptColumns;
     using Kept = typename M::template Left<1, kChunk / 8>;
     using Left = typename M::template Left<1, NT>;
     static constexpr bool kManyRegisters = kKeepsValues || kRoundsLate;
+    // P goes to dV's factor before S becomes P times a derivative.
+    static constexpr bool kMultipliesP = config.softcap || Base::kHasDerivative;
     static constexpr int kProducerRegisters = kManyRegisters ? 24 : 40, kConsumerRegisters = kManyRegisters ? 240 : 232;
     // Each of the two consumers makes 64 x 64 of dQ: half of the columns of 64 rows, or half of the rows of 64 columns.
     static_assert(config.Br * Base::kColumns == 128 * 64 && config.Bc == 128, "");
@@ -57,8 +61,20 @@ struct BackwardSm90 : KeyBlock<config> {
             process_block(consumer, step, !kLeavesOut || step.block >= first, seen, kept, seed, dk, dv);
         });
         ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // K and V have been read for the last time
-        this->template store<config.head_dim>(dk, params.scale, k, params.dk, consumer * 64);
-        this->template store<config.head_dim_v>(dv, kept_factor<config>(params), v, params.dv, consumer * 64);
+        if constexpr (config.head_parts == 2) {
+            static_assert(
+                config.head_dim == config.head_dim_v && config.stages * (kBytesQ + kBytesDO) >= 2 * Base::kBytesK,
+                "dK and dV are alike, and one of them in fp32 has room");
+            const GroupGradients both = this->group_gradients();
+            both.exchange(dk, dv);
+            const bool stores_dk = both.rank() == 0;
+            this->template store<config.head_dim>(dk, stores_dk ? params.scale : kept_factor<config>(params), k,
+                                                  stores_dk ? params.dk : params.dv, consumer * 64);
+            both.finish();
+        } else {
+            this->template store<config.head_dim>(dk, params.scale, k, params.dk, consumer * 64);
+            this->template store<config.head_dim_v>(dv, kept_factor<config>(params), v, params.dv, consumer * 64);
+        }
     }
 
     // The first block with a query that sees one of this consumer's keys: under a causal mask those of a thread block's
@@ -153,7 +169,7 @@ struct BackwardSm90 : KeyBlock<config> {
         ptx::wgmma_fence();
         start_scores<config.element, padded(config, config.head_dim), config.Bc, config.Br>(s, k + own_rows, q_now);
         ptx::wgmma_commit();
-        this->condense_mask(i0, own_row(consumer));
+        this->condense_mask(i0, own_row(consumer), step.whole);
         KeptTransposed<NT> kept_of;
         if constexpr (config.dropout && Base::kMayHide)  // where the registers of dP are free
             kept_of.draw(dropout, params, {this->j0 + own_row(consumer), i0});
@@ -161,6 +177,7 @@ struct BackwardSm90 : KeyBlock<config> {
             ptx::wgmma_wait<0>();
             pin(s);
             this->make_scores(s, step, seen, own_row(consumer));
+            if constexpr (Base::kHasDerivative) exponentiate_function(s, p, {this->j0 + own_row(consumer), i0});
         }
         dout_ring.wait_full();
         clear_queries<Base::kColumnsV>(consumer, i0, dout_now, some_see_no_key);
@@ -182,9 +199,9 @@ struct BackwardSm90 : KeyBlock<config> {
         }
         if constexpr (config.softcap)
             exponentiate_capped(s, p);
-        else
+        else if constexpr (!Base::kHasDerivative)
             this->exponentiate(s);
-        if constexpr (!kRoundsLate && !config.softcap) p = M::left_of(s);
+        if constexpr (!kRoundsLate && !kMultipliesP) p = M::left_of(s);
         if constexpr (config.dropout && !Base::kMayHide)
             kept_of.draw(dropout, params, {this->j0 + own_row(consumer), i0});
 
@@ -198,11 +215,16 @@ struct BackwardSm90 : KeyBlock<config> {
         }
         this->differentiate(dp,
                             [&](int t, int half) { return make_float2(s.c[0][t][2 * half], s.c[0][t][2 * half + 1]); });
+        if constexpr (config.score_function)
+            if (this->unsure)
+                each_score<1, NT>([&](int m, int n, int e) {
+                    if (s.c[m][n][e] == 0.0f) dp.c[m][n][e] = 0.0f;  // dP may be anything there
+                });
         const Left left_ds = M::left_of(dp);
         this->write_ds(left_ds, ds_now, own_row(consumer));
 
         // dV += P^T dO, which starts before dS is published: the other consumer waits for that no longer than for dV
-        if constexpr (kRoundsLate && !config.softcap) p = M::left_of(s);
+        if constexpr (kRoundsLate && !kMultipliesP) p = M::left_of(s);
         if constexpr (config.dropout) drop(p, kept_of);
         pin(dv);
         ptx::wgmma_fence();
@@ -229,6 +251,25 @@ struct BackwardSm90 : KeyBlock<config> {
             for (int half = 0; half < 2; ++half)
                 p.a[0][t / 2][t % 2 * 2 + half] = M::pack(P[2 * half], P[2 * half + 1]);
         }
+    }
+
+    // The same of a score function, which is applied only now, when masks have hidden what they do.
+    __device__ __forceinline__ void exponentiate_function(Fragments<1, NT>& s, Left& p, const Place& place) const {
+        float2 row_lse;
+        float P[4];
+        each_function_value_transposed<ScoreFunction, config, NT>(
+            params, seq, place, [&](int t, int e, const auto& function, const auto& row, const auto& column) {
+                if (e == 0) row_lse = this->lse_of(t);
+                float& x = s.c[0][t][e];
+                float by_s;
+                const float value = function.value(row, column, x, by_s);
+                P[e] = x <= kHiddenScore ? 0.0f : this->probability(value, this->of_query(row_lse, e));
+                x = P[e] == 0.0f ? 0.0f : P[e] * by_s;
+                if (e != 3) return;
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    p.a[0][t / 2][t % 2 * 2 + half] = M::pack(P[2 * half], P[2 * half + 1]);
+            });
     }
 
     // Leaves out of P what is dropped.

@@ -20,12 +20,13 @@ struct ForwardSm90 : QueryPipeline<config> {
     using Base = QueryPipeline<config>;
     using Base::Base, Base::kConsumers, Base::kColumns, Base::kColumnsV, Base::NT, Base::OT, Base::kBytesQ;
     using Base::bias_ring, Base::slot, Base::tile_at_hand, Base::release_query, Base::release_keys, Base::drop,
-        Base::unnamed_keys;
+        Base::keys_at_hand;
     using Base::kBytesK, Base::kBytesV, Base::kPartsO;
     using Base::params, Base::q, Base::k, Base::v, Base::bias, Base::out, Base::q_ring, Base::k_ring, Base::v_ring;
-    using typename Base::M, typename Base::Scalar, typename Base::Tile, typename Base::Slot;
+    using typename Base::M, typename Base::Scalar, typename Base::Tile, typename Base::Slot, typename Base::KeysAtHand;
     using Optimistic = Optimism<config>;
-    static constexpr bool kMayHide = config.has_bias_or_mask();
+    static constexpr bool kBrings = config.has_bias_or_mask();
+    static constexpr bool kMayHide = kBrings || config.has_functions();
     static constexpr float kAllowedGrowth = kMayHide ? 16.0f : NT / 2;  // Softmax::find_growth
     using Accumulators = Fragments<1, OT>;
     using Scores = Fragments<1, NT>;
@@ -79,10 +80,10 @@ struct ForwardSm90 : QueryPipeline<config> {
         BiasAndMask<config, 1, NT> bias_and_mask, coming;
         constexpr bool kAhead = OT * 4 <= 96;
         const auto bring = [&](int n) {
-            if constexpr (kMayHide && kAhead) {
+            if constexpr (kBrings && kAhead) {
                 bias_and_mask = coming;
                 if (n + 1 < tile.keys.count) coming.load(params, tile.seq, place_of(tile, consumer, n + 1));
-            } else if constexpr (kMayHide) {
+            } else if constexpr (kBrings) {
                 bias_and_mask.load(params, tile.seq, place_of(tile, consumer, n));
             }
         };
@@ -90,19 +91,19 @@ struct ForwardSm90 : QueryPipeline<config> {
         if (tile.keys.count > 0) {
             // S and P of the first block.
             if constexpr (kRowsDiffer) clear_queries<config>(tile, consumer, own_q);
-            if constexpr (kMayHide && kAhead) coming.load(params, tile.seq, place_of(tile, consumer, 0));
+            if constexpr (kBrings && kAhead) coming.load(params, tile.seq, place_of(tile, consumer, 0));
             bring(0);
             k_ring.wait_full();
-            const unsigned unnamed = unnamed_keys();
+            KeysAtHand keys = keys_at_hand(tile, 0);
             start(s, own_q);
             o.clear();  // while S is computed
             ptx::wgmma_wait<0>();
             pin(s);
             release_keys(elected);
             if constexpr (config.band && !config.chunk && !config.hides_first_keys()) {
-                exponentiate_first(tile, consumer, unnamed, s, bias_and_mask, softmax);
+                exponentiate_first(tile, consumer, keys, s, bias_and_mask, softmax);
             } else {
-                ready<false>(tile, consumer, 0, unnamed, s, bias_and_mask, softmax);
+                ready<false>(tile, consumer, 0, keys, s, bias_and_mask, softmax);
                 softmax.exponentiate(s, log2_factor<config>(params));
             }
             p = M::left_of(s);
@@ -114,18 +115,23 @@ struct ForwardSm90 : QueryPipeline<config> {
             const auto step = [&]<bool kKept, bool kApart>(int n, LeftP& before, LeftP& now) {
                 bring(n);
                 k_ring.wait_full();
-                const unsigned unnamed = unnamed_keys();
+                [[maybe_unused]] const int before_at = keys.j0;
+                keys = keys_at_hand(tile, n);
                 if (turns) wait_turn(consumer);
                 start(s, own_q);
                 v_ring.wait_full();  // while S is computed
                 if constexpr (config.maps_hold_hidden_keys())
-                    if (n == 1) clear_hidden_values<config>(tile_at_hand(), consumer, 0, v + v_ring.stage * kBytesV);
+                    if (n == 1) {
+                        const Tile now = tile_at_hand();
+                        clear_hidden_values<config>(now, consumer, config.mask_function ? before_at : now.key_of(0),
+                                                    v + v_ring.stage * kBytesV);
+                    }
                 accumulate<pass>(o, before, consumer);
                 if (turns) pass_turn(consumer);
                 ptx::wgmma_wait<spares_hidden_values(pass) ? 0 : 1>();
                 pin(s);
                 release_keys(elected);
-                ready<kKept>(tile, consumer, n, unnamed, s, bias_and_mask, softmax);
+                ready<kKept>(tile, consumer, n, keys, s, bias_and_mask, softmax);
                 const auto sum = softmax.exponentiate(s, log2_factor<config>(params));
                 if constexpr (kApart) now = M::left_of(s);
                 if constexpr (kKept) {
@@ -171,7 +177,9 @@ struct ForwardSm90 : QueryPipeline<config> {
             if constexpr (!kTrustsHiddenValues) release_query();
             v_ring.wait_full();
             if constexpr (config.maps_hold_hidden_keys())
-                clear_hidden_values<config>(done, consumer, done.keys.count - 1, v + v_ring.stage * kBytesV);
+                clear_hidden_values<config>(done, consumer,
+                                            config.mask_function ? keys.j0 : done.key_of(done.keys.count - 1),
+                                            v + v_ring.stage * kBytesV);
             accumulate<pass>(o, p, consumer);
             finish_rows(done, consumer, softmax, factor);
             ptx::wgmma_wait<0>();
@@ -257,8 +265,9 @@ struct ForwardSm90 : QueryPipeline<config> {
         return {warp_row(tile, consumer), tile.key_of(n)};
     }
 
-    // Applies the options to all scores of a block, and hides the keys that lie in no page.
-    __device__ __forceinline__ void modify(const Tile& tile, const Place& place, unsigned unnamed,
+    // Applies the options to all scores of a block, and hides what the mask function does, and keys that lie in no
+    // page.
+    __device__ __forceinline__ void modify(const Tile& tile, const Place& place, const KeysAtHand& keys,
                                            BiasAndMask<config, 1, NT>& bias_and_mask, Scores& s) {
         if constexpr (config.bias_mapped) {
             bias_ring.wait_full();
@@ -267,9 +276,11 @@ struct ForwardSm90 : QueryPipeline<config> {
         }
         ScoreModifier<config>::make(params, tile.seq)
             .template apply<DerivativeBy::none>(s, params, tile.seq, place, bias_and_mask, s);
-        if (config.paged && unnamed != 0)
+        if constexpr (config.mask_function)
+            if (!keys.whole) hide_unshown<config>(s, params, tile.seq, place);
+        if (config.paged && keys.unnamed != 0)
             each_score<1, NT>([&](int m, int n, int e) {
-                if ((unnamed >> n & 1) != 0) s.c[m][n][e] = -infinity();
+                if ((keys.unnamed >> n & 1) != 0) s.c[m][n][e] = -infinity();
             });
         if constexpr (config.bias_mapped) {
             bias_ring.release_by_warp();
@@ -279,11 +290,11 @@ struct ForwardSm90 : QueryPipeline<config> {
 
     // The first block of a tile is the one that a causal mask's diagonal crosses. Its warps see different columns of
     // it, and each leaves out those that none of its rows sees.
-    __device__ __forceinline__ void exponentiate_first(const Tile& tile, int consumer, unsigned unnamed, Scores& s,
-                                                       BiasAndMask<config, 1, NT>& bias_and_mask,
+    __device__ __forceinline__ void exponentiate_first(const Tile& tile, int consumer, const KeysAtHand& keys,
+                                                       Scores& s, BiasAndMask<config, 1, NT>& bias_and_mask,
                                                        Softmax<1, own_units<config>()>& softmax) {
-        const Place place = place_of(tile, consumer, 0);
-        modify(tile, place, unnamed, bias_and_mask, s);
+        const Place place{warp_row(tile, consumer), keys.j0};
+        modify(tile, place, keys, bias_and_mask, s);
         const int all =
             config.window ? 0 : tile.seq.template end_key<config>(query_end<config>(place.i0 + 1)) - place.j0;
         const int any = tile.seq.template end_key<config>(query_end<config>(place.i0 + 16)) - place.j0;
@@ -302,11 +313,11 @@ struct ForwardSm90 : QueryPipeline<config> {
 
     // Line 9 up to P = 2^(S - m): options, masks, and the maximum unless that of an earlier block is kept.
     template <bool kKept>
-    __device__ __forceinline__ void ready(const Tile& tile, int consumer, int n, unsigned unnamed, Scores& s,
+    __device__ __forceinline__ void ready(const Tile& tile, int consumer, int n, const KeysAtHand& keys, Scores& s,
                                           BiasAndMask<config, 1, NT>& bias_and_mask,
                                           Softmax<1, own_units<config>()>& softmax) {
-        const Place place = place_of(tile, consumer, n);
-        modify(tile, place, unnamed, bias_and_mask, s);
+        const Place place{warp_row(tile, consumer), keys.j0};
+        modify(tile, place, keys, bias_and_mask, s);
         // After a block in which every row saw a key, only the left side of a window hides keys, or first_k, or the end
         // of a prefix, which is in the last block.
         constexpr bool kBandMayHide = !kKept || config.window || config.first_k;

@@ -123,7 +123,7 @@ struct LatentForwardSm90 : QueryPipeline<config> {
         if constexpr (config.maps_hold_hidden_keys()) {
             if (n == 0 || n == tile.keys.count - 1) {
                 latent_ring.wait_all_full();
-                clear_hidden_values<config>(tile, 0, n, k + latent_ring.stage * kBytesK);
+                clear_hidden_values<config>(tile, 0, tile.key_of(n), k + latent_ring.stage * kBytesK);
             }
         }
     }
@@ -156,7 +156,7 @@ struct LatentForwardSm90 : QueryPipeline<config> {
         ScoreModifier<config>::make(params, tile.seq)
             .template apply<DerivativeBy::none>(s, params, tile.seq, place, none, s);
         if constexpr (config.paged)
-            if (const unsigned unnamed = ptx::load_shared_word(Base::unnamed + before() * 4); unnamed != 0)
+            if (const unsigned unnamed = ptx::load_shared_word(Base::told + before() * 4); unnamed != 0)
                 each_score<1, NT>([&](int, int t, int e) {
                     if ((unnamed >> t & 1) != 0) s.c[0][t][e] = -infinity();
                 });

@@ -5,6 +5,7 @@
 #include "cuda/plan/limits.h"
 #include "cuda/plan/tile_fit.h"
 #include "cuda/tiles/sm80.h"
+#include "functions/program.h"
 #include "shared/kernel_layout.h"
 
 namespace flashtile::gpu {
@@ -45,6 +46,25 @@ Launch bias_launch(const Question& q, const KernelConfig& main) {
     return *launch;
 }
 
+// dtensors are overwritten, and added to.
+void add_tensor_launches(const Question& q, const KernelConfig& main, Plan& plan) {
+    KernelConfig clear;
+    clear.kernel = Kernel::clear_tensors;
+    clear.element = main.element;
+    clear.warps = 8;
+    plan.launches.push_back(
+        {.config = clear, .blocks = q.device.multiprocessors, .why = "as many as multiprocessors, whatever the sizes"});
+    if (functions::view_of(q.problem.functions, nullptr).by_loads.load_count == 0) return;
+    KernelConfig c = q.config;
+    c.kernel = Kernel::backward_tensors_sm80;
+    const std::span<const Tile> table = c.element == Element::fp32 ? std::span<const Tile>(sm80::kBackwardBiasFp32)
+                                                                   : std::span<const Tile>(sm80::kBackwardBias);
+    std::optional<Launch> launch = first_fit(c, table, q.device, main.Br);
+    if (!launch) unsupported(no_room(q.problem, q.device, "backward"));
+    launch->blocks = query_blocks(q.problem, launch->config.Br);
+    plan.launches.push_back(*launch);
+}
+
 // One thread block for each head. It needs to know where the rows lie that backward_prepare has left.
 Launch sinks_launch(const Problem& p, const KernelConfig& main) {
     KernelConfig c;
@@ -80,15 +100,12 @@ void add_workspace(const Problem& p, const KernelConfig& main, Plan& plan) {
 
 void add_backward_launches(const Question& q, const Launch& main, int warps, Plan& plan) {
     const KernelConfig& c = main.config;
-    Launch launch = main;
-    const int cluster = cluster_blocks(c);
-    launch.blocks =
-        checked_blocks(blocks_of(q.problem.seqlen_k, cluster * c.Bc) * cluster * q.problem.kv_heads * q.problem.batch);
     plan.launches.push_back(around(q.problem, c, Kernel::backward_prepare, warps));
     plan.main_launch = plan.launches.size();
-    plan.launches.push_back(launch);
+    plan.launches.push_back(main);
     plan.launches.push_back(around(q.problem, c, Kernel::backward_finish, warps));
     if (q.access.dbias) plan.launches.push_back(bias_launch(q, c));
+    if (q.access.dtensors) add_tensor_launches(q, c, plan);
     if (q.access.dsinks) plan.launches.push_back(sinks_launch(q.problem, c));
     add_workspace(q.problem, c, plan);
 }

@@ -2,6 +2,7 @@
 #include "cuda/plan/backward_launches.h"
 #include "cuda/plan/block_map.h"
 #include "cuda/plan/candidate.h"
+#include "cuda/plan/limits.h"
 #include "cuda/plan/tile_fit.h"
 #include "cuda/tiles/sm80.h"
 
@@ -12,7 +13,7 @@ constexpr std::int64_t kAnyLength[] = {1};
 
 std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
     if (c.element == Element::fp32) return sm80::kBackwardFp32;
-    if (c.softcap || c.score_function) return sm80::kBackwardSoftcap;
+    if (c.softcap || c.score_function || c.block_lists) return sm80::kBackwardSoftcap;
     if (c.scale_first || c.mask || c.mask_function || c.dropout || c.lengths_differ() || p.batch_invariant)
         return sm80::kBackwardWithOptions;
     return sm80::kBackward;
@@ -27,9 +28,11 @@ std::optional<Launch> main_launch(const Question& q) {
 }
 
 void complete(const Question& q, const Launch& main, Plan& plan) {
-    // deterministic: a block that is hidden must have its turn
-    if (!main.config.deterministic) add_block_map(q, main.config, plan);
-    add_backward_launches(q, main, main.config.warps, plan);
+    add_block_map(q, main.config, plan);
+    Launch launch = main;
+    launch.blocks =
+        checked_blocks(blocks_of(q.problem.seqlen_k, main.config.Bc) * q.problem.kv_heads * q.problem.batch);
+    add_backward_launches(q, launch, main.config.warps, plan);
 }
 
 }  // namespace

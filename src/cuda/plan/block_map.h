@@ -1,4 +1,5 @@
-// block_map.h: a launch that finds out which blocks a mask function shows something of, before the main kernel.
+// block_map.h: a launch that finds out of which blocks a mask function shows something, and of which all, before the
+// main kernel.
 #pragma once
 
 #include "cuda/plan/candidate.h"

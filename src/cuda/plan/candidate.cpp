@@ -10,6 +10,17 @@ namespace {
 
 constexpr float kLeastCap = 1e-30f, kMostCap = 1e30f;  // softcap in units of scale
 
+// Whether places and lengths, of the whole problem where this one is a shard of it, are near with what a tile
+// has beyond a sequence's end.
+bool has_near_positions(const Problem& p) {
+    constexpr std::int64_t kTile = 1024;
+    const auto near = [](std::int64_t origin, std::int64_t count) {
+        return origin >= 0 && count < kNearPositions - kTile && origin < kNearPositions - kTile - count;
+    };
+    return !p.origins_i && !p.origins_j && near(p.origin_i, p.seqlen_q) && near(p.origin_j, p.seqlen_k) &&
+           near(0, p.seqlen_q) && near(0, p.seqlen_k) && near(p.origin_b, p.batch) && near(p.origin_h, p.heads);
+}
+
 }  // namespace
 
 Element element_of(DType dtype) {
@@ -44,7 +55,11 @@ Question question_of(const Problem& p, const Access& access, const DeviceFacts& 
         c.functions = p.functions;
         c.score_function = given.score() >= 0;
         c.mask_function = given.mask() >= 0;
+        c.near_positions = has_near_positions(p);
     }
+    c.block_lists = p.block_q != 0;
+    c.lists_alone = c.block_lists && !c.mask_function;
+    c.mask_function = c.mask_function || c.block_lists;
     c.dropout = p.dropout_threshold != 0;
     c.diagonals = p.diagonals && (c.band || c.alibi);  // nothing else counts from it
     c.shifted_dropout = c.dropout && (p.origins_i || p.origins_j || p.origin_i % 16 != 0 || p.origin_j % 16 != 0);

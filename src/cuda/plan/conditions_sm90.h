@@ -15,8 +15,6 @@ inline constexpr Condition kConditionsSm90[] = {
      [](const Question& q) { return q.access.tensor_maps && q.config.vector_bytes == 16; }},
     {"batch_invariant: a row's bits may not depend on where tensors lie",
      [](const Question& q) { return !q.problem.batch_invariant; }},
-    {"score_function or mask_function, which the general kernels have so far",
-     [](const Question& q) { return !q.config.has_functions(); }},
 };
 
 // What those ask for that are not for latent heads.

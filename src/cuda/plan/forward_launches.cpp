@@ -85,7 +85,7 @@ void share_out(const Question& q, std::int64_t tiles, Launch& launch, Plan& plan
 }  // namespace
 
 bool has_uneven_tiles(const KernelConfig& c) {
-    return c.band || c.lengths_differ();
+    return c.band || c.uneven_in_memory();
 }
 
 void add_forward_launches(const Question& q, Launch launch, Plan& plan) {
@@ -96,13 +96,14 @@ void add_forward_launches(const Question& q, Launch launch, Plan& plan) {
     if (c.shares) {
         share_out(q, tiles, launch, plan);
     } else {
-        // Where lengths differ, tiles are dealt out as they are asked for: how many have been is counted.
-        if (tiles > 0 && c.lengths_differ()) plan.workspace.add(Region::ticket, sizeof(std::uint32_t), true);
+        // Where only the device knows what there is to do, tiles are dealt out as they are asked for: how many have
+        // been is counted.
+        if (tiles > 0 && c.uneven_in_memory()) plan.workspace.add(Region::ticket, sizeof(std::uint32_t), true);
         // Persistent, as many thread blocks as there is room for at a time, where tiles are unequal or short; long
         // equal ones gain nothing.
         const bool persistent = has_uneven_tiles(c) || p.seqlen_k < kLongKeys || p.sm_limit != 0;
         launch.blocks = persistent ? std::min(tiles, blocks_at_a_time(q, c)) : tiles;
-        if (!c.lengths_differ())
+        if (!c.uneven_in_memory())
             plan.rounds = tile_rounds(static_cast<unsigned>(blocks_of(p.seqlen_q * c.group_rows, c.Br)),
                                       static_cast<unsigned>((c.group_rows > 1 ? p.kv_heads : p.heads) * p.batch),
                                       static_cast<unsigned>(launch.blocks), c.band);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "cuda/plan/block_map.h"
 #include "cuda/plan/candidate.h"
 #include "cuda/plan/conditions_sm90.h"
 #include "cuda/plan/forward_config.h"
@@ -25,7 +26,7 @@ int widest(const KernelConfig& c) {
 
 // Few queries, and all heads of a group do the same with a key.
 bool few_alike(const KernelConfig& c, const Problem& p) {
-    const bool alike = !c.alibi && !c.dropout && !c.has_bias_or_mask();
+    const bool alike = !c.alibi && !c.dropout && !c.has_bias_or_mask() && !c.has_functions();
     return alike && p.seqlen_q <= kFewQueries && p.group() <= kMostOfGroup;
 }
 
@@ -63,6 +64,14 @@ constexpr Condition kConditions[] = {
      [](const Question& q) {
          const KernelConfig& c = q.config;
          return !(c.first_k || c.chunk) || (!c.softcap && widest(c) <= 128);
+     }},
+    {"score_function or mask_function with a bias or a mask, which take more registers",
+     [](const Question& q) { return !q.config.has_functions() || !q.config.has_bias_or_mask(); }},
+    {"score_function or mask_function with a cache, first_k, seqused_q, sinks or attention_chunk, which the general "
+     "kernel has so far",
+     [](const Question& q) {
+         const KernelConfig& c = q.config;
+         return !c.has_functions() || !(c.cache || c.first_k || c.seqused_q || c.sinks || c.chunk);
      }},
     kDropsInSquares,
     kOneDiagonal,
@@ -110,6 +119,7 @@ std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
         return c.mask ? std::span<const Tile>(sm90::kForwardMask) : sm90::kForwardBias;
     }
     if (c.dropout) return sm90::kForwardDropout;
+    if (c.has_functions()) return sm90::kForwardFunctions;
     if (p.seqlen_q < (c.band ? kLong : kShort) || c.lengths_differ()) return sm90::kForwardShort;
     return p.seqlen_k >= kLongKeys && !has_uneven_tiles(c) ? std::span<const Tile>(sm90::kForwardLong) : sm90::kForward;
 }
@@ -126,6 +136,8 @@ std::optional<Launch> main_launch(const Question& q) {
 }
 
 void complete(const Question& q, const Launch& main, Plan& plan) {
+    add_block_map(q, main.config, plan);
+    plan.main_launch = plan.launches.size();
     add_forward_launches(q, main, plan);
 }
 

@@ -30,6 +30,8 @@ constexpr Condition kConditions[] = {
      [](const Question& q) { return q.config.head_dim_v > kChunk; }},
     {"a bias, a boolean mask, ALiBi or dropout",
      [](const Question& q) { return !q.config.has_bias_or_mask() && !q.config.alibi && !q.config.dropout; }},
+    {"score_function or mask_function, which the general kernels have so far",
+     [](const Question& q) { return !q.config.has_functions(); }},
     kNoTree,
     kOneDiagonal,
     {"a prefix that sequences share, which the general kernel has so far",

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/plan/append_kv.h"
+#include "cuda/plan/block_kinds.h"
 #include "cuda/plan/candidate.h"
 #include "cuda/plan/forward_launches.h"
 #include "cuda/plan/limits.h"
@@ -45,6 +46,7 @@ Plan plan_of(std::span<const Candidate* const> candidates, const char* pass, con
         serving = candidate;
         plan.name = candidate->name;
         if (const Problem& p = question.problem; p.appends) add_append(p, question.access, question.device, plan);
+        add_block_kinds(question, plan);
         plan.main_launch = plan.launches.size();
         candidate->complete(question, measured_or(*main, question.problem, question.device, tuned), plan);
     }
@@ -80,7 +82,8 @@ Plan plan_forward(const Problem& p, const Access& access, const DeviceFacts& dev
 Plan plan_backward(const Problem& p, const Access& access, const DeviceFacts& device, TunedTiles tuned) {
     check_limits(p, device);
     check_backward_limits(p);
-    if (access.dtensors) unsupported("dtensors is given, which only the CPU takes so far");
+    if (access.dtensors && p.deterministic)
+        unsupported("dtensors is given with deterministic, which on CUDA add up in no fixed order; the CPU has one");
     Question question = question_of(p, access, device);
     question.config.sinks = false;  // LSE counts them, and so no gradient but their own knows of them
     return plan_of(kBackward, "backward", question, tuned);

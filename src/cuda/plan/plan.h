@@ -44,7 +44,20 @@ struct Launch {
 };
 
 // Parts of the workspace, by the name that KernelParams has for them; rotated_q takes the place of q.
-enum class Region { ticket, lse, lse_natural, D, dq, turn, part_o, part_ml, first_unit, rotated_q, block_map };
+enum class Region {
+    ticket,
+    lse,
+    lse_natural,
+    D,
+    dq,
+    turn,
+    part_o,
+    part_ml,
+    first_unit,
+    rotated_q,
+    block_map,
+    block_kinds
+};
 
 struct PlannedRegion {
     Region name = Region::ticket;
@@ -61,7 +74,7 @@ public:
 
     const PlannedRegion* find(Region name) const;  // null where there is none
 
-    FixedList<PlannedRegion, 8> regions{};
+    FixedList<PlannedRegion, 10> regions{};
     std::size_t bytes = 0;  // of all
 };
 
@@ -75,9 +88,9 @@ struct PassedOver {
 using PassedOverList = FixedList<PassedOver, 4>;  // in the order of candidates
 
 struct Plan {
-    const char* name = "";            // of the candidate
-    FixedList<Launch, 6> launches{};  // in their order
-    std::size_t main_launch = 0;      // the one whose tile may be a tuned one
+    const char* name = "";             // of the candidate
+    FixedList<Launch, 10> launches{};  // in their order
+    std::size_t main_launch = 0;       // the one whose tile may be a tuned one
     PlannedWorkspace workspace{};
     PassedOverList passed_over{};
 
@@ -95,7 +108,7 @@ struct Plan {
     int fold_groups = 1;
     int page_box = 0;
     int section_heads = 1;
-    int block_map_heads = 1;
+    int block_map_batch = 1, block_map_heads = 1;
 
     const Launch& main() const { return launches[main_launch]; }
     // The launch of this kernel; null where there is none.

@@ -102,7 +102,7 @@ inline constexpr Tile kBackwardWithOptions[] = {
     {256, 32, 32, 4, 1, 1, "as little as there can be"},
 };
 
-// For softcap, whose derivative takes registers beside S and dP.
+// For softcap and score functions, whose derivative takes registers beside S and dP, and for lists of blocks.
 inline constexpr Tile kBackwardSoftcap[] = {
     {64, 64, 128, 8, 2, 1, "as for other options"},
     {128, 64, 64, 8, 2, 1, "64x128 would spill 224 bytes"},

@@ -94,6 +94,14 @@ inline constexpr Tile kForwardBiasOrMaskDropout[] = {
     {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane, which leaves none for a fourth warpgroup"},
 };
 
+// For the user's functions, which take registers. A mask function's map counts blocks of this size.
+inline constexpr Tile kForwardFunctions[] = {
+    {64, 128, 128, 12, 4, 1, "two consumers, whose registers hold what functions compute"},
+    {128, 128, 128, 12, 2, 1, "two consumers, whose registers hold what functions compute"},
+    {192, 128, 80, 12, 2, 1, "O takes 96 registers a lane"},
+    {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane"},
+};
+
 // For latent heads, whose V is the first columns of K. Both consumers work on the same 64 rows.
 inline constexpr Tile kLatentForward[] = {
     {576, 64, 64, 12, 2, 1, "Q and two blocks of keys take 221 KB of shared memory, and O all registers"},

@@ -1,5 +1,6 @@
-// functions.cpp: kernels with a user's score and mask functions, as variants that must compile: on an architecture of
-// each kind, what people write most, and functions that have every operation and every type of tensor between them.
+// functions.cpp: kernels with a user's score and mask functions and lists of blocks, as variants that must compile: on
+// an architecture of each kind, what people write most, and functions that have every operation and every type of
+// tensor between them.
 #include <tuple>
 
 #include "cuda/variants/variants.h"
@@ -45,9 +46,20 @@ std::vector<Variant> with_functions() {
             p.seqlen_q = p.seqlen_k = 2048;
             p.head_dim = p.head_dim_v = d;
             p.scale = 0.125f;
-            p.functions = functions::number_of(score, mask, tensors());
-            for (const KernelConfig& config : gpu::configs_for(p, gpu::contiguous_access(p), device))
-                if (config.has_functions()) result.push_back({device.architecture, config});
+            gpu::Access access = gpu::contiguous_access(p);
+            const auto add = [&](const char* of_score, const char* of_mask, bool lists) {
+                p.functions = *of_score == 0 && *of_mask == 0 ? 0 : functions::number_of(of_score, of_mask, tensors());
+                p.block_q = p.block_k = lists ? 64 : 0;
+                access.dtensors = *of_score != 0;
+                for (const KernelConfig& config : gpu::configs_for(p, access, device))
+                    if (config.has_functions() || config.kernel == Kernel::block_kinds ||
+                        config.kernel == Kernel::clear_tensors)
+                        result.push_back({device.architecture, config});
+            };
+            add(score, mask, false);
+            add("", "", true);
+            add("", mask, true);
+            add(score, mask, true);
         }
     }
     return result;

@@ -1,6 +1,6 @@
 // function_operations.h: the operations of the user's functions that CUDA C++ does not have as docs/functions.md wants
 // them. src/cuda/jit/function_source.cpp writes calls of them. An int has 64 bits and wraps, and no division or read of
-// a tensor can fault.
+// a tensor can fault. Where function_source.cpp knows that a result and its arguments fit 32 bits, an int has these.
 #pragma once
 
 #include "shared/kernel_params.h"
@@ -40,6 +40,18 @@ __device__ __forceinline__ long long remainder(long long a, long long b) {
     const long long rest = a % b;
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
+__device__ __forceinline__ int absolute(int a) {
+    return a < 0 ? -a : a;
+}
+// Of 32 bits, by a positive number.
+__device__ __forceinline__ int floor_divide(int a, int b) {
+    const int quotient = a / b;
+    return quotient - (a % b < 0 ? 1 : 0);
+}
+__device__ __forceinline__ int remainder(int a, int b) {
+    const int rest = a % b;
+    return rest < 0 ? rest + b : rest;
+}
 __device__ __forceinline__ long long shift_left(long long a, long long b) {
     return wrapped(bits(a) << (b & 63));
 }
@@ -61,17 +73,25 @@ __device__ __forceinline__ T maximum(T a, T b) {
     return a < b ? b : a;
 }
 
-// An element of a tensor, as it lies in memory; outside of the tensor 0.
-template <class T, class... Indices>
-__device__ __forceinline__ T element(const DeviceFunctionTensor& tensor, Indices... indices) {
+// Where an element of a tensor lies by these strides, the tensor's or those of its gradient; -1 outside of the tensor.
+template <class... Indices>
+__device__ __forceinline__ Index place(const DeviceFunctionTensor& tensor, const Index (&stride)[4],
+                                       Indices... indices) {
     const long long index[] = {indices...};
     Index offset = 0;
 #pragma unroll
     for (int d = 0; d < static_cast<int>(sizeof...(Indices)); ++d) {
-        if (bits(index[d]) >= bits(tensor.shape[d])) return T{};
-        offset += index[d] * tensor.stride[d];
+        if (bits(index[d]) >= bits(tensor.shape[d])) return -1;
+        offset += index[d] * stride[d];
     }
-    return static_cast<const T*>(tensor.data)[offset];
+    return offset;
+}
+
+// An element of a tensor, as it lies in memory; outside of the tensor 0.
+template <class T, class... Indices>
+__device__ __forceinline__ T element(const DeviceFunctionTensor& tensor, Indices... indices) {
+    const Index offset = place(tensor, tensor.stride, indices...);
+    return offset < 0 ? T{} : static_cast<const T*>(tensor.data)[offset];
 }
 
 }  // namespace flashtile::op

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/kernels/parts/common/function_operations.h"
+#include "cuda/kernels/parts/common/listed_blocks.h"
 #include "cuda/kernels/parts/common/place.h"
 #include "cuda/kernels/parts/common/sequence.h"
 
@@ -15,34 +16,68 @@ struct FunctionArguments {
     const DeviceFunctionTensor* tensors;
 };
 
+// b and h are those of the whole problem where this one is a shard of it.
+__device__ __forceinline__ FunctionArguments arguments_of(const KernelParams& p, const Sequence& seq) {
+    return {p.origin_b + seq.b, p.origin_h + seq.h, seq.seqlen_q, seq.seqlen_k, p.function_tensors};
+}
+
+// A query or a key, by its place in the whole problem. A near one is there in fp32, too, so that no instruction has to
+// convert it.
+template <bool kNear>
+struct PositionOf {
+    Index at;
+
+    __device__ __forceinline__ explicit PositionOf(Index place) : at(place) {}
+    __device__ __forceinline__ PositionOf further(int n) const { return PositionOf(at + n); }
+};
+template <>
+struct PositionOf<true> {
+    int at;
+    float real;
+
+    __device__ __forceinline__ explicit PositionOf(Index place)
+        : at(static_cast<int>(place)), real(static_cast<float>(at)) {}
+    __device__ __forceinline__ PositionOf further(int n) const {
+        PositionOf position = *this;
+        position.at += n;
+        position.real += static_cast<float>(n);
+        return position;
+    }
+};
+template <KernelConfig config>
+using Position = PositionOf<config.near_positions>;
+
 // Each is made of FunctionArguments, and has
-//   Row row_of(Index i), Column column_of(Index j)
+//   Row row_of(Position i), Column column_of(Position j)
 //   float value(const Row&, const Column&, float s, float& derivative), of a score function
 //   bool value(const Row&, const Column&), of a mask function
 template <KernelConfig config>
 struct ScoreFunction;
 template <KernelConfig config>
 struct MaskFunction;
+// Of a score function's loads of floats, by which it has a derivative: there are kLoads, and
+//   each(const Row&, const Column&, float s, add) calls add(number of the load, tensor, derivative, indices...)
+template <KernelConfig config>
+struct ScoreLoads;
 
-// Calls body(m, n, e, function, row, column) for every score of this lane. i, j, b and h are those of the whole problem
-// where this one is a shard of it. The rows of a tile are queries of one head.
+// Calls body(m, n, e, function, row, column) for every score of this lane. The rows of a tile are queries of one head.
 template <template <KernelConfig> class Function, KernelConfig config, int MT, int NT, class Body>
 __device__ __forceinline__ void each_function_value(const KernelParams& p, const Sequence& seq, const Place& place,
                                                     Body body) {
     static_assert(config.group_rows == 1, "");
-    const Function<config> function(
-        FunctionArguments{p.origin_b + seq.b, p.origin_h + seq.h, seq.seqlen_q, seq.seqlen_k, p.function_tensors});
-    const Index i0 = origin_i_of(p, seq.b) + place.i0, j0 = origin_j_of(p, seq.b) + place.j0;
+    const Function<config> function(arguments_of(p, seq));
+    const Position<config> i0(origin_i_of(p, seq.b) + place.i0 + Place::row(0, 0));
+    const Position<config> j0(origin_j_of(p, seq.b) + place.j0 + Place::column(0, 0));
     typename Function<config>::Row rows[MT][2];
 #pragma unroll
     for (int m = 0; m < MT; ++m)
 #pragma unroll
-        for (int half = 0; half < 2; ++half) rows[m][half] = function.row_of(i0 + Place::row(m, 2 * half));
+        for (int half = 0; half < 2; ++half) rows[m][half] = function.row_of(i0.further(m * 16 + half * 8));
 #pragma unroll
     for (int n = 0; n < NT; ++n)
 #pragma unroll
         for (int second = 0; second < 2; ++second) {
-            const typename Function<config>::Column column = function.column_of(j0 + Place::column(n, second));
+            const typename Function<config>::Column column = function.column_of(j0.further(n * 8 + second));
 #pragma unroll
             for (int m = 0; m < MT; ++m)
 #pragma unroll
@@ -68,18 +103,53 @@ __device__ __forceinline__ void apply_score_function(Fragments<MT, NT>& s, const
         });
 }
 
-// Which of this lane's scores the mask function shows, a bit for each. They are found before the product that computes
-// the scores: there is nothing to compute where there is none, and the scores' registers are free for it until then.
+// Calls hide(m, n, e) for every score of this lane that lists of blocks or the mask function hide.
+template <KernelConfig config, int MT, int NT, class Hide>
+__device__ __forceinline__ void each_unshown(const KernelParams& p, const Sequence& seq, const Place& place,
+                                             Hide hide) {
+    if constexpr (config.block_lists) {
+        using Listed = ListedFragments<MT, NT>;
+        const Listed listed(p, seq, place);
+        each_score<MT, NT>([&](int m, int n, int e) {
+            if ((listed.shown & Listed::bit(m, n)) == 0) hide(m, n, e);
+        });
+        if constexpr (!config.lists_alone)
+            if (listed.partial != 0)
+                each_function_value<MaskFunction, config, MT, NT>(
+                    p, seq, place, [&](int m, int n, int e, const auto& function, const auto& row, const auto& column) {
+                        if ((listed.partial & Listed::bit(m, n)) != 0 && !function.value(row, column)) hide(m, n, e);
+                    });
+    } else {
+        each_function_value<MaskFunction, config, MT, NT>(
+            p, seq, place, [&](int m, int n, int e, const auto& function, const auto& row, const auto& column) {
+                if (!function.value(row, column)) hide(m, n, e);
+            });
+    }
+}
+
+// Hides what the mask function does, of scores that are there. Hopper's kernels have no registers for bits of them, and
+// their map of blocks has said that something is shown.
+template <KernelConfig config, int MT, int NT>
+__device__ __forceinline__ void hide_unshown(Fragments<MT, NT>& s, const KernelParams& p, const Sequence& seq,
+                                             const Place& place) {
+    each_unshown<config, MT, NT>(p, seq, place, [&](int m, int n, int e) { s.c[m][n][e] = -infinity(); });
+}
+template <KernelConfig config>
+constexpr bool hides_behind_scores() {
+    return config.kernel == Kernel::forward_sm90 || config.kernel == Kernel::backward_sm90;
+}
+
+// The general kernels: which of this lane's scores the mask function shows, a bit for each. They are found before the
+// product that computes the scores: there is nothing to compute where there is none, and the scores' registers are free
+// for it until then.
 template <KernelConfig config, int MT, int NT>
 struct ShownScores {
     // Returns whether any lane of the warp has one; the answer is the same in all of them.
     __device__ __forceinline__ bool find(const KernelParams& p, const Sequence& seq, const Place& place) {
 #pragma unroll
-        for (int w = 0; w < kWords; ++w) word_[w] = 0;
-        each_function_value<MaskFunction, config, MT, NT>(
-            p, seq, place, [&](int m, int n, int e, const auto& function, const auto& row, const auto& column) {
-                if (function.value(row, column)) word_[number(m, n, e) / 32] |= 1u << number(m, n, e) % 32;
-            });
+        for (int w = 0; w < kWords; ++w) word_[w] = ~0u >> (w * 32 + 32 > kScores ? w * 32 + 32 - kScores : 0);
+        each_unshown<config, MT, NT>(
+            p, seq, place, [&](int m, int n, int e) { word_[number(m, n, e) / 32] &= ~(1u << number(m, n, e) % 32); });
         unsigned any = 0;
 #pragma unroll
         for (int w = 0; w < kWords; ++w) any |= word_[w];
@@ -92,7 +162,7 @@ struct ShownScores {
     }
 
 private:
-    static constexpr int kWords = (MT * NT * 4 + 31) / 32;
+    static constexpr int kScores = MT * NT * 4, kWords = (kScores + 31) / 32;
     __device__ static __forceinline__ constexpr int number(int m, int n, int e) {
         return (m * NT + n) * 4 + e;
     }

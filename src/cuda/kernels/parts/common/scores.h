@@ -41,8 +41,13 @@ __device__ __forceinline__ int clamp_to_int(Index x) {
 constexpr float kNearZero = 0.6f;
 constexpr float kTanh[] = {-0.33332598f, 0.13313117f, -0.05221181f, 0.01561263f};
 
-// Of the score, by scale * q.k or by what the bias is added to.
-enum class DerivativeBy { none, product, bias };
+// Of the score, by scale * q.k or by what the bias is added to. function: there is none, and in its place is the score
+// that the score function is given.
+enum class DerivativeBy { none, product, bias, function };
+
+constexpr bool differentiates(DerivativeBy by) {
+    return by == DerivativeBy::product || by == DerivativeBy::bias;
+}
 
 // What the options except the band do to a head's scores.
 template <KernelConfig config>
@@ -60,8 +65,8 @@ struct ScoreModifier {
     // Whether scores may hide keys from some rows, beyond what the band hides.
     static constexpr bool kMayHide = config.has_bias_or_mask() || config.tree_mask || config.has_functions();
 
-    // s = q.k on entry, and then in natural units where config.scale_first. `derivative` receives the derivative, where
-    // kBy asks for one and it is not 1.
+    // s = q.k on entry, and then in natural units where config.scale_first. `derivative` receives what kBy says, where
+    // that is no derivative of 1.
     template <DerivativeBy kBy, int MT, int NT>
     __device__ __forceinline__ void apply(Fragments<MT, NT>& s, const KernelParams& p, const Sequence& seq,
                                           const Place& place, BiasAndMask<config, MT, NT>& bias_and_mask,
@@ -85,16 +90,18 @@ struct ScoreModifier {
             });
         }
         if constexpr (config.has_bias_or_mask()) bias_and_mask.apply(s);
+        if constexpr (kBy == DerivativeBy::function)
+            each_score<MT, NT>([&](int m, int n, int e) { derivative.c[m][n][e] = s.c[m][n][e]; });
         if constexpr (config.score_function)
-            apply_score_function<config, kBy != DerivativeBy::none, kOfSoftcap>(s, p, seq, place, derivative);
-        if constexpr (config.mask_function) bias_and_mask.shown.hide_others(s);
+            apply_score_function<config, differentiates(kBy), kOfSoftcap>(s, p, seq, place, derivative);
+        if constexpr (config.mask_function && !hides_behind_scores<config>()) bias_and_mask.shown.hide_others(s);
         if constexpr (config.has_bias_or_mask() || config.has_functions()) hide_rows_past_end(s, seq, place);
         if constexpr (config.tree_mask) apply_tree_mask<config>(s, p, seq, place);
     }
 
     // Whether apply writes a derivative.
     template <DerivativeBy kBy>
-    static constexpr bool kHasDerivative = (config.score_function && kBy != DerivativeBy::none) ||
+    static constexpr bool kHasDerivative = (config.score_function && differentiates(kBy)) ||
                                            (config.softcap && kBy == DerivativeBy::product);
 
     // kHiddenScore in the units that apply leaves.

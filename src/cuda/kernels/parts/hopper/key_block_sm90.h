@@ -3,15 +3,19 @@
 // turn it is to add to dQ.
 #pragma once
 
+#include "cuda/kernels/parts/common/block_map.h"
 #include "cuda/kernels/parts/common/query_gradient.h"
 #include "cuda/kernels/parts/common/scores.h"
+#include "cuda/kernels/parts/hopper/group_gradients.h"
 #include "cuda/kernels/parts/hopper/ring.h"
 #include "cuda/kernels/parts/hopper/sequence_edges.h"
 #include "cuda/kernels/parts/hopper/swizzled_tile.h"
 #include "cuda/kernels/parts/hopper/tile_copy.h"
 #include "cuda/kernels/parts/hopper/transposed_bias_and_mask.h"
+#include "cuda/kernels/parts/hopper/transposed_functions.h"
 #include "cuda/kernels/parts/hopper/transposed_options.h"
 #include "cuda/kernels/parts/hopper/wgmma_product.h"
+#include "cuda/kernels/parts/schedule/key_block_order.h"
 #include "cuda/kernels/ptx/cluster.h"
 #include "cuda/kernels/ptx/special_function.h"
 
@@ -27,7 +31,7 @@ struct KeyBlock {
     static constexpr int kSize = size_of(config.element);
     static constexpr int kBytesQ = config.Br * kColumns * kSize, kBytesDO = config.Br * kColumnsV * kSize;
     static constexpr int kBytesK = config.Bc * kColumns * kSize, kBytesV = config.Bc * kColumnsV * kSize;
-    static constexpr int kCluster = cluster_blocks(config), kBytesOtherK = other_key_bytes(config);
+    static constexpr int kPaired = paired_blocks(config), kBytesOtherK = other_key_bytes(config);
     static constexpr int kStagesDO = dout_stages(config);
     static constexpr bool kRowsWithQ = kStagesDO == 1;  // D comes with Q, so that dO's one stage is free early
     static constexpr int kBytesDS = config.Bc * config.Br * kSize;
@@ -42,7 +46,9 @@ struct KeyBlock {
     // Blocks of keys start at different blocks of queries, so that they do not add to the same dQ at once.
     static constexpr bool kShifts = !config.band && !config.deterministic;
     // Where scores may hide some keys from some queries, beyond what the band hides.
-    static constexpr bool kMayHide = config.has_bias_or_mask();
+    static constexpr bool kMayHide = config.has_bias_or_mask() || config.has_functions();
+    static constexpr bool kMasks = config.mask || config.mask_function;
+    static constexpr bool kHasDerivative = has_score_derivative<config>();
     // A mask is loaded one block ahead where registers are left for it.
     static constexpr bool kMaskAhead = config.mask && config.Br == 64 && config.bias == BiasElement::none &&
                                        !config.window && !config.packed && !config.seqused && !config.softcap &&
@@ -54,16 +60,21 @@ struct KeyBlock {
     const int kv_head, block;
     const int j0, j1;                  // this block's keys; those past seqlen_k only get zero gradients
     const VisitedBlocks<int> queries;  // the same for all thread blocks of a cluster
-    const int steps, shift;
-    const int seen_first, seen_end;                        // queries of the sequence that see any key
+    const int heads, first_head;       // the query heads of this thread block
+    const int steps, shift;            // beside a mask function, steps of blocks that it shows something of
+    const int seen_first, seen_end;    // queries of the sequence that see any key
     unsigned k, v, other_k, q, dout, ds, p, bias, lse, D;  // shared addresses
     unsigned kv_full;
     unsigned turn_come, added;     // barriers between the consumers and the thread that keeps turns
     unsigned other_full, read_ds;  // barriers between the thread blocks of a pair, two each
+    unsigned exchanged;            // and of GroupGradients
+    unsigned told;                 // shared address: beside a mask function, a ToldStep for each stage of Q
     Ring<config.stages> q_ring;
     Ring<kStagesDO> dout_ring;
     Ring<1> bias_ring;
     MaskTransposed<NT> mask;  // of the next block of queries, or of this one
+    ShownTransposed<config, NT> shown;
+    bool unsure = false;  // beside a score function: V may not be finite where it hides a key
 
     __device__ __forceinline__ KeyBlock(const KernelParams& given, const Sequence& s, unsigned memory, int n)
         : params(given),
@@ -72,9 +83,11 @@ struct KeyBlock {
           block(n),
           j0(n * config.Bc),
           j1(smaller(j0 + config.Bc, s.rows_k)),
-          queries(queries_of(s, n / kCluster * kCluster)),
-          steps(queries.count * given.group),
-          shift(kShifts ? n / kCluster * kCluster * queries.count / ((s.rows_k + config.Bc - 1) / config.Bc) : 0),
+          queries(queries_of(s, n / kPaired * kPaired)),
+          heads(given.group / config.head_parts),
+          first_head(kv_head * given.group + head_part() * heads),
+          steps(count_steps()),
+          shift(kShifts ? n / kPaired * kPaired * queries.count / ((s.rows_k + config.Bc - 1) / config.Bc) : 0),
           seen_first(s.first_query<config>(0)),
           seen_end(s.end_query<config>(s.seqlen_k)),
           k(memory),
@@ -83,7 +96,7 @@ struct KeyBlock {
           q(other_k + kBytesOtherK),
           dout(q + config.stages * kBytesQ),
           ds(dout + kStagesDO * kBytesDO),
-          p(ds + kCluster * 2 * kBytesDS),
+          p(ds + kPaired * 2 * kBytesDS),
           bias(p + 2 * kBytesP),
           lse(bias + bias_bytes(config)),
           D(lse + config.stages * kBytesRow),
@@ -94,11 +107,19 @@ struct KeyBlock {
         if constexpr (config.bias_mapped) bias_ring.place(more);
         other_full = more;
         read_ds = other_full + 2 * 8;
+        exchanged = more;
+        told = exchanged + (config.head_parts == 2 ? GroupGradients::kBytesBarriers : 0);
+        static_assert(!config.mask_function || (kPaired == 1 && !config.bias_mapped), "");
     }
 
-    // Of all keys of the cluster that starts at block n.
+    // Which part of a group's heads is this thread block's.
+    __device__ static __forceinline__ int head_part() {
+        return config.head_parts == 1 ? 0 : static_cast<int>(blockIdx.x % config.head_parts);
+    }
+
+    // Of all keys of the pair that starts at block n.
     __device__ static __forceinline__ VisitedBlocks<int> queries_of(const Sequence& s, int n) {
-        const int first = n * config.Bc, end = smaller(first + kCluster * config.Bc, s.rows_k);
+        const int first = n * config.Bc, end = smaller(first + kPaired * config.Bc, s.rows_k);
         return {config.Br, s.first_query<config>(first) / config.Br, block_count(s, first, smaller(end, s.seqlen_k))};
     }
     // VisitedBlocks::holding, with its operations in the order with which ptxas spills least.
@@ -111,12 +132,12 @@ struct KeyBlock {
     // because a division takes as long as a part of a product.
     struct Step {
         int block, head;
-        unsigned unit;  // of the sequence's first queries in that head
+        unsigned unit;      // of the sequence's first queries in that head
+        bool whole = true;  // the mask function shows all of it
     };
     __device__ __forceinline__ Step first_step() const {
-        const int head = kv_head * static_cast<int>(params.group);
-        const Index unit = head * params.units + seq.first_unit(params, config.packed, config.Br);
-        return {shift, head, static_cast<unsigned>(unit)};
+        const Index unit = first_head * params.units + seq.first_unit(params, config.packed, config.Br);
+        return {shift, first_head, static_cast<unsigned>(unit)};
     }
     __device__ __forceinline__ void to_next_head(Step& step) const {
         ++step.head;
@@ -126,13 +147,62 @@ struct KeyBlock {
         if (++step.block == queries.count) step.block = 0;
         if (step.block == shift) to_next_head(step);
     }
+
+    // Beside a mask function the walk visits what its map shows, and the producer tells consumers where it is.
+    __device__ __forceinline__ ShownBlocks shown_of(int head) const {
+        return {BlockMap<config>::line(params, seq.b, head, j0)};
+    }
+    __device__ __forceinline__ int count_steps() const {
+        if constexpr (!config.mask_function) return queries.count * heads;
+        const int end = queries.first_block + queries.count;
+        int sum = 0;
+        for (int n = 0; n < heads; ++n) sum += shown_of(first_head + n).count(queries.first_block, end);
+        return sum;
+    }
+    // Calls body(step) for every step of the walk; for the producer.
+    template <class Body>
+    __device__ __forceinline__ void each_shown_step(Body body) const {
+        constexpr int kRuns = kShifts ? 2 : 1;  // of each head
+        for (Step step = first_step(); in_group(step); to_next_head(step))
+#pragma unroll 1
+            for (int run = 0; run < kRuns; ++run) {
+                const int end = queries.first_block + (run == 0 ? queries.count : shift);
+                for (int from = queries.first_block + (run == 0 ? shift : 0);; ++from) {
+                    const ShownBlock block = shown_of(step.head).first(from, end);
+                    if (block.number < 0) break;
+                    from = block.number;
+                    step.block = from - queries.first_block;
+                    step.whole = block.whole;
+                    body(step);
+                }
+            }
+    }
+    __device__ __forceinline__ void tell(const Step& step) const {
+        ptx::store_shared(told + q_ring.stage * 8, static_cast<unsigned>(step.block * 2 + (step.whole ? 1 : 0)));
+        ptx::store_shared(told + q_ring.stage * 8 + 4, static_cast<unsigned>(step.head));
+    }
+    __device__ __forceinline__ Step told_step() const {
+        const unsigned block = ptx::load_shared_word(told + q_ring.stage * 8);
+        const int head = static_cast<int>(ptx::load_shared_word(told + q_ring.stage * 8 + 4));
+        const Index unit = head * params.units + seq.first_unit(params, config.packed, config.Br);
+        return {static_cast<int>(block / 2), head, static_cast<unsigned>(unit), block % 2 != 0};
+    }
+
     // Calls body(step) for every step. The innermost loop keeps only the block and where the run of blocks ends.
     template <class Body>
     __device__ __forceinline__ void each_step(Body body) const {
+        if constexpr (config.mask_function) {
+#pragma unroll 1
+            for (int n = 0; n < steps; ++n) {
+                q_ring.wait_full();
+                body(told_step());
+            }
+            return;
+        }
         constexpr int kRuns = kShifts ? 2 : 1;  // of each head
         Step step = first_step();
 #pragma unroll 1
-        for (int runs = queries.count > 0 ? kRuns * static_cast<int>(params.group) : 0; runs > 0; --runs) {
+        for (int runs = queries.count > 0 ? kRuns * heads : 0; runs > 0; --runs) {
             const bool last = runs % kRuns == kRuns - 1, first = !kShifts || !last;
             int end = first ? queries.count : shift;
             asm volatile("" : "+r"(end));  // else both of them stay in registers
@@ -143,7 +213,7 @@ struct KeyBlock {
     }
     // False past the last step.
     __device__ __forceinline__ bool in_group(const Step& step) const {
-        return step.head < (kv_head + 1) * static_cast<int>(params.group);
+        return step.head < first_head + heads;
     }
     __device__ __forceinline__ unsigned unit_of(const Step& step) const {
         return step.unit + static_cast<unsigned>(query_of(step)) / config.Br;
@@ -160,13 +230,18 @@ struct KeyBlock {
         q_ring.init(kConsumerThreads / 32 * kArrivalsOfWarp);
         dout_ring.init(kConsumerThreads / 32 * kArrivalsOfWarp);
         if constexpr (config.bias_mapped) bias_ring.init(kConsumerThreads / 32 * kArrivalsOfWarp);
-        if constexpr (kCluster == 2) {
+        if constexpr (kPaired == 2) {
             for (int n = 0; n < 2; ++n) {
                 ptx::mbarrier_init(other_full + n * 8, 1);
                 ptx::mbarrier_init(read_ds + n * 8, barriers::kWarpgroup / 32 * kArrivalsOfWarp);
             }
         }
+        if constexpr (config.head_parts == 2) group_gradients().init_barriers();
         ptx::fence_mbarrier_init();
+    }
+
+    __device__ __forceinline__ GroupGradients group_gradients() const {
+        return {q, k, exchanged};
     }
 
     // One thread loads K and V, then every block of Q with its LSE and of dO with its D.
@@ -178,15 +253,14 @@ struct KeyBlock {
         ptx::mbarrier_arrive_expect(kv_full, kBytesK + kBytesV + kBytesOtherK);
         copy_tile(k, params.k_map, kv_full, kColumns, config.Bc, first_k + j0, kv_head, b);
         copy_tile(v, params.v_map, kv_full, kColumnsV, config.Bc, first_k + j0, kv_head, b);
-        if constexpr (kCluster == 2)
+        if constexpr (kPaired == 2)
             copy_tile(other_k, params.k_map, kv_full, kColumns / 2, config.Bc, first_k + (block ^ 1) * config.Bc,
                       kv_head, b, block % 2 * (kColumns / 2));
-        Step step = first_step();
-#pragma unroll 1  // twice would take registers, which the producer has few of
-        for (int n = 0; n < steps; ++n, advance(step)) {
+        const auto load = [&](const Step& step) {
             const int head = step.head, i0 = query_of(step);
             const Index row = Index{unit_of(step)} * config.Br;
             q_ring.wait_empty();
+            if constexpr (config.mask_function) tell(step);
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ + kBytesRow * (kRowsWithQ ? 2 : 1));
             copy_tile(q + q_ring.stage * kBytesQ, params.q_map, q_ring.full_barrier(), kColumns, config.Br,
                       first_q + i0, head, b);
@@ -205,6 +279,13 @@ struct KeyBlock {
                 ptx::tma_load_bytes(D + dout_ring.stage * kBytesRow, params.ws_D + row, kBytesRow,
                                     dout_ring.full_barrier());
             dout_ring.advance();
+        };
+        if constexpr (config.mask_function) {
+            each_shown_step(load);
+        } else {
+            Step step = first_step();
+#pragma unroll 1  // twice would take registers, which the producer has few of
+            for (int n = 0; n < steps; ++n, advance(step)) load(step);
         }
     }
 
@@ -223,10 +304,10 @@ struct KeyBlock {
     __device__ __forceinline__ void clear_hidden_keys() const {
         if constexpr (!config.lengths_differ()) return;
         const int first = seq.first_key<config>(0), end = seq.seqlen_q > 0 ? seq.end_key<config>(seq.seqlen_q) : 0;
-        const int together = block / kCluster * kCluster * config.Bc;  // the cluster's first key
-        if (first <= together && end >= together + kCluster * config.Bc) return;
+        const int together = block / kPaired * kPaired * config.Bc;  // the pair's first key
+        if (first <= together && end >= together + kPaired * config.Bc) return;
         clear_outside<config.Bc, kColumns>(k, j0, first, end);
-        if constexpr (kCluster == 2)
+        if constexpr (kPaired == 2)
             clear_outside<config.Bc, kColumns / 2>(other_k, (block ^ 1) * config.Bc, first, end);
         clear_outside<config.Bc, kColumnsV>(v, j0, first, end);
         ptx::fence_async_proxy();
@@ -242,21 +323,22 @@ struct KeyBlock {
 
     // What lies in K and V may be anything where a mask hides a key from every query, and in V where a bias does. Where
     // something is not finite, such keys are cleared.
-    __device__ __forceinline__ void clear_unseen_keys() const {
+    __device__ __forceinline__ void clear_unseen_keys() {
         if constexpr (!kMayHide) return;
         const bool finite =
-            tile_is_finite<config.element, kBytesV>(v) && (!config.mask || tile_is_finite<config.element, kBytesK>(k));
+            tile_is_finite<config.element, kBytesV>(v) && (!kMasks || tile_is_finite<config.element, kBytesK>(k));
         if (ptx::named_barrier_all(barriers::kBoth, kConsumerThreads, finite)) return;
+        unsure = true;
 #pragma unroll 1
         for (int row = static_cast<int>(warp_id()); row < config.Bc; row += kConsumerThreads / 32) {
-            if (config.mask && !is_seen<false>(j0 + row)) clear_row<config.Bc, kColumns>(k, row);
+            if (kMasks && !is_seen<false>(j0 + row)) clear_row<config.Bc, kColumns>(k, row);
             if (!is_seen<true>(j0 + row)) clear_row<config.Bc, kColumnsV>(v, row);
         }
         ptx::fence_async_proxy();
         ptx::named_barrier(barriers::kBoth, kConsumerThreads);
     }
-    // Whether the band and the mask, and where kByBias the bias, let a query of the group's heads see key j. The warp's
-    // lanes look for it together.
+    // Whether the band and the masks, and where kByBias the bias, let a query of the group's heads see key j. The
+    // warp's lanes look for it together.
     template <bool kByBias>
     __device__ __forceinline__ bool is_seen(int j) const {
         if (j >= seq.seqlen_k) return false;
@@ -269,6 +351,7 @@ struct KeyBlock {
                 bool sees = i < end;
                 if constexpr (config.mask)
                     sees = sees && *score_place<unsigned char>(params.mask, of_head, {j, i}) != 0;
+                if constexpr (config.mask_function) sees = sees && mask_shows<config>(params, of_head, i, j);
                 if constexpr (kByBias && config.bias != BiasElement::none)
                     sees = sees && bias_value<config>(*score_place<BiasType<config>>(params.bias, of_head, {j, i})) >
                                        kHiddenScore;
@@ -278,8 +361,8 @@ struct KeyBlock {
         return false;
     }
 
-    // Clears queries that mask or bias leave without a key, since anything may lie there. All warps of a consumer see
-    // whether there are such.
+    // Clears queries that masks, bias or functions leave without a key, since anything may lie there. All warps of a
+    // consumer see whether there are such.
     __device__ __forceinline__ bool some_see_no_key() const {
         if constexpr (!kMayHide) return false;
         bool none = false;
@@ -306,12 +389,17 @@ struct KeyBlock {
     // consumers need not wait for memory.
     __device__ __forceinline__ void keep_turns() {
         Step step = first_step();
-        for (int n = 0; n < steps; ++n, advance(step)) {
+        unsigned parity = 0;
+        for (int n = 0; n < queries.count * heads; ++n, advance(step)) {
             seq.h = step.head;
             const Turn<config> turn(params, seq, block, query_of(step));
             turn.wait();
-            ptx::mbarrier_arrive(turn_come);
-            ptx::mbarrier_wait(added, n % 2);
+            // a block that is hidden has its turn, too
+            if (BlockMap<config>::shows(params, seq.b, step.head, query_of(step), j0)) {
+                ptx::mbarrier_arrive(turn_come);
+                ptx::mbarrier_wait(added, parity);
+                parity ^= 1;
+            }
             turn.pass();
         }
     }
@@ -342,7 +430,9 @@ struct KeyBlock {
         mask.load(params.mask, seq, {j0 + warp_row, query_of(step)});
     }
     // Where the registers of dP are free.
-    __device__ __forceinline__ void condense_mask(int i0, int warp_row) {
+    __device__ __forceinline__ void condense_mask(int i0, int warp_row, [[maybe_unused]] bool mask_is_whole) {
+        if constexpr (config.mask_function)
+            if (!mask_is_whole) shown.find(params, seq, {j0 + warp_row, i0});
         if constexpr (config.mask) mask.template condense<kMaskAhead>(params.mask, seq, {j0 + warp_row, i0});
     }
     __device__ __forceinline__ void add_bias(Fragments<1, NT>& s, const Place& place, int warp_row) {
@@ -380,7 +470,11 @@ struct KeyBlock {
         if constexpr (config.alibi)
             apply_alibi_transposed<config>(s, ScoreModifier<config>::make(params, seq).slope, seq, place);
         add_bias(s, place, warp_row);
+        if constexpr (config.score_function && !kHasDerivative)
+            apply_score_function_transposed<config>(s, params, seq, place);
         if constexpr (config.mask) mask.apply(s);
+        if constexpr (config.mask_function)
+            if (!step.whole) shown.hide_others(s);
         if (!seen.whole(step)) apply_band_transposed<config>(s, seq, seen.of_lane, place);
     }
 
@@ -454,20 +548,20 @@ extern __shared__ __align__(1024) unsigned char shared_memory[];
 // may lie past all keys.
 template <class Backward, KernelConfig config>
 __device__ __forceinline__ void run_backward_sm90(const KernelParams& params) {
-    constexpr int kCluster = Backward::kCluster;
-    const auto own = HeadBlock::in_sections(params.seqlen_k, kCluster * config.Bc, params.batch * params.kv_heads,
-                                            params.section_heads, kCluster);
+    constexpr int kPaired = Backward::kPaired;
+    HeadBlock own;
+    if (!KeyBlockOrder<config>::find(params, own)) return;
     const Sequence seq = own.of_keys<config>(params);
     unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
     // The shuffle tells the compiler that all lanes have the same address, which it then keeps. Else it asks for it
     // again at every step, before the step's first product.
     if constexpr (Backward::kKeepsAddresses) memory = __shfl_sync(~0u, memory, 0);
-    const int first = launched_key_block<config>(own) * kCluster;
+    const int first = launched_key_block<config>(own) * kPaired;
     if (first * config.Bc >= seq.rows_k) return;  // of a sequence that is shorter than others
-    Backward backward(params, seq, memory, first + static_cast<int>(blockIdx.x % kCluster));
+    Backward backward(params, seq, memory, first + static_cast<int>(blockIdx.x % kPaired));
     if (threadIdx.x == 0) backward.init_barriers();
     // barriers are initialised
-    if constexpr (kCluster == 1) {
+    if constexpr (cluster_blocks(config) == 1) {
         __syncthreads();
     } else {
         ptx::cluster_arrive();

@@ -28,7 +28,7 @@ struct Optimism {
     // (Softmax::find_growth).
     static constexpr bool kKeepsMaxima = config.lazy_rescale && !config.scale_first && !keys_hold_values(config);
     // V of keys that a mask or a bias hides is finite, so that P = 0 leaves it out.
-    static constexpr bool kTrustsHiddenValues = config.has_bias_or_mask();
+    static constexpr bool kTrustsHiddenValues = config.has_bias_or_mask() || config.has_functions();
     // Whether there is an optimistic pass at all; else every pass is careful.
     static constexpr bool kAny = kKeepsMaxima || kTrustsHiddenValues;
     static constexpr Pass kFirstPass = kAny ? Pass::optimistic : Pass::careful;
@@ -80,19 +80,22 @@ struct QueryPipeline {
     static constexpr bool kDrawersApart = config.warps == 4 * (kConsumers + 2);
     static constexpr int kDrawers = !config.dropout ? 0 : (kDrawersApart ? 4 : 3);
     // Registers of a thread. The launch gives every warpgroup the same number, a multiple of 8, and the kernel
-    // redistributes them. A producer needs more where it has to look lengths up, where heads share a tile, where it
-    // loads a bias, and where drawers share its warpgroup. Three consumers of many columns leave it few.
+    // redistributes them. A producer needs more where it has to look lengths or shown blocks up, where heads share a
+    // tile, where it loads a bias, and where drawers share its warpgroup. Three consumers of many columns leave it few.
     static constexpr int kAllRegisters =
         65536 / (config.warps * 32 * config.blocks_per_sm) / 8 * 8 * (config.warps / 4);
     static constexpr int kDrawerRegisters = 56;
-    static constexpr bool kBusyProducer =
-        config.dropout ? !kDrawersApart : config.lengths_in_memory() || config.group_rows > 1 || config.bias_mapped;
+    static constexpr bool kBusyProducer = config.dropout ? !kDrawersApart
+                                                         : config.lengths_in_memory() || config.group_rows > 1 ||
+                                                               config.bias_mapped || config.mask_function;
     static constexpr int kProducerRegisters = kConsumers > 2
                                                   ? (NT * 6 + OT * 4 > 124 ? 32 : 56)
                                                   : (kBusyProducer ? (config.blocks_per_sm > 2 ? 48 : 56) : 40);
     static constexpr int kConsumerRegisters =
         (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers / 8 * 8;
     static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
+
+    static constexpr bool kTold = config.paged || config.mask_function;
 
     // A stage of Q has a TileSlot, and behind it the tile as the producer found it.
     static constexpr int kBytesSlot = Slot::kBytes + Tile::kBytes;
@@ -105,8 +108,10 @@ struct QueryPipeline {
     unsigned slots;               // likewise, one a stage of Q
     unsigned kept;                // likewise, of the kept bits' stages
     unsigned order;               // likewise, of sequences whose lengths lie in device memory
-    unsigned unnamed;  // likewise, a word for each stage of K: which keys lie in no page, a bit for each eight
-    unsigned share;    // likewise, where this thread block's share begins
+    // Likewise, a word for each stage of K, where kTold: of pages, which keys lie in none, a bit for each eight; beside
+    // a mask function, which block of keys it is, and whether all of it is shown.
+    unsigned told;
+    unsigned share;  // likewise, where this thread block's share begins
     Ring<kQueryStages> q_ring;
     Ring<config.stages> k_ring, v_ring;
     LatentRing<config> latent_ring;  // in the place of both, where V is the first columns of K
@@ -134,23 +139,23 @@ struct QueryPipeline {
         slots = config.dropout ? kept_ring.place(barriers) : barriers;
         kept = slots + kQueryStages * kBytesSlot;
         order = kept + dropout_bytes(config);
-        unnamed = order + order_bytes(config);
-        share = unnamed + config.stages * 4 + (16 - config.stages * 4 % 16) % 16;
+        told = order + order_bytes(config);
+        share = told + config.stages * 4 + (16 - config.stages * 4 % 16) % 16;
         static_assert(
             !config.shares ||
                 config.stages * 4 + 12 + ShareSchedule<config>::kBytes + 2 * kQueryStages * 32 <= serving_bytes(config),
             "");
     }
 
-    // A stage of Q is released by every warp that reads it, a stage of K or V by one thread of each consumer, but for
-    // pages' (release_keys).
+    // A stage of Q is released by every warp that reads it, a stage of K or V by one thread of each consumer, but for K
+    // of which something is told (release_keys).
     __device__ __forceinline__ void init_barriers() const {
         for (int n = 0; n < kQueryStages; ++n) Slot{}.write(slots + n * kBytesSlot);
         q_ring.init((kConsumers * 4 + kDrawers) * kArrivalsOfWarp);
         if constexpr (keys_hold_values(config)) {
             latent_ring.init();
         } else {
-            k_ring.init(config.paged ? kConsumers * 4 * kArrivalsOfWarp : kConsumers);
+            k_ring.init(kTold ? kConsumers * 4 * kArrivalsOfWarp : kConsumers);
             v_ring.init(kConsumers);
         }
         if constexpr (config.bias_mapped) bias_ring.init(kConsumers * 4 * kArrivalsOfWarp);
@@ -187,7 +192,7 @@ struct QueryPipeline {
     __device__ __forceinline__ void produce() {
         if constexpr (config.shares)
             produce(typename ShareSchedule<config>::Walk(shares()));
-        else if constexpr (config.lengths_differ())
+        else if constexpr (config.uneven_in_memory())
             produce(TicketSchedule<config>(params, sequence_order()));
         else
             produce(TileSchedule<config>(params));
@@ -208,7 +213,9 @@ struct QueryPipeline {
         while (true) {
             const Tile tile(params, now.is_tile() ? now.number : TileNumber{0, 0});
             const int blocks = now.is_tile() ? tile.keys.count : 0;
+            TileWalk<config> walk(params, tile);
             KeyRows keys(params, tile);
+            if (config.mask_function && blocks > 0) keys.advance(tile, walk, 0);
             if (pending.head >= 0) load_v(pending);
             if (blocks > 0) load_k(keys);
             const Slot before = hand_on(now, tile);
@@ -216,7 +223,7 @@ struct QueryPipeline {
             if (blocks > 0) load_bias(tile, 0);
             for (int n = 1; n < blocks; ++n) {
                 const KeyRows last = keys;
-                keys.row = tile.keys.next_backwards(keys.row);
+                keys.advance(tile, walk, n);
                 load_k(keys);
                 load_v(last);
                 load_bias(tile, n);
@@ -254,14 +261,15 @@ struct QueryPipeline {
     }
 
     // Where a block of keys lies in the tensor maps' coordinates; in a paged cache, in the sequence. It begins as the
-    // first block of a tile.
+    // first block of a tile, or, beside a mask function, as block 0.
     struct KeyRows {
         int row = 0, head = -1, b = 0;
         int first = 0, end = 0;  // pages: the keys that some query of the sequence sees
+        unsigned block = 0;      // beside a mask function, as it is told
 
         __device__ __forceinline__ KeyRows() {}
         __device__ __forceinline__ KeyRows(const KernelParams& p, const Tile& tile)
-            : row(static_cast<int>(tile.seq.first_k) - p.first_key + tile.key_of(0)),
+            : row(static_cast<int>(tile.seq.first_k) - p.first_key + (config.mask_function ? 0 : tile.key_of(0))),
               head(static_cast<int>(tile.seq.kv_head(p))),
               b(static_cast<int>(config.cache && !config.paged ? tile.seq.key_row : tile.seq.batch_row)) {
             if constexpr (config.paged) {
@@ -270,22 +278,33 @@ struct QueryPipeline {
                 end = tile.seq.template end_key<config>(tile.seq.seqlen_q);
             }
         }
+        // To the n-th block of the tile, from the one before.
+        __device__ __forceinline__ void advance(const Tile& tile, TileWalk<config>& walk, int n) {
+            if constexpr (config.mask_function) {
+                row += walk.key_of(tile, n) - static_cast<int>(block / 2) * config.Bc;
+                block = static_cast<unsigned>(walk.block.number) * 2 + (walk.block.whole ? 1 : 0);
+            } else {
+                row = tile.keys.next_backwards(row);
+            }
+        }
     };
     __device__ __forceinline__ void load_k(const KeyRows& keys) {
         if constexpr (keys_hold_values(config))
             load_latent(keys);
         else if constexpr (config.paged)
             load_pages(k_ring, k, kBytesK, params.k_map, kColumns, keys,
-                       [&](unsigned none) { ptx::store_shared(unnamed + k_ring.stage * 4, none); });
+                       [&](unsigned none) { ptx::store_shared(told + k_ring.stage * 4, none); });
         else
-            load(k_ring, k, kBytesK, params.k_map, kColumns, keys);
+            load(k_ring, k, kBytesK, params.k_map, kColumns, keys, [&] {
+                if constexpr (config.mask_function) ptx::store_shared(told + k_ring.stage * 4, keys.block);
+            });
     }
     __device__ __forceinline__ void load_v(const KeyRows& keys) {
         if constexpr (keys_hold_values(config)) return;
         if constexpr (config.paged)
             load_pages(v_ring, v, kBytesV, params.v_map, kColumnsV, keys, [](unsigned) {});
         else
-            load(v_ring, v, kBytesV, params.v_map, kColumnsV, keys);
+            load(v_ring, v, kBytesV, params.v_map, kColumnsV, keys, [] {});
     }
     // Loads a block of latent keys chunk by chunk, in the order in which the chunks before were released.
     __device__ __forceinline__ void load_latent(const KeyRows& keys) {
@@ -294,7 +313,7 @@ struct QueryPipeline {
             load_chunks(
                 [&] {
                     const unsigned none = pages.missing(params);
-                    if (leads()) ptx::store_shared(unnamed + latent_ring.stage * 4, none);
+                    if (leads()) ptx::store_shared(told + latent_ring.stage * 4, none);
                 },
                 [&](unsigned to, unsigned full, int column) {
                     pages.copy(params, to, params.k_map, full, kChunk, keys.head, column);
@@ -324,10 +343,12 @@ struct QueryPipeline {
         }
         latent_ring.advance();
     }
-    // Loads a block into the ring's next stage.
+    // Loads a block into the ring's next stage. tell() comes before the stage can be full.
+    template <class Tell>
     __device__ static __forceinline__ void load(Ring<config.stages>& ring, unsigned stages, int bytes,
-                                                const TensorMap& map, int columns, const KeyRows& keys) {
+                                                const TensorMap& map, int columns, const KeyRows& keys, Tell tell) {
         ring.wait_empty();
+        tell();
         ptx::mbarrier_arrive_expect(ring.full_barrier(), bytes);
         copy_tile(stages + ring.stage * bytes, map, ring.full_barrier(), columns, config.Bc, keys.row, keys.head,
                   keys.b);
@@ -385,10 +406,16 @@ struct QueryPipeline {
                               head, page);
         }
     };
-    // Which keys of the block whose K has come lie in no page.
-    __device__ __forceinline__ unsigned unnamed_keys() const {
-        if constexpr (config.paged) return ptx::load_shared_word(unnamed + k_ring.stage * 4);
-        return 0;
+    // The block of keys whose K has come, the n-th of a tile.
+    struct KeysAtHand {
+        int j0;
+        unsigned unnamed;  // which of them lie in no page
+        bool whole;        // the mask function hides nothing that the band leaves
+    };
+    __device__ __forceinline__ KeysAtHand keys_at_hand(const Tile& tile, int n) const {
+        const unsigned word = kTold ? ptx::load_shared_word(told + k_ring.stage * 4) : 0;
+        if constexpr (config.mask_function) return {static_cast<int>(word / 2) * config.Bc, 0, word % 2 != 0};
+        return {tile.key_of(n), word, true};
     }
     __device__ __forceinline__ void load_bias(const Tile& tile, int n) {
         if constexpr (!config.bias_mapped) return;
@@ -410,12 +437,14 @@ struct QueryPipeline {
             if (now.is_tile()) {
                 const Tile tile = tile_at_hand();
                 const Dropout dropout = dropout_of(params, tile.seq);
+                TileWalk<config> walk(params, tile);
 #pragma unroll 1
                 for (int n = 0; n < tile.keys.count; ++n) {
+                    const int j0 = walk.key_of(tile, n);
                     kept_ring.wait_empty();
 #pragma unroll 1
                     for (int warp = drawer; warp < kConsumers * 4; warp += kDrawers)
-                        Kept::draw(dropout, params, {tile.i0 + warp * 16, tile.key_of(n)}, kept_place(warp));
+                        Kept::draw(dropout, params, {tile.i0 + warp * 16, j0}, kept_place(warp));
                     arrive_by_warp(kept_ring.full_barrier());
                     kept_ring.advance();
                 }
@@ -434,9 +463,9 @@ struct QueryPipeline {
         kept_ring.advance();
     }
 
-    // All threads of a consumer call this once S is there. With pages each warp has read by itself which keys are none.
+    // All threads of a consumer call this once S is there. Each warp has read by itself what it is told of them.
     __device__ __forceinline__ void release_keys(bool elected) {
-        if constexpr (config.paged)
+        if constexpr (kTold)
             k_ring.release_by_warp();
         else if (elected)
             k_ring.release();

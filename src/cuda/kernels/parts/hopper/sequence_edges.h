@@ -38,13 +38,13 @@ __device__ __forceinline__ void clear_queries(const QueryTile<config>& tile, int
     publish(consumer);
 }
 
-// Clears V of keys of block n that no query of the sequence sees: it may be NaN, and then 0 * V would be NaN. All
-// consumers write the same zeros.
+// Clears V of keys of the block from j0 on that no query of the sequence sees: it may be NaN, and then 0 * V would be
+// NaN. All consumers write the same zeros.
 template <KernelConfig config>
-__device__ __forceinline__ void clear_hidden_values(const QueryTile<config>& tile, int consumer, int n, unsigned v) {
+__device__ __forceinline__ void clear_hidden_values(const QueryTile<config>& tile, int consumer, int j0, unsigned v) {
     const Sequence& seq = tile.seq;
-    const int first = seq.first_key<config>(0) - tile.key_of(n);
-    const int end = seq.end_key<config>(seq.seqlen_q) - tile.key_of(n);
+    const int first = seq.first_key<config>(0) - j0;
+    const int end = seq.end_key<config>(seq.seqlen_q) - j0;
     if (first <= 0 && end >= config.Bc) return;
     clear_rows<config.Bc, chunk_columns(config.head_dim_v)>(v, 0, first);
     clear_rows<config.Bc, chunk_columns(config.head_dim_v)>(v, end, config.Bc);

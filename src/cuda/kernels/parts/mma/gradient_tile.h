@@ -81,11 +81,17 @@ struct GradientTile {
         }
     }
 
+    // Where a row's statistics lie among those of its block. Named tensors have a pass behind Hopper's main kernel,
+    // too.
+    __device__ static __forceinline__ int statistic_of(const KernelParams& params, int row) {
+        return config.kernel == Kernel::backward_tensors_sm80 ? row ^ params.row_flip : row;
+    }
+
     // Clears rows that mask or bias leave without a key, since anything may lie there.
-    __device__ __forceinline__ void clear_empty_rows(int stage) const {
+    __device__ __forceinline__ void clear_empty_rows(const KernelParams& params, int stage) const {
         const float* lse = statistics + stage * kRowStatistics * config.Br;
         for (int row = static_cast<int>(warp_id()); row < config.Br; row += config.warps)
-            if (lse[row] == infinity()) {
+            if (lse[statistic_of(params, row)] == infinity()) {
                 for (int c = static_cast<int>(lane_id()); c < config.head_dim; c += 32)
                     q_stage(stage)[row * kPitchQ + c] = Scalar{};
                 for (int c = static_cast<int>(lane_id()); c < config.head_dim_v; c += 32)
@@ -99,12 +105,13 @@ struct GradientTile {
     }
 
     // P = 2^(S - LSE), dP = dO V^T, dS = P * (dP - D). P is written to its tile, in which dropped probabilities are 0
-    // and dropout's factor is missing. With kBeforeSoftcap, dS is the gradient of scale q.k; otherwise it is that of
-    // the score that bias is added to. `bias_and_mask` knows what the mask function shows, and loads the rest here.
-    template <bool kBeforeSoftcap>
+    // and dropout's factor is missing. dS is the gradient of what kBy says, which `derivative` has room for
+    // (ScoreModifier::apply). `bias_and_mask` knows what the mask function shows, and loads the rest here.
+    template <DerivativeBy kBy>
     __device__ __forceinline__ void compute(const KernelParams& params, const Sequence& seq, int i0, int j0, int stage,
                                             int parity, ScoreOptions& bias_and_mask,
-                                            typename ScoreGrid::Accumulators& dp) const {
+                                            typename ScoreGrid::Accumulators& dp,
+                                            typename ScoreGrid::Accumulators& derivative) const {
         constexpr int MT = ScoreGrid::MT, NT = ScoreGrid::NT;
         using Modifier = ScoreModifier<config>;
         const int row0 = ScoreGrid::row(), column0 = ScoreGrid::column();
@@ -120,8 +127,6 @@ struct GradientTile {
         dot_products<M, padded(config, config.head_dim), kPitchQ, kPitchQ>(s, q_stage(stage) + row0 * kPitchQ,
                                                                            k + column0 * kPitchQ);
         if constexpr (!kAhead) bias_and_mask.load(params, seq, place);
-        typename ScoreGrid::Accumulators derivative;
-        constexpr DerivativeBy kBy = kBeforeSoftcap ? DerivativeBy::product : DerivativeBy::bias;
         Modifier::make(params, seq).template apply<kBy>(s, params, seq, place, bias_and_mask, derivative);
         const bool whole =
             seq.sees_all<config>(place.i0, smaller(place.i0 + MT * 16, seq.seqlen_q), place.j0, place.j0 + NT * 8);
@@ -133,7 +138,8 @@ struct GradientTile {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 // in natural units where options have worked on the scores (softmax.h says why)
-                const float row_lse = lse[Place::row(m, 2 * half) + (config.scale_first ? config.Br : 0)];
+                const float row_lse =
+                    lse[statistic_of(params, Place::row(m, 2 * half)) + (config.scale_first ? config.Br : 0)];
 #pragma unroll
                 for (int n = 0; n < NT; ++n)
 #pragma unroll
@@ -161,7 +167,7 @@ struct GradientTile {
         for (int m = 0; m < MT; ++m)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const float row_D = D[Place::row(m, 2 * half)];
+                const float row_D = D[statistic_of(params, Place::row(m, 2 * half))];
 #pragma unroll
                 for (int n = 0; n < NT; ++n)
 #pragma unroll

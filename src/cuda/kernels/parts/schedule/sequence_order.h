@@ -15,7 +15,7 @@ struct SequenceOrder {
     int batch;
 
     // Sequences beyond what the table holds stay in the batch's order.
-    __device__ __forceinline__ bool fits() const { return batch <= kMostOrdered; }
+    __device__ __forceinline__ bool fits() const { return config.lengths_differ() && batch <= kMostOrdered; }
 
     // All threads call this; a barrier must follow.
     __device__ __forceinline__ void find(const KernelParams& p) const {

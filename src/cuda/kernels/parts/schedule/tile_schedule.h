@@ -3,6 +3,7 @@
 // producer walks the list and passes each tile on with its Q, so that consumers spend no registers on it.
 #pragma once
 
+#include "cuda/kernels/parts/common/block_map.h"
 #include "cuda/kernels/parts/common/sequence.h"
 #include "cuda/kernels/ptx/shared_memory.h"
 #include "shared/kernel_layout.h"
@@ -42,8 +43,9 @@ __device__ __forceinline__ TileNumber last_to_first(unsigned first_head, unsigne
     return {first_head + n / tiles, tiles - 1 - n % tiles};
 }
 
-// A block of rows, and the blocks of keys that they see, which are walked from the last one back. A row is a query of a
-// head. Where heads of a group share the tile, row n is query n / group_rows of the group's head n % group_rows.
+// A block of rows, and the blocks of keys that they see, which are walked from the last one back. Beside a mask
+// function `keys` counts those that it shows something of (TileWalk finds them). A row is a query of a head. Where
+// heads of a group share the tile, row n is query n / group_rows of the group's head n % group_rows.
 template <KernelConfig config>
 struct QueryTile {
     Sequence seq;  // of the group's first head
@@ -68,10 +70,20 @@ struct QueryTile {
               (batch_first(p) ? head / p.batch : head % tile_heads<config>(p)) * heads_of_tile(p))),
           i0(block * config.Br),
           i1(smaller(i0 + config.Br, seq.seqlen_q * config.group_rows)) {
+        keys = banded_keys();
+        if constexpr (config.mask_function)
+            keys.count = shown(p).count(keys.first_block, keys.first_block + keys.count);
+    }
+
+    // The blocks of keys that the band lets the rows see. Past the end of a sequence that is shorter than others there
+    // is nothing to do.
+    __device__ __forceinline__ VisitedBlocks<int> banded_keys() const {
         const int first = seq.first_key<config>(query_of<config>(i0));
         const int end = seq.end_key<config>(query_end<config>(i1));
-        // past the end of a sequence that is shorter than others there is nothing to do
-        keys = VisitedBlocks<int>::holding(first, end, config.Bc, !(config.packed || config.seqused_q) || i0 < i1);
+        return VisitedBlocks<int>::holding(first, end, config.Bc, !(config.packed || config.seqused_q) || i0 < i1);
+    }
+    __device__ __forceinline__ ShownBlocks shown(const KernelParams& p) const {
+        return {BlockMap<config>::line(p, seq.b, seq.h, i0)};
     }
 
     // The producer writes it to shared memory for the others, since reading it takes less time than dividing and
@@ -136,6 +148,29 @@ private:
     }
     __device__ static __forceinline__ unsigned heads_of_tile(const KernelParams& p) {
         return config.group_rows == 1 ? 1 : static_cast<unsigned>(p.group);
+    }
+};
+
+// The walk over a tile's blocks of keys, for those whom nobody tells which is next.
+template <KernelConfig config>
+struct TileWalk {
+    // Beside a mask function: the map's line, and the block at hand, of which those before it are to come.
+    ShownBlocks shown;
+    ShownBlock block;
+    int first;
+
+    __device__ __forceinline__ TileWalk(const KernelParams& p, const QueryTile<config>& tile) {
+        if constexpr (!config.mask_function) return;
+        const auto keys = tile.banded_keys();
+        shown = tile.shown(p);
+        first = keys.first_block;
+        block.number = first + keys.count;
+    }
+    // To the n-th block, to be asked for n = 0, 1, 2, ... Returns where it starts.
+    __device__ __forceinline__ int key_of(const QueryTile<config>& tile, int n) {
+        if constexpr (!config.mask_function) return tile.key_of(n);
+        block = shown.last(first, block.number);
+        return block.number * config.Bc;
     }
 };
 
