@@ -564,6 +564,10 @@ TEST(Plan, ListsOfBlocksAreReadBeforeTheMap) {
                     EXPECT_EQ(kinds->bytes, static_cast<std::size_t>(lines * ((p.seqlen_k + 191) / 192)));
                     EXPECT_EQ(plan.block_map_batch, p.batch);
                     EXPECT_EQ(plan.block_map_heads, by_head ? p.heads : 1);
+                    if (plan.main().config.kernel != Kernel::forward_sm90) continue;
+                    EXPECT_EQ(plan.main().config.Bc, 64) << "which divides 192";
+                    p.block_k = 256;
+                    EXPECT_EQ(plan_pass(p, contiguous_access(p), known_device(name), {}).main().config.Bc, 128);
                 }
 }
 
