@@ -4,6 +4,7 @@ gradients.
 
     PYTHONPATH=python FLASHTILE_LIBRARY=build/libflashtile.so .venv/bin/python tools/bench_jax.py --json=jax.json
     ... tools/bench_jax.py --causal --dtypes=bf16 --lengths=512,2048
+    ... tools/bench_jax.py --tokens=64 --lengths=64 --heads=1     # on a GPU: the host's time of a call, since the GPU waits
 
 On the CPU JAX's side is implementation="xla" (fp32 and bf16, n = 512 and 2048, d = 64). On a GPU it is
 implementation="cudnn" (bf16, n = 1024, 4096 and 16384, d = 64 and 128). Both get the same arrays. Samples of the two
@@ -30,7 +31,6 @@ import flashtile
 import flashtile.jax as fj
 
 DTYPES = {"fp32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16}
-TOKENS = 16384  # of a batch on a GPU
 SAMPLE = 0.2  # seconds
 
 
@@ -95,6 +95,7 @@ def main():
     parser.add_argument("--lengths", default="1024,4096,16384" if gpu else "512,2048")
     parser.add_argument("--head-dims", default="64,128" if gpu else "64")
     parser.add_argument("--heads", type=int, default=16 if gpu else 8)
+    parser.add_argument("--tokens", type=int, default=16384, help="of a batch on a GPU")
     parser.add_argument("--causal", action="store_true")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--json", type=Path)
@@ -110,7 +111,7 @@ def main():
         for d in map(int, a.head_dims.split(",")):
             for n in map(int, a.lengths.split(",")):
                 random = np.random.default_rng(0)
-                batch = max(1, TOKENS // n) if gpu else 1
+                batch = max(1, a.tokens // n) if gpu else 1
                 arrays = [jnp.asarray(random.standard_normal((batch, n, a.heads, d)), DTYPES[dtype]) for _ in range(4)]
                 wanted = dense(*(np.asarray(x[0, :, 0], np.float64) for x in arrays), a.causal)
                 for pass_name in ("forward", "with gradients"):

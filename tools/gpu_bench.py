@@ -6,7 +6,7 @@
 Work:
     forward, backward  the FlashAttention-2 paper's grid: hidden dimension 2048, 16384 tokens
     both               forward and backward in one timing, on the same grid
-    gqa                64 query heads on 8 heads of K and V
+    gqa                64 query heads on 8 heads of K and V, 16 on one
     few_queries        decoding with groups of heads: the memory bandwidth at which K and V are read
     head_dims, fp16    head dimensions 96, 192 and 192/128; fp16
     window             the time for each block that is visited, with a window and without

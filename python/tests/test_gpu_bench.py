@@ -111,6 +111,14 @@ def test_the_check_sees_each_option(library, name):
     assert list(wrong_results(problem, [right])) == ["flashtile"]
 
 
+def test_the_check_sees_gradients_of_shared_heads(library):
+    problem = Problem(Host(), "fp32", 16, True, 64, 2, 4, kv_heads=2)
+    method = Flashtile(library, problem)
+    assert wrong_results(problem, [method]) == {}
+    method.gradients[1].mul_(0.5)  # as if one of a group's two heads were left out
+    assert list(wrong_results(problem, [method])) == ["flashtile"]
+
+
 def test_the_check_sees_dropout(library):
     problem = Problem(Host(), "fp32", 16, False, 64, 2, 4, dropout=0.3)
     method = Flashtile(library, problem, backward=False)

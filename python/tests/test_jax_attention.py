@@ -118,7 +118,11 @@ WORDS = (jnp.array([7, 1], jnp.uint32), jnp.array([11, 0], jnp.uint32))  # 2^32 
 def test_dropout_has_the_bits_of_the_other_faces():
     q, k, v = problem()
     out = jax.jit(lambda seed, offset: fj.attention(q, k, v, dropout_p=0.3, seed=seed, offset=offset))(*WORDS)
-    np.testing.assert_array_equal(out, fn.attention(*map(np.asarray, (q, k, v)), dropout_p=0.3, seed=(2**32 + 7, 11)))
+    wanted = fn.attention(*map(np.asarray, (q, k, v)), dropout_p=0.3, seed=(2**32 + 7, 11))
+    if jax.default_backend() == "cpu":
+        np.testing.assert_array_equal(out, wanted)
+    else:  # NumPy's arrays lie on the CPU, which rounds otherwise
+        np.testing.assert_allclose(out, wanted, atol=1e-6)
 
 
 def test_dropout_and_its_gradient():

@@ -109,6 +109,8 @@ struct KernelConfig {
     bool prefixes = false;
     bool split = false;      // forward: the keys of a sequence with few queries are split (section 3.2 of the paper)
     bool exact_max = false;  // Hopper's backward computes dS from P in fp32, which is slower
+    // Hopper's backward: how many thread blocks of a cluster share the query heads of a group.
+    int head_parts = 1;
 
     // True if the lengths of sequences lie in device memory, so that the plan does not know them.
     constexpr bool lengths_differ() const { return packed || seqused; }

@@ -177,19 +177,26 @@ constexpr int backward_shared_bytes(const KernelConfig& c) {
            2 * tile_bytes(c, c.Br, c.Bc) + 2 * round_up(c.Bc, 32) / 8;
 }
 
-// Thread blocks of a cluster, which reach each other's shared memory: Hopper's backward for the widest heads has pairs,
-// each for two neighbouring blocks of keys.
-constexpr int cluster_blocks(const KernelConfig& c) {
+// Hopper's backward for the widest heads has pairs of thread blocks for two neighbouring blocks of keys.
+constexpr int paired_blocks(const KernelConfig& c) {
     return c.kernel == Kernel::backward_pair_sm90 ? 2 : 1;
+}
+// Thread blocks of a cluster, which reach each other's shared memory.
+constexpr int cluster_blocks(const KernelConfig& c) {
+    return paired_blocks(c) * c.head_parts;
 }
 // A thread block of a pair makes half of the columns of dQ with the keys of both. So it has that half of the other's K
 // and two tiles of the other's dS, and room for one block of dO only.
 constexpr int other_key_bytes(const KernelConfig& c) {
-    return cluster_blocks(c) == 2 ? c.Bc * chunk_columns(c.head_dim) / 2 * size_of(c.element) : 0;
+    return paired_blocks(c) == 2 ? c.Bc * chunk_columns(c.head_dim) / 2 * size_of(c.element) : 0;
 }
 constexpr int dout_stages(const KernelConfig& c) {
-    return cluster_blocks(c) == 2 ? 1 : c.stages;
+    return paired_blocks(c) == 2 ? 1 : c.stages;
 }
+
+// Deterministic backward: the thread blocks of a pair add to different columns of dQ, and each half has turns of its
+// own.
+constexpr int kTurnsOfUnit = 2;
 
 // Hopper's backward for wide heads: a tile of P, which one consumer hands over to the other.
 constexpr int handed_over_bytes(const KernelConfig& c) {
@@ -203,12 +210,12 @@ constexpr int row_flip(const KernelConfig& c) {
     return c.bias == BiasElement::none ? 1 : 0;
 }
 
-// K and V, the stages of Q and dO, two tiles of dS of each block of a cluster, two of P where it is handed over, a
+// K and V, the stages of Q and dO, two tiles of dS of each block of a pair, two of P where it is handed over, a
 // bias, the statistics of the stages, barriers.
 constexpr int backward_sm90_shared_bytes(const KernelConfig& c) {
     const int d = chunk_columns(c.head_dim), dv = chunk_columns(c.head_dim_v);
     return size_of(c.element) *
-               (c.Bc * (d + dv) + c.Br * (c.stages * d + dout_stages(c) * dv) + cluster_blocks(c) * 2 * c.Br * c.Bc) +
+               (c.Bc * (d + dv) + c.Br * (c.stages * d + dout_stages(c) * dv) + paired_blocks(c) * 2 * c.Br * c.Bc) +
            other_key_bytes(c) + 2 * handed_over_bytes(c) + bias_bytes(c) + c.stages * 2 * c.Br * 4 + kMostBarriers +
            1024;
 }

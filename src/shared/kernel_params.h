@@ -104,7 +104,7 @@ struct KernelParams {
     float* ws_lse_natural;
     float* ws_D;
     float* ws_dq;       // fp32; within a unit, in the order of the accumulator fragments
-    unsigned* ws_turn;  // for each (head, unit), how many blocks of keys have added to its dQ
+    unsigned* ws_turn;  // for each (head, unit, half of a pair), how many blocks of keys have added to its dQ
     Index units;        // how many a head has, over all sequences
 
     // A cache. Its rows or pages are k's and v's batch entries.

@@ -44,6 +44,7 @@ public:
         shards();
         shards_of_sequences();
         functions();
+        wide_pairs_with_options();
         block_lists();
         return std::move(cases_);
     }
@@ -174,6 +175,28 @@ private:
                 if (n % 7 == 0) c.softcap = 3.0f;
                 if (n % 4 == 0) c.used_k = {149, 70};
             }
+        // Gradients of a group's keys, which two thread blocks may make together, or where there are many of them not.
+        n = 0;
+        for (const std::int64_t d : {64, 128, 40})
+            for (const bool causal : {false, true})
+                for (const std::int64_t group : {2, 8}) {
+                    Case& c = add("heads/shared" + std::to_string(n));
+                    size(c, 150, 290, 2 * group, d);
+                    c.kv_heads = 2;
+                    c.type = n % 3 == 0 ? fp16 : bf16;
+                    c.causal = causal;
+                    c.with_dlse = n % 2 == 0;
+                    c.deterministic = n % 5 == 0;
+                    if (n % 4 == 1) c.dropout = 0.2;
+                    if (n % 4 == 2) c.used_k = {211};
+                    if (n % 4 == 3 && d > 64) c.softcap = 3.0f;
+                    ++n;
+                }
+        Case& many = add("heads/shared_by_many");
+        size(many, 130, 130, 24, 16);
+        many.kv_heads = many.batch = 12;
+        many.type = bf16;
+        many.causal = true;
         // dk and dv are sums over eight thousand queries.
         Case& c = add("heads/large_group");
         size(c, 250, 3, 32, 16);
@@ -429,6 +452,17 @@ private:
         });
         packed({1, 1, 1, 1}, {5, 90, 33, 64}, [](Case& c) { c.dropout = 0.5; });
         packed(std::vector<std::int64_t>(24, 3), std::vector<std::int64_t>(24, 4), [](Case&) {});
+        // Short and long ones in no order; more than a warp has lanes; heads that share keys.
+        packed({3, 260, 0, 129, 40}, {3, 260, 7, 129, 300}, [](Case& c) {
+            c.causal = true;
+            c.heads = 4;
+            c.kv_heads = 2;
+            c.spare_rows = 3;
+        });
+        std::vector<std::int64_t> lengths(37);
+        for (std::size_t i = 0; i < lengths.size(); ++i) lengths[i] = static_cast<std::int64_t>(i * i * 7 % 31);
+        lengths[20] = 300;
+        packed(lengths, lengths, [](Case& c) { c.causal = true; });
     }
 
     void nothing_to_do() {
@@ -1087,6 +1121,52 @@ private:
                     c.mask_function = "document[b, i] == document[b, j] || j % 8 == h";
                 apply(c);
             }
+    }
+
+    // wide_pairs with what makes both thread blocks of a pair look lengths up, take turns or hand P over in fp32:
+    // sequences whose last pair is half empty or has hidden keys, and such as have none.
+    void wide_pairs_with_options() {
+        std::size_t n = 0;
+        const auto wide = [&](std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t heads, auto apply) {
+            Case& c = add("wide_pairs/options_" + std::to_string(n++));
+            size(c, seqlen_q, seqlen_k, heads, n % 3 == 0 ? 200 : 256);
+            c.type = n % 2 == 0 ? fp16 : bf16;
+            apply(c);
+        };
+        const auto packed = [&](std::vector<std::int64_t> q, std::vector<std::int64_t> k, auto apply) {
+            wide(1, 1, 2, [&](Case& c) {
+                c.lengths_q = std::move(q);
+                c.lengths_k = std::move(k);
+                apply(c);
+            });
+        };
+        wide(300, 450, 2, [](Case& c) { c.deterministic = true, c.kv_heads = 1; });
+        wide(390, 390, 2, [](Case& c) { c.deterministic = true, c.causal = true; });
+        wide(260, 333, 1, [](Case& c) { c.deterministic = true, c.window = {100, 40}; });
+        wide(200, 320, 2, [](Case& c) { c.exact_max = true, c.kv_heads = 1; });
+        wide(270, 270, 1, [](Case& c) { c.exact_max = c.deterministic = true, c.causal = true; });
+        wide(140, 270, 1, [](Case& c) {
+            c.batch = 4;
+            c.used_k = {270, 190, 64, 0};
+        });
+        wide(210, 300, 1, [](Case& c) {
+            c.batch = 3;
+            c.used_k = {300, 130, 66};
+            c.deterministic = c.exact_max = true;
+            c.causal = true;
+        });
+        packed({150, 70, 64, 1}, {150, 65, 192, 70}, [](Case&) {});
+        packed({130, 30, 200}, {130, 90, 200}, [](Case& c) { c.causal = true, c.kv_heads = 1; });
+        packed({100, 0, 140}, {64, 70, 310}, [](Case& c) {
+            c.deterministic = true;
+            c.window = {90, 0};
+            c.spare_rows = 5;
+        });
+        packed({90, 150, 80}, {200, 150, 130}, [](Case& c) {
+            c.used_k = {140, 100, 0};
+            c.exact_max = c.deterministic = true;
+            c.causal = true;
+        });
     }
 
     // Lists of blocks: sizes that tiles do not share, lists of one's own and shared ones, full blocks in which the mask

@@ -161,7 +161,7 @@ TEST(Plan, BackwardFitsEveryGpuUpTo256) {
         expect_fits(plan->main(), device, size_of(p.dtype));
         const int at_once = c.kernel == Kernel::backward_pair_sm90 ? 2 : 1;  // blocks of keys
         ASSERT_EQ(plan->main().blocks,
-                  (p.seqlen_k + at_once * c.Bc - 1) / (at_once * c.Bc) * at_once * p.kv_heads * p.batch);
+                  (p.seqlen_k + at_once * c.Bc - 1) / (at_once * c.Bc) * at_once * p.kv_heads * p.batch * c.head_parts);
         for (const Kernel kernel : {Kernel::backward_prepare, Kernel::backward_finish}) {
             const Launch* around = plan->find(kernel);
             ASSERT_NE(around, nullptr);
@@ -694,17 +694,64 @@ TEST(Plan, HoppersBackwardOfTheWidestHeadsWorksInPairs) {
             EXPECT_EQ(plan.main().config.kernel, Kernel::backward_pair_sm90) << d << "x" << dv;
             EXPECT_EQ(plan.main().blocks, 2 * ((seqlen_k + 127) / 128) * 4 * 2) << "whole pairs of 128 keys";
         }
-    const std::vector<Change> apart = {
-        {"one block of keys", [](Problem& p, Access&) { p.seqlen_k = 64; }},
+    const std::vector<Change> in_pairs = {
         {"deterministic", [](Problem& p, Access&) { p.deterministic = true; }},
         {"exact_max", [](Problem& p, Access&) { p.exact_max = true; }},
         {"packed", [](Problem& p, Access&) { p.packed = true; }},
         {"used keys", [](Problem&, Access& a) { a.seqused = true; }},
+    };
+    for (const Change& change : in_pairs)
+        EXPECT_EQ(plan_of(256, 256, change.make).main().config.kernel, Kernel::backward_pair_sm90) << change.name;
+    const std::vector<Change> apart = {
+        {"one block of keys", [](Problem& p, Access&) { p.seqlen_k = 64; }},
         {"narrower", [](Problem& p, Access&) { p.head_dim = p.head_dim_v = 192; }},
         {"narrower v", [](Problem& p, Access&) { p.head_dim_v = 128; }},
     };
     for (const Change& change : apart)
         EXPECT_EQ(plan_of(256, 256, change.make).main().config.kernel, Kernel::backward_wide_sm90) << change.name;
+}
+
+TEST(Plan, HoppersBackwardSharesHeadsWhereBlocksOfKeysAreFew) {
+    const auto plan_of = [](int d, int heads, int kv_heads, int batch, int seqlen, bool causal) {
+        Problem p = problem(DType::bf16, d, d);
+        p.heads = heads, p.kv_heads = kv_heads, p.batch = batch;
+        p.seqlen_q = p.seqlen_k = seqlen;
+        if (causal) p.window_right = 0;
+        return plan_backward(p, contiguous_access(p), known_device("H200"));
+    };
+    struct Shape {
+        int d, heads, kv_heads, batch, seqlen;
+        bool causal;
+        int parts;
+    };
+    for (const Shape& s : {Shape{128, 16, 1, 1, 16384, true, 2},  // 128 blocks, of which one has twice the mean's work
+                           Shape{128, 16, 1, 4, 4096, false, 1},  // 128 equal blocks for 132 multiprocessors
+                           Shape{128, 16, 1, 1, 4096, false, 2},  // 32 of them
+                           Shape{64, 8, 2, 1, 16384, true, 1},    // 256
+                           Shape{128, 64, 8, 1, 4096, true, 1},   // 256
+                           Shape{128, 32, 8, 1, 2048, true, 2},   // 128
+                           Shape{128, 24, 8, 1, 2048, true, 1},   // three heads cannot be halved
+                           Shape{128, 16, 16, 1, 1024, true, 1},  // nothing is shared
+                           Shape{192, 16, 1, 1, 4096, false, 1}}) {  // another kernel
+        const Plan plan = plan_of(s.d, s.heads, s.kv_heads, s.batch, s.seqlen, s.causal);
+        EXPECT_EQ(plan.main().config.head_parts, s.parts) << s.d << " " << s.heads << "/" << s.kv_heads;
+        EXPECT_EQ(plan.main().blocks,
+                  s.seqlen / plan.main().config.Bc * s.kv_heads * s.batch * plan.main().config.head_parts);
+    }
+    // Sections of heads are large enough that every multiprocessor begins with a block of keys.
+    EXPECT_EQ(plan_of(128, 64, 8, 1, 4096, true).section_heads, 8);
+    EXPECT_EQ(plan_of(128, 16, 16, 1, 16384, true).section_heads, 2);
+    EXPECT_EQ(plan_of(128, 16, 16, 4, 4096, true).section_heads, 8);
+}
+
+TEST(Plan, HoppersBackwardCountsTheBlocksOfPackedSequences) {
+    Problem p = problem(DType::bf16, 128, 128);
+    p.packed = true;
+    p.batch = 16;
+    p.total_q = p.total_k = 16384;
+    p.seqlen_q = p.seqlen_k = 3423;
+    const Plan plan = plan_backward(p, contiguous_access(p), known_device("H200"));
+    EXPECT_EQ(plan.main().blocks, (16384 / 128 + 16) * p.kv_heads) << "each sequence may begin a block of its own";
 }
 
 TEST(Plan, HoppersBackwardTakesABiasOrAMask) {
@@ -810,8 +857,7 @@ TEST(Plan, BatchInvariantFixesTheOrderOfSums) {
                 }
 }
 
-// exact_max changes no tile, only what kernels do with maxima and P, but pairs have no room for P in fp32;
-// batch_invariant has no need of it.
+// exact_max changes no tile, only what kernels do with maxima and P; batch_invariant has no need of it.
 TEST(Plan, ExactMaximaKeepKernelsAndTiles) {
     for (const DeviceFacts& device : known_devices())
         for (const int d : {64, 128, 256}) {
@@ -824,9 +870,8 @@ TEST(Plan, ExactMaximaKeepKernelsAndTiles) {
             EXPECT_FALSE(backward.exact_max);
             p.exact_max = true;
             forward.lazy_rescale = false;
-            if (backward.kernel == Kernel::backward_pair_sm90) backward.kernel = Kernel::backward_wide_sm90;
             backward.exact_max =
-                backward.kernel == Kernel::backward_sm90 || backward.kernel == Kernel::backward_wide_sm90;
+                backward.kernel == Kernel::backward_sm90 || backward.kernel == Kernel::backward_pair_sm90;
             EXPECT_TRUE(plan_forward(p, access, device).main().config == forward);
             EXPECT_TRUE(plan_backward(p, access, device).main().config == backward);
             EXPECT_FALSE(plan_backward(p, access, device).find(Kernel::backward_prepare)->config.exact_max);

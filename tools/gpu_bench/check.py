@@ -47,8 +47,19 @@ def probabilities(problem, q, k, b, h):
 
 
 def reference(problem, b, h, backward, kept=None):
-    """Attention of one head in fp64, and its gradients where the problem has no shared heads. `kept`: which
-    probabilities dropout keeps."""
+    """Attention of one head in fp64, and its gradients: those of k and v are summed over the heads that share them.
+    `kept`: which probabilities dropout keeps."""
+    own = of_one_head(problem, b, h, backward, kept)
+    group = problem.heads // problem.kv_heads
+    if not backward or group == 1:
+        return own
+    first = h - h % group
+    sharing = [own if other == h else of_one_head(problem, b, other, backward, kept)
+               for other in range(first, first + group)]
+    return *own[:2], *(sum(each[n] for each in sharing) for n in (2, 3))
+
+
+def of_one_head(problem, b, h, backward, kept):
     q, k, v = (problem.head(x, b, h).double() for x in (problem.q, problem.k, problem.v))
     p, derivative = probabilities(problem, q, k, b, h)
     factor = kept[b, h] / (1.0 - round(65536 * problem.dropout) / 65536) if kept is not None else 1.0

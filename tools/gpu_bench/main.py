@@ -52,6 +52,8 @@ def parse_arguments(description):
     parser.add_argument("--seqlen", type=whole_numbers, default=[512, 1024, 2048, 4096, 8192, 16384])
     parser.add_argument("--causal", choices=("0", "1", "both"), default="both")
     parser.add_argument("--points", type=points_of, help="of the work decode: names or parts of names; default: all")
+    parser.add_argument("--passes", type=names_of(speeds.ONE_WAY), default=list(speeds.ONE_WAY),
+                        help="of the works gqa, head_dims, fp16 and varlen")
     parser.add_argument("--patterns", type=lambda text: text.split(","), help="of the work functions; default: all")
     parser.add_argument("--flex", choices=("autotuned", "default", "none"), default="autotuned",
                         help="how the work functions compiles FlexAttention")

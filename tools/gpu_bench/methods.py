@@ -114,13 +114,19 @@ class FlashAttention3:
         self.attend()
 
     def backward(self):
+        return self.differentiate(self.out, self.lse)
+
+    def differentiate(self, out, lse):
         p = self.problem
-        return self.functions[1](p.dout, p.q, p.k, p.v, self.out, self.lse, causal=p.causal)
+        if not self.options:
+            return self.functions[1](p.dout, p.q, p.k, p.v, out, lse, causal=p.causal)
+        gradients = [torch.empty_like(x) for x in (p.q, p.k, p.v)]
+        torch.ops.flash_attn_x.bwd(p.dout, p.q, p.k, p.v, out, lse, *gradients, softmax_scale=p.scale(),
+                                   is_causal=p.causal, **self.options)
+        return gradients
 
     def both(self):
-        p = self.problem
-        out, lse = self.attend()
-        self.functions[1](p.dout, p.q, p.k, p.v, out, lse, causal=p.causal)
+        self.differentiate(*self.attend())
 
 
 def make_methods(library, problem, names, left_out, fa3=None, backward=True):

@@ -3,7 +3,7 @@ option make it."""
 
 from gpu_bench.methods import SEED, FlashAttention3, Flashtile, make_flashtile, make_methods
 from gpu_bench.problem import SOFTCAP, Problem
-from gpu_bench.speeds import name_of, paper_problem
+from gpu_bench.speeds import ONE_WAY, name_of, paper_problem
 from gpu_bench.timing import REGIMES
 
 # 16 sequences of 1024 tokens on average, which have as many pairs of queries and keys as 8 sequences of 2048.
@@ -38,9 +38,6 @@ def deterministic(run):
                 run.point(name_of("deterministic", head_dim, causal, seqlen), point, head_dim, causal, seqlen)
 
 
-PASSES = "forward", "backward"
-
-
 def dropout(run):
     """Measures times only. flashtile and PyTorch draw different dropout masks, so results are checked elsewhere (by the
     conformance list)."""
@@ -53,7 +50,7 @@ def dropout(run):
         names = "flashtile", "torch_flash"
         methods = {method.name + suffix: method for suffix, problem in (("", without), ("_dropout", dropped))
                    for method in make_methods(run.library, problem, names, run.left_out)}
-        for work in PASSES:
+        for work in ONE_WAY:
             measured = run.measure({name: getattr(method, work) for name, method in methods.items()})
             for regime in REGIMES:
                 time = seconds(measured, regime)
@@ -106,25 +103,28 @@ def varlen(run):
         shape = a.dtype, 128, True
         problems = {"varlen": Problem(run.gpu, *shape, max(lengths), len(lengths), 16, lengths=lengths),
                     "dense": Problem(run.gpu, *shape, run.gpu.size(seqlen), batch, 16)}
-        methods = make_flashtile(run.library, problems)
+        backward = "backward" in a.passes
+        methods = make_flashtile(run.library, problems, backward)
         right = {}
         for name, problem in problems.items():
             both = [methods[name]]
             if "fa3" in a.methods:
                 try:
-                    both.append(FlashAttention3(problem, a.fa3, f"fa3_{name}", backward=False))
+                    both.append(FlashAttention3(problem, a.fa3, f"fa3_{name}", backward))
                 except Exception as error:
                     run.left_out.append({"method": f"fa3_{name}", "reason": str(error).split("\n")[0][:200]})
             right |= {method.name: problem for method in run.right(problem, both)}
             methods |= {method.name: method for method in both}
         if not {"varlen", "dense"} <= right.keys():
             return
-        measured = run.measure({name: methods[name].forward for name in right})
-        for regime in REGIMES:
-            speed = {name: right[name].flops("forward") / t / 1e12 for name, t in seconds(measured, regime).items()}
-            rows.append({**problems["varlen"].row(), "regime": regime, "tflops": speed,
-                         "over_dense": speed["varlen"] / speed["dense"]})
-            print(f"varlen {regime}: {', '.join(f'{name} {s:.0f}' for name, s in speed.items())} TFLOP/s", flush=True)
+        for work in a.passes:
+            measured = run.measure({name: getattr(methods[name], work) for name in right})
+            for regime in REGIMES:
+                speed = {name: right[name].flops(work) / t / 1e12 for name, t in seconds(measured, regime).items()}
+                rows.append({**problems["varlen"].row(), "pass": work, "regime": regime, "tflops": speed,
+                             "over_dense": speed["varlen"] / speed["dense"]})
+                print(f"varlen {work} {regime}: {', '.join(f'{name} {s:.0f}' for name, s in speed.items())} TFLOP/s",
+                      flush=True)
 
     rows = run.extra.setdefault("varlen", [])
     run.point("varlen", point)
@@ -147,7 +147,7 @@ def options(run):
         kept = run.library.dropout_mask(DROPOUT, SEED, (1, heads, seqlen, seqlen), run.gpu.device)
         right = [name for name, method in methods.items()
                  if run.right(problems[name], [method], kept if problems[name].dropout else None)]
-        for work in PASSES:
+        for work in ONE_WAY:
             measured = run.measure({name: getattr(methods[name], work) for name in right})
             for regime in REGIMES:
                 time = seconds(measured, regime)

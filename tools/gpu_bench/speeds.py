@@ -6,8 +6,11 @@ from gpu_bench.problem import Problem
 from gpu_bench.run import say
 
 PASSES = ("forward", "backward", "both")
+ONE_WAY = PASSES[:2]
 PEERS = ("torch_cudnn", "fa3")
-GQA = [(False, 4096), (False, 16384), (True, 4096), (True, 16384), (True, 32768)]
+# heads, heads of k and v, causal, keys
+GQA = [(64, 8, False, 4096), (64, 8, False, 16384), (64, 8, True, 4096), (64, 8, True, 16384), (64, 8, True, 32768),
+       (16, 1, False, 4096), (16, 1, True, 16384)]
 # queries, heads, heads of k and v, head dimension, keys
 FEW_QUERIES = [(1, 32, 8, 128, 4096), (1, 64, 8, 128, 4096), (4, 64, 8, 128, 4096), (16, 32, 8, 128, 4096),
                (1, 28, 4, 128, 4096), (1, 32, 8, 64, 4096), (1, 16, 2, 256, 4096)]
@@ -52,17 +55,19 @@ def grid(run, works):
 
 
 def gqa(run):
-    """One sequence, 64 query heads on 8, d = 128."""
+    """d = 128: one sequence with 64 query heads on 8, and 16k tokens with 16 heads on one."""
     rows = run.extra.setdefault("gqa", [])
 
-    def point(run, causal, seqlen):
-        problem = Problem(run.gpu, run.arguments.dtype, 128, causal, seqlen, 1, 64, kv_heads=8)
-        compare(run, name_of("gqa", 128, causal, seqlen), rows, problem, ("flashtile", *PEERS), ("forward",))
+    def point(run, what, heads, kv_heads, causal, seqlen):
+        batch = 1 if heads > 16 else max(1, run.arguments.tokens // seqlen)
+        problem = Problem(run.gpu, run.arguments.dtype, 128, causal, seqlen, batch, heads, kv_heads=kv_heads)
+        compare(run, what, rows, problem, ("flashtile", *PEERS), run.arguments.passes)
 
-    for causal, length in GQA:
+    for heads, kv_heads, causal, length in GQA:
         if causal in run.arguments.causal:
             seqlen = run.gpu.size(length)
-            run.point(name_of("gqa", 128, causal, seqlen), point, causal, seqlen)
+            what = name_of(f"gqa {heads}/{kv_heads}", 128, causal, seqlen)
+            run.point(what, point, what, heads, kv_heads, causal, seqlen)
 
 
 def few_queries(run):
@@ -93,13 +98,13 @@ def few_queries(run):
 
 
 def paper_points(run, work, head_dims, dtype, peers):
-    """Forward at 4k and 16k tokens."""
+    """4k and 16k tokens."""
     rows = run.extra.setdefault(work, [])
 
     def point(run, head_dim, head_dim_v, causal, seqlen):
         problem = paper_problem(run, head_dim, causal, seqlen, dtype, head_dim_v)
         compare(run, name_of(work, f"{head_dim}/{head_dim_v}", causal, seqlen), rows, problem, ("flashtile", *peers),
-                ("forward",))
+                run.arguments.passes)
 
     for head_dim, head_dim_v in head_dims:
         for length in (4096, 16384):

@@ -5,7 +5,7 @@ import statistics
 from statistics import geometric_mean
 
 from gpu_bench.methods import METHODS
-from gpu_bench.speeds import PASSES, PEERS
+from gpu_bench.speeds import ONE_WAY, PASSES, PEERS
 from gpu_bench.timing import REGIMES
 
 # Floors of the speed of a pass over another method's: at every point, and in the median.
@@ -18,7 +18,9 @@ SHORT, SHORT_TARGET = (512, 1024), 1.10
 # Floors of forward's speed over cuDNN's at 16k, sustained, by (head dimension, causal).
 LONG = {(64, False): 1.25, (64, True): 1.22, (128, False): 1.20, (128, True): 1.27, (256, False): 1.14,
         (256, True): 1.22}
-HEAD_DIMS_OVER_CUDNN, FP16 = 1.10, 1.0
+HEAD_DIMS_OVER_CUDNN = 1.10
+FP16 = {"forward": 1.0, "backward": 1.02}
+GQA_BACKWARD = 1.02
 WINDOW, VARLEN, OPTION = 1.15, 0.95, 1.5
 DROPOUT_BACKWARD = 1.6  # of PyTorch's FlashAttention-2 with dropout
 # The most that rms errors may be of FlashAttention-3's.
@@ -103,14 +105,20 @@ def causal_gain(table, rows):
                           faster >= 1.8)
 
 
-def other_forwards(table, extra):
+def other_shapes(table, extra):
     for work, peers, floor in (("head_dims", ("torch_cudnn",), HEAD_DIMS_OVER_CUDNN), ("head_dims", ("fa3",), None),
                                ("fp16", PEERS, FP16)):
         for regime in REGIMES:
-            for (d, dv, _, causal, seqlen), found in ratios(extra.get(work, []), "forward", peers, regime).items():
-                table.add(f"{work} d={d}{f'/{dv}' if dv else ''} n={seqlen} causal={causal:d}, {regime}",
-                          f"{found:.2f} of {' or '.join(peers)}", f"floor {floor:.2f}" if floor else "",
-                          floor and found >= floor)
+            for direction in ONE_WAY:
+                least = floor[direction] if isinstance(floor, dict) else floor
+                for (d, dv, _, causal, seqlen), found in ratios(extra.get(work, []), direction, peers, regime).items():
+                    table.add(f"{work} {direction} d={d}{f'/{dv}' if dv else ''} n={seqlen} causal={causal:d}, {regime}",
+                              f"{found:.2f} of {' or '.join(peers)}", f"floor {least:.2f}" if least else "",
+                              least and found >= least)
+    for regime in REGIMES:
+        for (_, _, kv_heads, causal, seqlen), found in ratios(extra.get("gqa", []), "backward", PEERS, regime).items():
+            table.add(f"gqa backward on {kv_heads} n={seqlen} causal={causal:d}, {regime}",
+                      f"{found:.2f} of {' or '.join(PEERS)}", f"floor {GQA_BACKWARD}", found >= GQA_BACKWARD)
 
 
 def slow_downs(table, extra):
@@ -134,7 +142,7 @@ def slow_downs(table, extra):
                   f"{r['time_over_full']:.2f} of full's", f"at most {WINDOW}", r["time_over_full"] <= WINDOW)
     for r in extra.get("varlen", []):
         fa3 = r["tflops"].get("fa3_varlen")
-        table.add(f"varlen causal over dense, {len(r['lengths'])} sequences, {r['regime']}",
+        table.add(f"varlen {r['pass']} causal over dense, {len(r['lengths'])} sequences, {r['regime']}",
                   f"{r['over_dense']:.2f}" + (f", {r['tflops']['varlen'] / fa3:.2f} of fa3's" if fa3 else ""),
                   f"floor {VARLEN}", r["over_dense"] >= VARLEN)
     for r in extra.get("options", []):
@@ -189,7 +197,7 @@ def table(run):
     each_method(made, run.rows)
     best_peer(made, run.rows, run.extra.get("gqa", []))
     causal_gain(made, run.rows)
-    other_forwards(made, run.extra)
+    other_shapes(made, run.extra)
     slow_downs(made, run.extra)
     errors(made, run.extra)
     decode(made, run.extra)

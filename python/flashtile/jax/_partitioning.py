@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax._src.dispatch import prim_requires_devices_during_lowering  # custom_partitioning adds its primitive to it
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.interpreters import mlir
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from ._operands import Call, shapes_of_results
 
@@ -110,10 +110,16 @@ def _partition(handler: Handler, call: Call, sizes: _Sizes, mesh: Mesh, operands
     of_results = [placed(name, each.shape) for name, each in zip(call.results, results, strict=True)]
     of_operands = tuple(placed(name, each.shape) for name, each in zip(call.names, operands, strict=True))
     every = (*split.sequences, *split.heads)
+    # Where the program's mesh has explicit axes, XLA would be told a sharding of what lies on one device.
+    manual = AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=(AxisType.Manual,) * len(mesh.axis_names))
     sums = [tuple(axis for axis in every if not any(axis in (axes or ()) for axes in each.spec))
             for each in of_results]
 
     def on_each(*parts: Any) -> list[Any]:
+        with jax.sharding.use_abstract_mesh(manual):
+            return of_part(*parts)
+
+    def of_part(*parts: Any) -> list[Any]:
         one = sizes.key_heads > 1 and split.heads and not split.key_heads
         if one:
             at = jax.lax.axis_index(split.heads) * sizes.key_heads // _parts(mesh, split.heads)

@@ -66,7 +66,7 @@ FlashBackward::FlashBackward(const Shape& s, const BackwardTexts& texts, int ord
         *buffer = gpu_resources::Buffer(rows * sizeof(float), ordinal);
     const KernelConfig& c = main_.config();
     dq_ = gpu_resources::Buffer(rows * static_cast<std::size_t>(padded(c, c.head_dim)) * sizeof(float), ordinal);
-    turn_ = gpu_resources::Buffer(static_cast<std::size_t>(heads_ * units_) * sizeof(unsigned), ordinal);
+    turn_ = gpu_resources::Buffer(static_cast<std::size_t>(heads_ * units_ * kTurnsOfUnit) * sizeof(unsigned), ordinal);
 }
 
 std::size_t FlashBackward::extra_bytes() const {

@@ -69,6 +69,7 @@ constexpr void visit_members(Visit&& visit) {
     visit("prefixes", &C::prefixes, manner);
     visit("split", &C::split, manner);
     visit("exact_max", &C::exact_max, option);
+    visit("head_parts", &C::head_parts, manner);
 }
 
 // Calls visit(name, value) for every field; values may be set where the config may.

@@ -1,8 +1,9 @@
 // backward_pair_sm90.h: Hopper's backward pass where d and dv are over 192. What bounds backward_wide_sm90.h there are
 // its additions to dQ. Here two thread blocks, a cluster, work on two neighbouring blocks of keys and send each other
 // their dS. Each makes half of the columns of dQ with the keys of both, which halves the additions. Both walk the same
-// blocks of queries. Within a thread block the consumers are those of backward_wide_sm90.h: the first makes P and keeps
-// dV, the second makes dS and keeps dK, and each makes 64 columns of dQ. dO has one stage, and so dV is made first.
+// blocks of queries, and with `deterministic` each waits for its turn at its own half of dQ's columns. Within a thread
+// block the consumers are those of backward_wide_sm90.h: the first makes P and keeps dV, the second makes dS and keeps
+// dK, and each makes 64 columns of dQ. dO has one stage, and so dV is made first.
 //
 // dS goes from shared memory to shared memory by a bulk copy that counts at the reader's barrier other_full. Before a
 // tile is written again, two blocks later, the dQ that read it must be made: by the own first consumer, which has made
@@ -22,8 +23,8 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
     using Wide::params, Wide::block, Wide::steps, Wide::q_ring, Wide::dout_ring, Wide::kConsumerThreads, Wide::read_ds;
     using Wide::Wide, Wide::KT, Wide::VT, Wide::NT, Wide::kBytesQ, Wide::kBytesDO, Wide::kBytesDS;
     using Query = Fragments<1, kChunk / 8>;  // a consumer's part of dQ
-    static_assert(Wide::kCluster == 2 && Wide::kColumns == 4 * kChunk, "a chunk of dQ for each of four consumers");
-    static_assert(config.stages == 2 && !config.lengths_differ() && !config.deterministic && !config.exact_max, "");
+    static_assert(Wide::kPaired == 2 && Wide::kColumns == 4 * kChunk, "a chunk of dQ for each of four consumers");
+    static_assert(config.stages == 2, "");
 
     __device__ __forceinline__ unsigned other() const { return blockIdx.x % 2 ^ 1; }
 
@@ -41,11 +42,13 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
         dv.clear();
         if (steps > 0) {
             ptx::mbarrier_wait(kv_full, 0);
+            this->clear_hidden_keys();
             Fragments<1, NT> s;
             Step step = this->first_step();
             this->start_s(step, s);
             ptx::wgmma_wait<0>();
-            this->start_dv(step, dv, make_p(0, step, s));
+            const auto seen = this->seen_by(0, this->own_row());
+            this->start_dv(step, dv, this->make_p(0, seen, step, s));
 #pragma unroll 1
             for (int n = 0; n < steps - 1; ++n) {
                 float* to = place_of_own_dq(0, step);
@@ -53,7 +56,7 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
                 this->start_s(step, s);
                 finish_dv<1>(dv);
                 ptx::wgmma_wait<0>();
-                const Left left_p = make_p(n + 1, step, s);
+                const Left left_p = this->make_p(n + 1, seen, step, s);
                 Query dq;
                 this->wait(barriers::kFullDS, n);
                 start_dq(0, n, dq);
@@ -72,21 +75,11 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
         this->template store<config.head_dim_v>(dv, Wide::kFactorP, v, params.dv, 0);
     }
 
-    // P of block n, which dV takes from registers and the second consumer from its tile.
-    __device__ __forceinline__ Left make_p(int n, const Step& step, Fragments<1, NT>& s) {
-        this->make_probabilities(step, s);
-        if (n >= 2) this->wait(barriers::kReadP, n);
-        const Left left_p = this->write_p(n, s);
-        this->arrive(barriers::kFullP, n);
-        return left_p;
-    }
-
     template <int kPending>
     __device__ __forceinline__ void finish_dv(Fragments<1, VT>& dv) {
         ptx::wgmma_wait<kPending>();
         pin(dv);
-        dout_ring.release_by_warp();
-        dout_ring.advance();
+        this->release_dout();
     }
 
     // The second consumer: dS, dK and its columns of dQ.
@@ -95,12 +88,13 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
         dk.clear();
         if (steps > 0) {
             ptx::mbarrier_wait(kv_full, 0);
+            this->clear_hidden_keys();
             Fragments<1, NT> dp;
             Step step = this->first_step();
             this->start_dp(step, dp);
 #pragma unroll 1
             for (int n = 0; n < steps - 1; ++n) {
-                start_dk(dk, make_ds(n, dp));
+                start_dk(step, dk, make_ds(n, dp));
                 float* to = place_of_own_dq(1, step);
                 Query dq;
                 start_dq(1, n, dq);
@@ -109,7 +103,7 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
                 this->start_dp(step, dp);
                 finish_dq<1>(1, n, to, dq);
             }
-            start_dk(dk, make_ds(steps - 1, dp));
+            start_dk(step, dk, make_ds(steps - 1, dp));
             float* to = place_of_own_dq(1, step);
             Query dq;
             start_dq(1, steps - 1, dq);
@@ -124,18 +118,11 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
     // Makes dS of block n, in registers for dK and as a tile for dQ, and sends the tile to the other thread block.
     __device__ __forceinline__ Left make_ds(int n, Fragments<1, NT>& dp) {
         q_ring.wait_full();  // D comes with Q
-        this->wait(barriers::kFullP, n);
-        const auto handed = this->read_handed(n);
-        if (n + 2 < steps) this->arrive(barriers::kReadP, n);
-        ptx::wgmma_wait<0>();
-        pin(dp);
-        dout_ring.release_by_warp();
-        dout_ring.advance();
-        this->differentiate(dp, [&](int t, int half) { return Wide::of_handed(handed, t, half); });
+        this->differentiate_block(n, dp);
         const Left left_ds = M::left_of(dp);
         const unsigned own = ds + n % 2 * kBytesDS;
         if (n >= 2) ptx::mbarrier_wait(read_ds + n % 2 * 8, (n / 2 - 1) % 2);
-        this->write_ds(left_ds, own, static_cast<int>(warp_id() % 4) * 16);
+        this->write_ds(left_ds, own, this->own_row());
         ptx::fence_async_proxy();
         this->arrive(barriers::kFullDS, n);
         ptx::named_barrier(barriers::kOwn, barriers::kWarpgroup);  // all four warps have written dS
@@ -149,7 +136,8 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
     }
 
     // dK += dS^T Q
-    __device__ __forceinline__ void start_dk(Fragments<1, KT>& dk, const Left& left_ds) const {
+    __device__ __forceinline__ void start_dk(const Step& step, Fragments<1, KT>& dk, const Left& left_ds) const {
+        this->clear_q(1, step);
         pin(dk);
         ptx::wgmma_fence();
         start_output<config.element, config.Br, NT>(dk, left_ds, q + q_ring.stage * kBytesQ);
@@ -189,7 +177,7 @@ struct BackwardPairSm90 : BackwardWideSm90<config> {
         ptx::wgmma_wait<kPending>();
         pin(dq);
         if (consumer == 0 && n + 2 < steps) by_warp([&] { ptx::mbarrier_arrive_in(other(), read_ds + n % 2 * 8); });
-        Wide::Gradient::add(to, own_chunk(consumer) * (kChunk / 8), dq);
+        this->add(n, to, own_chunk(consumer) * (kChunk / 8), dq);
     }
 };
 

@@ -25,7 +25,7 @@ __device__ __forceinline__ void backward_prepare(const KernelParams& p) {
     for (int n = static_cast<int>(threadIdx.x); n < config.Br * padded(config, config.head_dim) / 4;
          n += config.warps * 32)
         reinterpret_cast<float4*>(dq)[n] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (threadIdx.x == 0) p.ws_turn[unit] = 0;
+    if (threadIdx.x < kTurnsOfUnit) p.ws_turn[unit * kTurnsOfUnit + threadIdx.x] = 0;
 
     const Scalar* out = rows_of<Scalar>(p.out, seq.batch_row, seq.h, seq.first_q);
     const Scalar* dout = rows_of<Scalar>(p.dout, seq.batch_row, seq.h, seq.first_q);

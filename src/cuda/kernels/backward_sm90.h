@@ -15,7 +15,7 @@ struct BackwardSm90 : KeyBlock<config> {
     using Base::Base, Base::KT, Base::VT, Base::NT, Base::kBytesQ, Base::kBytesDO, Base::kBytesDS;
     using Base::k, Base::v, Base::q, Base::dout, Base::ds, Base::kv_full;
     using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kConsumerThreads;
-    using typename Base::M, typename Base::Step;
+    using typename Base::M, typename Base::Step, typename Base::Seen;
     // With 128 queries P and dP take 64 registers each, so that P is rounded for dV only once dS is made of it.
     static constexpr bool kRoundsLate = config.Br == 128;
     // The first chunk of V lies in registers, because products of two factors in shared memory take all of its
@@ -55,13 +55,26 @@ struct BackwardSm90 : KeyBlock<config> {
         }
         const DropoutSeed seed(params);
         if (steps > 0) this->bring_mask(this->first_step(), own_row(consumer));
-        const int seen = first_seen(consumer);
+        const int first = first_seen(consumer);
+        const Seen seen = this->seen_by(consumer * 64, own_row(consumer));
         this->each_step([&](const Step& step) {
-            process_block(consumer, step, !kLeavesOut || step.block >= seen, kept, seed, dk, dv);
+            process_block(consumer, step, !kLeavesOut || step.block >= first, seen, kept, seed, dk, dv);
         });
         ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // K and V have been read for the last time
-        this->template store<config.head_dim>(dk, params.scale, k, params.dk, consumer * 64);
-        this->template store<config.head_dim_v>(dv, kept_factor<config>(params), v, params.dv, consumer * 64);
+        if constexpr (config.head_parts == 2) {
+            static_assert(
+                config.head_dim == config.head_dim_v && config.stages * (kBytesQ + kBytesDO) >= 2 * Base::kBytesK,
+                "dK and dV are alike, and one of them in fp32 has room");
+            const GroupGradients both = this->group_gradients();
+            both.exchange(dk, dv);
+            const bool stores_dk = both.rank() == 0;
+            this->template store<config.head_dim>(dk, stores_dk ? params.scale : kept_factor<config>(params), k,
+                                                  stores_dk ? params.dk : params.dv, consumer * 64);
+            both.finish();
+        } else {
+            this->template store<config.head_dim>(dk, params.scale, k, params.dk, consumer * 64);
+            this->template store<config.head_dim_v>(dv, kept_factor<config>(params), v, params.dv, consumer * 64);
+        }
     }
 
     // The first block with a query that sees one of this consumer's keys: under a causal mask those of a thread block's
@@ -79,8 +92,9 @@ struct BackwardSm90 : KeyBlock<config> {
     }
 
     // Lines 10 to 16 of Algorithm 2.
-    __device__ __forceinline__ void process_block(int consumer, const Step& step, bool sees, const Kept& kept,
-                                                  const DropoutSeed& seed, Fragments<1, KT>& dk, Fragments<1, VT>& dv) {
+    __device__ __forceinline__ void process_block(int consumer, const Step& step, bool sees, const Seen& seen,
+                                                  const Kept& kept, const DropoutSeed& seed, Fragments<1, KT>& dk,
+                                                  Fragments<1, VT>& dv) {
         const int n = next_parity();
         dout_ring.stage = q_ring.stage, dout_ring.phase = q_ring.phase;  // they are alike, but the compiler keeps both
         const int i0 = this->query_of(step);
@@ -90,7 +104,7 @@ struct BackwardSm90 : KeyBlock<config> {
         const unsigned ds_now = ds + n * kBytesDS;
         Left p, left_ds{};  // both stay until the products that read them are done
         if (sees) {
-            left_ds = make_ds(consumer, i0, step.whole, ds_now, kept, dropout, dv, p);
+            left_ds = make_ds(consumer, step, seen, ds_now, kept, dropout, dv, p);
         } else {
             this->write_ds(left_ds, ds_now, own_row(consumer));
             q_ring.wait_full();
@@ -140,8 +154,9 @@ struct BackwardSm90 : KeyBlock<config> {
 
     // This consumer's part of dS, in registers and in its tile, and dV, whose product of P is left
     // running.
-    __device__ __forceinline__ Left make_ds(int consumer, int i0, bool mask_is_whole, unsigned ds_now, const Kept& kept,
-                                            const Dropout& dropout, Fragments<1, VT>& dv, Left& p) {
+    __device__ __forceinline__ Left make_ds(int consumer, const Step& step, const Seen& seen, unsigned ds_now,
+                                            const Kept& kept, const Dropout& dropout, Fragments<1, VT>& dv, Left& p) {
+        const int i0 = this->query_of(step);
         const unsigned own_rows = consumer * 64 * kChunkRowBytes;
         const unsigned q_now = q + q_ring.stage * kBytesQ, dout_now = dout + dout_ring.stage * kBytesDO;
 
@@ -154,14 +169,14 @@ struct BackwardSm90 : KeyBlock<config> {
         ptx::wgmma_fence();
         start_scores<config.element, padded(config, config.head_dim), config.Bc, config.Br>(s, k + own_rows, q_now);
         ptx::wgmma_commit();
-        this->condense_mask(i0, own_row(consumer), mask_is_whole);
+        this->condense_mask(i0, own_row(consumer), step.whole);
         KeptTransposed<NT> kept_of;
         if constexpr (config.dropout && Base::kMayHide)  // where the registers of dP are free
             kept_of.draw(dropout, params, {this->j0 + own_row(consumer), i0});
         if constexpr (kScoresFirst) {
             ptx::wgmma_wait<0>();
             pin(s);
-            this->make_scores(s, i0, own_row(consumer), mask_is_whole);
+            this->make_scores(s, step, seen, own_row(consumer));
             if constexpr (Base::kHasDerivative) exponentiate_function(s, p, {this->j0 + own_row(consumer), i0});
         }
         dout_ring.wait_full();
@@ -180,7 +195,7 @@ struct BackwardSm90 : KeyBlock<config> {
         if constexpr (!kScoresFirst) {
             ptx::wgmma_wait<1>();
             pin(s);
-            this->make_scores(s, i0, own_row(consumer), mask_is_whole);
+            this->make_scores(s, step, seen, own_row(consumer));
         }
         if constexpr (config.softcap)
             exponentiate_capped(s, p);

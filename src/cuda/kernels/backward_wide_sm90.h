@@ -16,12 +16,13 @@ struct BackwardWideSm90 : KeyBlock<config> {
     using Base::Base, Base::KT, Base::VT, Base::NT, Base::kBytesQ, Base::kBytesDO, Base::kBytesDS, Base::kBytesP;
     using Base::k, Base::v, Base::q, Base::dout, Base::ds, Base::p, Base::kv_full;
     using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kConsumerThreads;
-    using typename Base::M, typename Base::Step;
+    using typename Base::M, typename Base::Step, typename Base::Seen;
     using Left = typename M::template Left<1, NT>;
     using Handed = Math<Element::fp16>;
     using HandedP = typename Handed::template Left<1, NT>;  // of which each lane has what it has of P
     static constexpr bool kWidest = Base::kColumns + Base::kColumnsV > 384;
     static constexpr int kProducerRegisters = kWidest ? 24 : 40, kConsumerRegisters = kWidest ? 240 : 232;
+    static constexpr int kTilesP = config.exact_max ? 1 : 2;  // one in fp32 takes the place of two
     static_assert(config.Br == 64 && config.Bc == 64, "one wgmma of 64 rows and columns");
 
     // Chunks of dQ's columns that the first consumer makes; the other makes the rest.
@@ -35,6 +36,9 @@ struct BackwardWideSm90 : KeyBlock<config> {
         ptx::named_barrier_arrive(barrier + n % 2, kConsumerThreads);
     }
 
+    // The first of this warp's keys in the block.
+    __device__ static __forceinline__ int own_row() { return static_cast<int>(warp_id() % 4) * 16; }
+
     __device__ __forceinline__ void consume(int consumer) {
         if (consumer == 0)
             make_values();
@@ -44,6 +48,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
 
     // As KeyBlock has it, but from the step's head: a step's unit would be one value more to keep.
     __device__ __forceinline__ float* place_of_dq(const Step& step, int row, int column) {
+        if constexpr (config.packed) return Base::place_of_dq(step, row, column);
         seq.h = step.head;
         return Base::Gradient::at(params, seq, this->query_of(step), row + static_cast<int>(warp_id() % 4), column);
     }
@@ -59,7 +64,8 @@ struct BackwardWideSm90 : KeyBlock<config> {
             Step step = this->first_step(), next = step;
             start_s(step, s);
             ptx::wgmma_wait<0>();
-            make_p(0, step, s);
+            const Seen seen = this->seen_by(0, own_row());
+            make_p(0, seen, step, s);
 #pragma unroll 1
             for (int n = 0; n < steps - 1; ++n, step = next) {
                 const Left left_p = read_p(n);
@@ -67,7 +73,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
                 start_s(next, s);
                 start_dv(step, dv, left_p);
                 ptx::wgmma_wait<1>();
-                make_p(n + 1, next, s);
+                make_p(n + 1, seen, next, s);
                 finish_dv(n, step, dv);
             }
             start_dv(step, dv, read_p(steps - 1));
@@ -118,46 +124,45 @@ struct BackwardWideSm90 : KeyBlock<config> {
     }
 
     // S of the current block of Q becomes P.
-    __device__ __forceinline__ void make_probabilities(const Step& step, Fragments<1, NT>& s) {
+    __device__ __forceinline__ void make_probabilities(const Seen& seen, const Step& step, Fragments<1, NT>& s) {
         pin(s);
-        this->make_scores(s, this->query_of(step), static_cast<int>(warp_id() % 4) * 16);
+        this->make_scores(s, step, seen, own_row());
         this->exponentiate(s);
         q_ring.release_by_warp();
         q_ring.advance();
     }
-    // Writes P of block n to its tile. It is read back for dV as well, because registers that a running product reads
-    // may not be written.
-    __device__ __forceinline__ void make_p(int n, const Step& step, Fragments<1, NT>& s) {
-        make_probabilities(step, s);
+    // P of block n, in its tile and as the left factor of dV, of which the tile has more digits.
+    __device__ __forceinline__ Left make_p(int n, const Seen& seen, const Step& step, Fragments<1, NT>& s) {
+        make_probabilities(seen, step, s);
+        if (n >= kTilesP) wait(barriers::kReadP, n + kTilesP);
+        const Left left_p = write_p(n, s);
+        arrive(barriers::kFullP, n);
+        return left_p;
+    }
+    __device__ __forceinline__ Left write_p(int n, const Fragments<1, NT>& s) const {
         if constexpr (config.exact_max) {
-            if (n >= 1) wait(barriers::kReadP, n - 1);
 #pragma unroll
             for (int t = 0; t < NT; ++t) {
                 const float(&x)[4] = s.c[0][t];
                 ptx::store_shared(place_of_p(0, t), make_uint4(__float_as_uint(x[0]), __float_as_uint(x[1]),
                                                                __float_as_uint(x[2]), __float_as_uint(x[3])));
             }
+            return M::left_of(s);
         } else {
-            if (n >= 2) wait(barriers::kReadP, n);
-            write_p(n, s);
-        }
-        arrive(barriers::kFullP, n);
-    }
-    // Returns the left factor of dV, of which the tile has more digits.
-    __device__ __forceinline__ Left write_p(int n, const Fragments<1, NT>& s) const {
-        Left left_p;
+            Left left_p;
 #pragma unroll
-        for (int c = 0; c < NT / 2; ++c) {
-            unsigned handed[4];
+            for (int c = 0; c < NT / 2; ++c) {
+                unsigned handed[4];
 #pragma unroll
-            for (int r = 0; r < 4; ++r) {
-                const float* pair = s.c[0][2 * c + r / 2] + r % 2 * 2;
-                handed[r] = Handed::pack(pair[0], pair[1]);
-                left_p.a[0][c][r] = M::pack(pair[0], pair[1]);
+                for (int r = 0; r < 4; ++r) {
+                    const float* pair = s.c[0][2 * c + r / 2] + r % 2 * 2;
+                    handed[r] = Handed::pack(pair[0], pair[1]);
+                    left_p.a[0][c][r] = M::pack(pair[0], pair[1]);
+                }
+                ptx::store_shared(place_of_p(n, c), make_uint4(handed[0], handed[1], handed[2], handed[3]));
             }
-            ptx::store_shared(place_of_p(n, c), make_uint4(handed[0], handed[1], handed[2], handed[3]));
+            return left_p;
         }
-        return left_p;
     }
 
     // The same lane of either consumer needs the same part of P.
@@ -175,7 +180,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
         const float2 pair = Handed::unpack(handed.a[0][t / 2][t % 2 * 2 + half]);
         return make_float2(pair.x * Base::kFactorP, pair.y * Base::kFactorP);
     }
-    // The left factor of dV.
+    // The left factor of dV, read back: registers that a running product reads may not be written.
     __device__ __forceinline__ Left read_p(int n) const {
         if constexpr (config.exact_max) {
             Fragments<1, NT> x;
@@ -211,8 +216,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
     __device__ __forceinline__ void finish_dv(int n, const Step& step, Fragments<1, VT>& dv) {
         ptx::wgmma_wait<0>();
         pin(dv);
-        dout_ring.release_by_warp();
-        dout_ring.advance();
+        release_dout();
         float* to = this->place_of_dq(step, 0, 0);
         wait(barriers::kFullDS, n);
         Fragments<1, 8 * kFirstChunks> dq;
@@ -266,26 +270,37 @@ struct BackwardWideSm90 : KeyBlock<config> {
         ptx::wgmma_commit();
     }
 
-    // Makes dS of block n, in registers for dK and as a tile for dQ.
-    __device__ __forceinline__ Left make_ds(int n, Fragments<1, NT>& dp) {
+    // dP of block n, which is running, becomes dS. Then P has been read, and dO.
+    __device__ __forceinline__ void differentiate_block(int n, Fragments<1, NT>& dp) {
+        const auto finish_dp = [&] {
+            ptx::wgmma_wait<0>();
+            pin(dp);
+            if constexpr (Base::kRowsWithQ) release_dout();
+        };
         wait(barriers::kFullP, n);
         if constexpr (config.exact_max) {
-            ptx::wgmma_wait<0>();
-            pin(dp);
+            finish_dp();
             this->differentiate(dp, [&](int t, int half) { return read_exact(t, half); });
-            if (n + 1 < steps) arrive(barriers::kReadP, n);
+            if (n + kTilesP < steps) arrive(barriers::kReadP, n);
         } else {
             const HandedP handed = read_handed(n);
-            if (n + 2 < steps) arrive(barriers::kReadP, n);
-            ptx::wgmma_wait<0>();
-            pin(dp);
+            if (n + kTilesP < steps) arrive(barriers::kReadP, n);
+            finish_dp();
             this->differentiate(dp, [&](int t, int half) { return of_handed(handed, t, half); });
         }
+        if constexpr (!Base::kRowsWithQ) release_dout();  // D comes with dO
+    }
+    __device__ __forceinline__ void release_dout() {
         dout_ring.release_by_warp();
         dout_ring.advance();
+    }
+
+    // Makes dS of block n, in registers for dK and as a tile for dQ.
+    __device__ __forceinline__ Left make_ds(int n, Fragments<1, NT>& dp) {
+        differentiate_block(n, dp);
         const Left left_ds = M::left_of(dp);
         if (n >= 2) wait(barriers::kReadDS, n);
-        this->write_ds(left_ds, ds + n % 2 * kBytesDS, static_cast<int>(warp_id() % 4) * 16);
+        this->write_ds(left_ds, ds + n % 2 * kBytesDS, own_row());
         ptx::fence_async_proxy();
         arrive(barriers::kFullDS, n);
         ptx::named_barrier(barriers::kOwn, barriers::kWarpgroup);  // all four warps have written dS

@@ -93,20 +93,16 @@ void add_workspace(const Problem& p, const KernelConfig& main, Plan& plan) {
     add(Region::lse_natural, rows * sizeof(float));
     add(Region::D, rows * sizeof(float));
     add(Region::dq, rows * static_cast<std::size_t>(padded(main, main.head_dim)) * sizeof(float));
-    add(Region::turn, units * sizeof(std::uint32_t));
+    add(Region::turn, units * kTurnsOfUnit * sizeof(std::uint32_t));
 }
 
 }  // namespace
 
 void add_backward_launches(const Question& q, const Launch& main, int warps, Plan& plan) {
     const KernelConfig& c = main.config;
-    Launch launch = main;
-    const int cluster = cluster_blocks(c);
-    launch.blocks =
-        checked_blocks(blocks_of(q.problem.seqlen_k, cluster * c.Bc) * cluster * q.problem.kv_heads * q.problem.batch);
     plan.launches.push_back(around(q.problem, c, Kernel::backward_prepare, warps));
     plan.main_launch = plan.launches.size();
-    plan.launches.push_back(launch);
+    plan.launches.push_back(main);
     plan.launches.push_back(around(q.problem, c, Kernel::backward_finish, warps));
     if (q.access.dbias) plan.launches.push_back(bias_launch(q, c));
     if (q.access.dtensors) add_tensor_launches(q, c, plan);

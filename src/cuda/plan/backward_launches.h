@@ -6,8 +6,8 @@
 
 namespace flashtile::gpu {
 
-// `warps` are those of a thread block of prepare and finish, which take the order of dQ's fragments from the main
-// kernel's warps.
+// The main kernel's launch is complete. `warps` are those of a thread block of prepare and finish, which take the order
+// of dQ's fragments from the main kernel's warps.
 void add_backward_launches(const Question& question, const Launch& main, int warps, Plan& plan);
 
 }  // namespace flashtile::gpu

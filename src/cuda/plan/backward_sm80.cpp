@@ -2,6 +2,7 @@
 #include "cuda/plan/backward_launches.h"
 #include "cuda/plan/block_map.h"
 #include "cuda/plan/candidate.h"
+#include "cuda/plan/limits.h"
 #include "cuda/plan/tile_fit.h"
 #include "cuda/tiles/sm80.h"
 
@@ -28,7 +29,10 @@ std::optional<Launch> main_launch(const Question& q) {
 
 void complete(const Question& q, const Launch& main, Plan& plan) {
     add_block_map(q, main.config, plan);
-    add_backward_launches(q, main, main.config.warps, plan);
+    Launch launch = main;
+    launch.blocks =
+        checked_blocks(blocks_of(q.problem.seqlen_k, main.config.Bc) * q.problem.kv_heads * q.problem.batch);
+    add_backward_launches(q, launch, main.config.warps, plan);
 }
 
 }  // namespace

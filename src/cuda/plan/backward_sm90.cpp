@@ -1,11 +1,13 @@
 // backward_sm90.cpp: when Hopper's backward kernels run, and with which tile.
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "cuda/plan/backward_launches.h"
 #include "cuda/plan/block_map.h"
 #include "cuda/plan/candidate.h"
 #include "cuda/plan/conditions_sm90.h"
+#include "cuda/plan/limits.h"
 #include "cuda/plan/tile_fit.h"
 #include "cuda/tiles/sm90.h"
 #include "functions/functions.h"
@@ -18,7 +20,8 @@ constexpr int kConsumerWarps = 8;
 constexpr std::int64_t kAnyLength[] = {1};
 constexpr int kWidestApart = 128;  // columns of heads of which each consumer holds dK and dV of 64 keys
 constexpr int kPairedColumns = 256, kPairedKeys = 64;  // of both heads, and of each thread block of a pair
-constexpr std::int64_t kOneOrPairs[] = {1, kPairedKeys + 1};
+constexpr std::int64_t kManyKeys = 1 << 20;            // of which each multiprocessor of any GPU has several blocks
+constexpr std::int64_t kFewPairsMany[] = {1, kPairedKeys + 1, kManyKeys};
 
 int widest(const KernelConfig& c) {
     return std::max(c.head_dim, c.head_dim_v);
@@ -59,11 +62,31 @@ constexpr Condition kConditions[] = {
      }},
 };
 
-// Both thread blocks of a pair have something to do, and know the same lengths. Turns and P in fp32 would take what
-// shared memory they have.
+// Both thread blocks of a pair have something to do, as far as the host knows.
 bool works_in_pairs(const Question& q, const KernelConfig& c) {
     return chunk_columns(c.head_dim) == kPairedColumns && chunk_columns(c.head_dim_v) == kPairedColumns &&
-           q.problem.seqlen_k > kPairedKeys && !c.lengths_differ() && !c.deterministic && !c.exact_max;
+           q.problem.seqlen_k > kPairedKeys;
+}
+
+// Of all sequences and key heads. Sequences of a packed batch each start at a block of their own.
+std::int64_t key_blocks(const Problem& p, const KernelConfig& c) {
+    const int rows = paired_blocks(c) * c.Bc;
+    return p.kv_heads * (c.packed_keys() ? p.total_k / rows + p.batch : p.batch * blocks_of(p.seqlen_k, rows));
+}
+
+// How long a pass takes, at the least, in units of a block of keys with all heads of its group. Under a band the blocks
+// have all kinds of lengths, and the longest go first.
+double rounds(const Question& q, const KernelConfig& c, int parts) {
+    const double all = static_cast<double>(key_blocks(q.problem, c)), at_a_time = q.device.multiprocessors;
+    if ((c.band && !c.window) || c.mask_function) return std::max(1.0 / parts, all / 2 / at_a_time);
+    return std::ceil(all * parts / at_a_time) / parts;
+}
+
+// Where there are few blocks of keys, two thread blocks share the heads of a group, if that keeps more multiprocessors
+// at work. What they exchange at the end takes about as long as a step.
+bool shares_heads(const Question& q, const KernelConfig& c) {
+    return c.kernel == Kernel::backward_sm90 && q.problem.group() % 2 == 0 && c.head_dim == c.head_dim_v &&
+           rounds(q, c, 1) > 1.1 * rounds(q, c, 2);
 }
 
 std::optional<Launch> main_launch(const Question& q) {
@@ -76,28 +99,36 @@ std::optional<Launch> main_launch(const Question& q) {
     c.bias_mapped = c.bias == BiasElement::same && q.access.bias_map;
     c.map_of_keys = c.mask_function;
     c.lazy_rescale = c.softcap;  // a warp may choose how it computes tanh
-    return first_fit(c, sm90::kBackward, q.device);
+    std::optional<Launch> launch = first_fit(c, sm90::kBackward, q.device);
+    if (launch && shares_heads(q, launch->config)) launch->config.head_parts = 2;
+    return launch;
 }
 
 // Under a band, or a mask function, key blocks of a head differ in their work, and those with most go first: the first
-// ones of several heads, as many as have Q, dO and dQ in the L2 cache together.
-int section_heads(const Problem& p, const KernelConfig& c) {
+// ones of several heads, as many as have Q, dO and dQ in the L2 cache together, and at least so many that every
+// multiprocessor begins with one of them.
+int section_heads(const Question& q, const KernelConfig& c) {
     constexpr std::int64_t kCache = 40'000'000;  // bytes
     if (!c.band && !c.mask_function) return 1;
+    const Problem& p = q.problem;
     const std::int64_t of_query = 4 * padded(c, c.head_dim) + size_of(c.element) * (p.head_dim + p.head_dim_v);
     const std::int64_t of_head = std::max<std::int64_t>(1, p.group() * p.seqlen_q * of_query);
-    return static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(1, kCache / of_head))));
+    const auto in_cache = std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(1, kCache / of_head)));
+    const std::int64_t blocks = std::max<std::int64_t>(1, blocks_of(p.seqlen_k, paired_blocks(c) * c.Bc));
+    const auto at_work = std::bit_ceil(static_cast<std::uint64_t>(blocks_of(q.device.multiprocessors, blocks)));
+    return static_cast<int>(std::max(in_cache, at_work));
 }
 
 void complete(const Question& q, const Launch& main, Plan& plan) {
     Launch launch = main;
+    launch.blocks = checked_blocks(key_blocks(q.problem, main.config) * cluster_blocks(main.config));
     launch.maps.push_back({MappedOperand::q, main.config.Br, true});
     launch.maps.push_back({MappedOperand::k, main.config.Bc, true});
     launch.maps.push_back({MappedOperand::v, main.config.Bc, true});
     launch.maps.push_back({MappedOperand::dout, main.config.Br, true});
     if (main.config.bias_mapped) launch.maps.push_back({MappedOperand::bias, main.config.Br});
     plan.row_flip = row_flip(main.config);
-    plan.section_heads = section_heads(q.problem, main.config);
+    plan.section_heads = section_heads(q, main.config);
     add_block_map(q, main.config, plan);
     add_backward_launches(q, launch, kConsumerWarps, plan);
 }
@@ -105,6 +136,6 @@ void complete(const Question& q, const Launch& main, Plan& plan) {
 }  // namespace
 
 constinit const Candidate backward_sm90 = {
-    "backward_sm90", {kConditionsSm90, kConditions}, main_launch, complete, kAnyLength, kOneOrPairs};
+    "backward_sm90", {kConditionsSm90, kConditions}, main_launch, complete, kAnyLength, kFewPairsMany};
 
 }  // namespace flashtile::gpu

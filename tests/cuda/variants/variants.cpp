@@ -208,6 +208,11 @@ bool splits_keys(const Variant& v) {
     return kernel == Kernel::split_forward_sm80 || kernel == Kernel::deal_splits || kernel == Kernel::combine;
 }
 
+// Two thread blocks share a group's heads: what they exchange comes after all loops, and so rows() and plain() suffice.
+bool shares_heads(const Variant& v) {
+    return v.config.head_parts > 1;
+}
+
 // What most calls ask for, of every length: no option but a mask by position and packing. On Hopper, where a dimension
 // has tiles of its own.
 std::vector<Variant> plain() {
@@ -255,16 +260,16 @@ std::vector<Variant> shifted_dropout() {
 
 std::vector<Variant> all_variants() {
     std::vector<Variant> result;
-    const auto add = [&](const std::vector<Variant>& list, bool with_splits = true) {
+    const auto add = [&](const std::vector<Variant>& list, auto... left_out) {
         for (const Variant& variant : list)
-            if ((with_splits || !splits_keys(variant)) && std::ranges::find(result, variant) == result.end())
+            if (!(left_out(variant) || ...) && std::ranges::find(result, variant) == result.end())
                 result.push_back(variant);
     };
     for (const Row& row : rows()) add(variants_of(row));
-    for (const Row& row : rows_for_hopper()) add(variants_of(row), false);
-    add(plain(), false);
+    for (const Row& row : rows_for_hopper()) add(variants_of(row), splits_keys, shares_heads);
+    add(plain(), splits_keys);
     add(hiding_forward());
-    add(hiding_backward());
+    add(hiding_backward(), shares_heads);
     add(alternatives());
     add(beside_attention());
     add(serving());

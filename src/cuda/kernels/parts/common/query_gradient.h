@@ -74,16 +74,18 @@ using QueryGrid = WarpGrid<config.Br, padded(config, config.head_dim), config.wa
 // In a deterministic backward pass the key blocks that see a unit of queries add to its dQ in turns, from the last
 // block back to the first. They are launched in that order, since a block may wait only for blocks launched before it.
 // Under a causal mask each then starts at a unit where it is the first, and stays a step behind the block that it
-// follows. Blocks of which a map shows nothing have no turn.
+// follows. Blocks of which a map shows nothing have no turn. Blocks of a pair have the same turn, each at its own half
+// of dQ's columns.
 template <KernelConfig config>
 struct Turn {
-    unsigned* word;  // how many have added
+    static constexpr int kBlocks = paired_blocks(config);  // which take a turn together
+    unsigned* word;                                        // how many have added
     unsigned turn;
 
     __device__ __forceinline__ Turn(const KernelParams& p, const Sequence& seq, int block, int i0)
-        : word(p.ws_turn + QueryGradient<config>::unit_of(p, seq, i0)) {
-        const int last = (seq.end_key<config>(smaller(i0 + config.Br, seq.seqlen_q)) - 1) / config.Bc;
-        int before = last - block;
+        : word(p.ws_turn + QueryGradient<config>::unit_of(p, seq, i0) * kTurnsOfUnit + block % kBlocks) {
+        const int last = (seq.end_key<config>(smaller(i0 + config.Br, seq.seqlen_q)) - 1) / (kBlocks * config.Bc);
+        int before = last - block / kBlocks;
         if constexpr (config.mask_function && !config.map_of_keys)
             if (p.ws_block_map != nullptr)
                 before = ShownBlocks{BlockMap<config>::line(p, seq.b, seq.h, i0)}.count(block + 1, last + 1);

@@ -247,25 +247,37 @@ __device__ __forceinline__ void apply_band(Fragments<MT, NT>& s, const Sequence&
         }
 }
 
+// Which queries see this lane's first key of a warp's 16 by the band: [first, end), and those of its second key are 8
+// further. Both keys have what the sequence has of these, and so they may start at -8.
+struct SeenQueries {
+    int first, end;
+
+    template <KernelConfig config>
+    __device__ static __forceinline__ SeenQueries make(const Sequence& seq, int first_key) {
+        const int second = first_key + Place::row(0, 2);
+        const Index all = Index{seq.seqlen_q} + 8;
+        const auto band = seq.mask<config>();
+        return {config.band ? static_cast<int>(smaller(band.first_query(second), all)) - 8 : -8,
+                config.window ? static_cast<int>(band.end_query(second, all)) - 8 : seq.seqlen_q};
+    }
+};
+
 // The same, transposed: rows are keys and columns are queries, place.i0 is the first key and place.j0 the first query.
 template <KernelConfig config, int NT>
-__device__ __forceinline__ void apply_band_transposed(Fragments<1, NT>& s, const Sequence& seq, const Place& place) {
+__device__ __forceinline__ void apply_band_transposed(Fragments<1, NT>& s, const Sequence& seq, const SeenQueries& seen,
+                                                      const Place& place) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const int j = place.i0 + Place::row(0, 2 * half);
-        const int origin = place.j0 + Place::column(0, 0);
-        int low = 0, high = clamp_to_int(Index{seq.seqlen_q} - origin);
-        if constexpr (config.band) {
-            low = clamp_to_int(seq.mask<config>().first_query(j) - origin);
-            high = clamp_to_int(seq.mask<config>().end_query(j, seq.seqlen_q) - origin);
-        }
-        if (j >= seq.seqlen_k) high = low;
+        const int j = place.i0 + Place::row(0, 2 * half), origin = place.j0 + Place::column(0, 0);
+        const int low = config.band ? seen.first + half * 8 - origin : 0;
+        const int end = config.window ? smaller(seen.end + half * 8, seq.seqlen_q) : seq.seqlen_q;
+        const int high = j < seq.seqlen_k ? end - origin : 0;
 #pragma unroll
         for (int n = 0; n < NT; ++n)
 #pragma unroll
             for (int e = 2 * half; e < 2 * half + 2; ++e) {
                 const int column = n * 8 + e % 2;
-                if (column >= high || column < low) s.c[0][n][e] = -infinity();
+                if (column >= high || (config.band && column < low)) s.c[0][n][e] = -infinity();
             }
     }
 }

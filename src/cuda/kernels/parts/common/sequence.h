@@ -297,17 +297,23 @@ struct HeadBlock {
     __device__ __forceinline__ HeadBlock(Index length, int rows, int share = 1)
         : blocks((length + rows - 1) / rows), n(blockIdx.x / share), head(n / blocks) {}
 
-    // The heads in sections of so many. Within a section the first blocks of all its heads come first, then the second
-    // ones, and so on.
-    __device__ static __forceinline__ HeadBlock in_sections(Index length, int rows, unsigned heads, unsigned section,
-                                                            unsigned share) {
-        HeadBlock own(length, rows);
-        const unsigned number = blockIdx.x / share;
-        const unsigned blocks = static_cast<unsigned>(own.blocks), first = number / (section * blocks) * section;
+    __device__ __forceinline__ HeadBlock() {}
+    // Number `number` of so many heads' blocks. The heads are in sections of so many. Within a section the first blocks
+    // of all its heads come first, then the second ones, and so on.
+    __device__ static __forceinline__ HeadBlock in_sections(unsigned blocks, unsigned heads, unsigned section,
+                                                            unsigned number) {
+        const unsigned first = number / (section * blocks) * section;
         const unsigned here = section < heads - first ? section : heads - first, at = number - first * blocks;
+        HeadBlock own;
+        own.blocks = blocks;
         own.head = first + at % here;
         own.n = own.head * own.blocks + at / here;
         return own;
+    }
+    // The same block of the head that is so many further.
+    __device__ __forceinline__ void move_heads(Index heads) {
+        head += heads;
+        n += heads * blocks;
     }
 
     __device__ __forceinline__ Index block() const { return n % blocks; }

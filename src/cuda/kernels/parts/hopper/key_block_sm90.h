@@ -6,6 +6,7 @@
 #include "cuda/kernels/parts/common/block_map.h"
 #include "cuda/kernels/parts/common/query_gradient.h"
 #include "cuda/kernels/parts/common/scores.h"
+#include "cuda/kernels/parts/hopper/group_gradients.h"
 #include "cuda/kernels/parts/hopper/ring.h"
 #include "cuda/kernels/parts/hopper/sequence_edges.h"
 #include "cuda/kernels/parts/hopper/swizzled_tile.h"
@@ -14,6 +15,7 @@
 #include "cuda/kernels/parts/hopper/transposed_functions.h"
 #include "cuda/kernels/parts/hopper/transposed_options.h"
 #include "cuda/kernels/parts/hopper/wgmma_product.h"
+#include "cuda/kernels/parts/schedule/key_block_order.h"
 #include "cuda/kernels/ptx/cluster.h"
 #include "cuda/kernels/ptx/special_function.h"
 
@@ -29,7 +31,7 @@ struct KeyBlock {
     static constexpr int kSize = size_of(config.element);
     static constexpr int kBytesQ = config.Br * kColumns * kSize, kBytesDO = config.Br * kColumnsV * kSize;
     static constexpr int kBytesK = config.Bc * kColumns * kSize, kBytesV = config.Bc * kColumnsV * kSize;
-    static constexpr int kCluster = cluster_blocks(config), kBytesOtherK = other_key_bytes(config);
+    static constexpr int kPaired = paired_blocks(config), kBytesOtherK = other_key_bytes(config);
     static constexpr int kStagesDO = dout_stages(config);
     static constexpr bool kRowsWithQ = kStagesDO == 1;  // D comes with Q, so that dO's one stage is free early
     static constexpr int kBytesDS = config.Bc * config.Br * kSize;
@@ -57,12 +59,14 @@ struct KeyBlock {
     const int kv_head, block;
     const int j0, j1;                  // this block's keys; those past seqlen_k only get zero gradients
     const VisitedBlocks<int> queries;  // the same for all thread blocks of a cluster
+    const int heads, first_head;       // the query heads of this thread block
     const int steps, shift;            // beside a mask function, steps of blocks that it shows something of
     const int seen_first, seen_end;    // queries of the sequence that see any key
     unsigned k, v, other_k, q, dout, ds, p, bias, lse, D;  // shared addresses
     unsigned kv_full;
     unsigned turn_come, added;     // barriers between the consumers and the thread that keeps turns
     unsigned other_full, read_ds;  // barriers between the thread blocks of a pair, two each
+    unsigned exchanged;            // and of GroupGradients
     unsigned told;                 // shared address: beside a mask function, a ToldStep for each stage of Q
     Ring<config.stages> q_ring;
     Ring<kStagesDO> dout_ring;
@@ -78,9 +82,11 @@ struct KeyBlock {
           block(n),
           j0(n * config.Bc),
           j1(smaller(j0 + config.Bc, s.rows_k)),
-          queries(queries_of(s, n / kCluster * kCluster)),
+          queries(queries_of(s, n / kPaired * kPaired)),
+          heads(given.group / config.head_parts),
+          first_head(kv_head * given.group + head_part() * heads),
           steps(count_steps()),
-          shift(kShifts ? n / kCluster * kCluster * queries.count / ((s.rows_k + config.Bc - 1) / config.Bc) : 0),
+          shift(kShifts ? n / kPaired * kPaired * queries.count / ((s.rows_k + config.Bc - 1) / config.Bc) : 0),
           seen_first(s.first_query<config>(0)),
           seen_end(s.end_query<config>(s.seqlen_k)),
           k(memory),
@@ -89,7 +95,7 @@ struct KeyBlock {
           q(other_k + kBytesOtherK),
           dout(q + config.stages * kBytesQ),
           ds(dout + kStagesDO * kBytesDO),
-          p(ds + kCluster * 2 * kBytesDS),
+          p(ds + kPaired * 2 * kBytesDS),
           bias(p + 2 * kBytesP),
           lse(bias + bias_bytes(config)),
           D(lse + config.stages * kBytesRow),
@@ -100,13 +106,19 @@ struct KeyBlock {
         if constexpr (config.bias_mapped) bias_ring.place(more);
         other_full = more;
         read_ds = other_full + 2 * 8;
-        told = more;
-        static_assert(!config.mask_function || (kCluster == 1 && !config.bias_mapped), "");
+        exchanged = more;
+        told = exchanged + (config.head_parts == 2 ? GroupGradients::kBytesBarriers : 0);
+        static_assert(!config.mask_function || (kPaired == 1 && !config.bias_mapped), "");
     }
 
-    // Of all keys of the cluster that starts at block n.
+    // Which part of a group's heads is this thread block's.
+    __device__ static __forceinline__ int head_part() {
+        return config.head_parts == 1 ? 0 : static_cast<int>(blockIdx.x % config.head_parts);
+    }
+
+    // Of all keys of the pair that starts at block n.
     __device__ static __forceinline__ VisitedBlocks<int> queries_of(const Sequence& s, int n) {
-        const int first = n * config.Bc, end = smaller(first + kCluster * config.Bc, s.rows_k);
+        const int first = n * config.Bc, end = smaller(first + kPaired * config.Bc, s.rows_k);
         return {config.Br, s.first_query<config>(first) / config.Br, block_count(s, first, smaller(end, s.seqlen_k))};
     }
     // VisitedBlocks::holding, with its operations in the order with which ptxas spills least.
@@ -123,9 +135,8 @@ struct KeyBlock {
         bool whole = true;  // the mask function shows all of it
     };
     __device__ __forceinline__ Step first_step() const {
-        const int head = kv_head * static_cast<int>(params.group);
-        const Index unit = head * params.units + seq.first_unit(params, config.packed, config.Br);
-        return {shift, head, static_cast<unsigned>(unit)};
+        const Index unit = first_head * params.units + seq.first_unit(params, config.packed, config.Br);
+        return {shift, first_head, static_cast<unsigned>(unit)};
     }
     __device__ __forceinline__ void to_next_head(Step& step) const {
         ++step.head;
@@ -141,11 +152,10 @@ struct KeyBlock {
         return {BlockMap<config>::line(params, seq.b, head, j0)};
     }
     __device__ __forceinline__ int count_steps() const {
-        if constexpr (!config.mask_function) return queries.count * params.group;
+        if constexpr (!config.mask_function) return queries.count * heads;
         const int end = queries.first_block + queries.count;
         int sum = 0;
-        for (int n = 0; n < params.group; ++n)
-            sum += shown_of(kv_head * params.group + n).count(queries.first_block, end);
+        for (int n = 0; n < heads; ++n) sum += shown_of(first_head + n).count(queries.first_block, end);
         return sum;
     }
     // Calls body(step) for every step of the walk; for the producer.
@@ -191,7 +201,7 @@ struct KeyBlock {
         constexpr int kRuns = kShifts ? 2 : 1;  // of each head
         Step step = first_step();
 #pragma unroll 1
-        for (int runs = queries.count > 0 ? kRuns * static_cast<int>(params.group) : 0; runs > 0; --runs) {
+        for (int runs = queries.count > 0 ? kRuns * heads : 0; runs > 0; --runs) {
             const bool last = runs % kRuns == kRuns - 1, first = !kShifts || !last;
             int end = first ? queries.count : shift;
             asm volatile("" : "+r"(end));  // else both of them stay in registers
@@ -202,7 +212,7 @@ struct KeyBlock {
     }
     // False past the last step.
     __device__ __forceinline__ bool in_group(const Step& step) const {
-        return step.head < (kv_head + 1) * static_cast<int>(params.group);
+        return step.head < first_head + heads;
     }
     __device__ __forceinline__ unsigned unit_of(const Step& step) const {
         return step.unit + static_cast<unsigned>(query_of(step)) / config.Br;
@@ -219,13 +229,18 @@ struct KeyBlock {
         q_ring.init(kConsumerThreads / 32 * kArrivalsOfWarp);
         dout_ring.init(kConsumerThreads / 32 * kArrivalsOfWarp);
         if constexpr (config.bias_mapped) bias_ring.init(kConsumerThreads / 32 * kArrivalsOfWarp);
-        if constexpr (kCluster == 2) {
+        if constexpr (kPaired == 2) {
             for (int n = 0; n < 2; ++n) {
                 ptx::mbarrier_init(other_full + n * 8, 1);
                 ptx::mbarrier_init(read_ds + n * 8, barriers::kWarpgroup / 32 * kArrivalsOfWarp);
             }
         }
+        if constexpr (config.head_parts == 2) group_gradients().init_barriers();
         ptx::fence_mbarrier_init();
+    }
+
+    __device__ __forceinline__ GroupGradients group_gradients() const {
+        return {q, k, exchanged};
     }
 
     // One thread loads K and V, then every block of Q with its LSE and of dO with its D.
@@ -237,12 +252,12 @@ struct KeyBlock {
         ptx::mbarrier_arrive_expect(kv_full, kBytesK + kBytesV + kBytesOtherK);
         copy_tile(k, params.k_map, kv_full, kColumns, config.Bc, first_k + j0, kv_head, b);
         copy_tile(v, params.v_map, kv_full, kColumnsV, config.Bc, first_k + j0, kv_head, b);
-        if constexpr (kCluster == 2)
+        if constexpr (kPaired == 2)
             copy_tile(other_k, params.k_map, kv_full, kColumns / 2, config.Bc, first_k + (block ^ 1) * config.Bc,
                       kv_head, b, block % 2 * (kColumns / 2));
         const auto load = [&](const Step& step) {
             const int head = step.head, i0 = query_of(step);
-            const Index row = (head * params.units + seq.first_unit(params, config.packed, config.Br)) * config.Br + i0;
+            const Index row = Index{unit_of(step)} * config.Br;
             q_ring.wait_empty();
             if constexpr (config.mask_function) tell(step);
             ptx::mbarrier_arrive_expect(q_ring.full_barrier(), kBytesQ + kBytesRow * (kRowsWithQ ? 2 : 1));
@@ -268,6 +283,7 @@ struct KeyBlock {
             each_shown_step(load);
         } else {
             Step step = first_step();
+#pragma unroll 1  // twice would take registers, which the producer has few of
             for (int n = 0; n < steps; ++n, advance(step)) load(step);
         }
     }
@@ -287,8 +303,11 @@ struct KeyBlock {
     __device__ __forceinline__ void clear_hidden_keys() const {
         if constexpr (!config.lengths_differ()) return;
         const int first = seq.first_key<config>(0), end = seq.seqlen_q > 0 ? seq.end_key<config>(seq.seqlen_q) : 0;
-        if (first <= j0 && end >= j0 + config.Bc) return;
+        const int together = block / kPaired * kPaired * config.Bc;  // the pair's first key
+        if (first <= together && end >= together + kPaired * config.Bc) return;
         clear_outside<config.Bc, kColumns>(k, j0, first, end);
+        if constexpr (kPaired == 2)
+            clear_outside<config.Bc, kColumns / 2>(other_k, (block ^ 1) * config.Bc, first, end);
         clear_outside<config.Bc, kColumnsV>(v, j0, first, end);
         ptx::fence_async_proxy();
         ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // each has written what the other may read from now on
@@ -370,7 +389,7 @@ struct KeyBlock {
     __device__ __forceinline__ void keep_turns() {
         Step step = first_step();
         unsigned parity = 0;
-        for (int n = 0; n < queries.count * params.group; ++n, advance(step)) {
+        for (int n = 0; n < queries.count * heads; ++n, advance(step)) {
             seq.h = step.head;
             const Turn<config> turn(params, seq, block, query_of(step));
             turn.wait();
@@ -384,9 +403,23 @@ struct KeyBlock {
         }
     }
 
-    __device__ __forceinline__ bool whole(const Place& place) const {
-        const int i1 = place.j0 + config.Br, key_end = place.i0 + 16;
-        return i1 <= seq.seqlen_q && seq.sees_all<config>(place.j0, i1, place.i0, key_end);
+    // Which queries see a consumer's 64 keys. Found once, since a consumer asks at every step, between its scores and
+    // their exponentials.
+    struct Seen {
+        int first, end;  // blocks of queries, as steps count them, of which every query sees every key
+        SeenQueries of_lane;
+
+        __device__ __forceinline__ bool whole(const Step& step) const {
+            return (!config.band || first <= step.block) && step.block < end;
+        }
+    };
+    // Of the keys from the block's key `own` on, of which `warp_row` is this warp's first.
+    __device__ __forceinline__ Seen seen_by(int own, int warp_row) const {
+        const int first_key = j0 + own, end_key = first_key + 64;
+        const int first = seq.first_query<config>(end_key - 1);
+        const int end = end_key <= seq.seqlen_k ? seq.end_query<config>(first_key + 1) : 0;
+        return {(first + config.Br - 1) / config.Br - queries.first_block, end / config.Br - queries.first_block,
+                SeenQueries::make<config>(seq, j0 + warp_row)};
     }
 
     // The mask of a step's block, which comes until condense_mask() needs it.
@@ -427,8 +460,8 @@ struct KeyBlock {
     }
 
     // q.k of the current block of Q becomes S, transposed. This warp's first row is key `warp_row`.
-    __device__ __forceinline__ void make_scores(Fragments<1, NT>& s, int i0, int warp_row, bool mask_is_whole = true) {
-        const Place place{j0 + warp_row, i0};
+    __device__ __forceinline__ void make_scores(Fragments<1, NT>& s, const Step& step, const Seen& seen, int warp_row) {
+        const Place place{j0 + warp_row, query_of(step)};
         if constexpr (config.softcap)
             ScoreModifier<config>::template soften<false>(s, params.scale, params.softcap, s);
         else if constexpr (config.scale_first)
@@ -440,8 +473,8 @@ struct KeyBlock {
             apply_score_function_transposed<config>(s, params, seq, place);
         if constexpr (config.mask) mask.apply(s);
         if constexpr (config.mask_function)
-            if (!mask_is_whole) shown.hide_others(s);
-        if (!whole(place)) apply_band_transposed<config>(s, seq, place);
+            if (!step.whole) shown.hide_others(s);
+        if (!seen.whole(step)) apply_band_transposed<config>(s, seq, seen.of_lane, place);
     }
 
     // P = e^(S - LSE), over kFactorP, of a score and the LSE that was loaded for its query.
@@ -514,17 +547,20 @@ extern __shared__ __align__(1024) unsigned char shared_memory[];
 // may lie past all keys.
 template <class Backward, KernelConfig config>
 __device__ __forceinline__ void run_backward_sm90(const KernelParams& params) {
-    constexpr int kCluster = Backward::kCluster;
-    const auto own = HeadBlock::in_sections(params.seqlen_k, kCluster * config.Bc, params.batch * params.kv_heads,
-                                            params.section_heads, kCluster);
+    constexpr int kPaired = Backward::kPaired;
+    HeadBlock own;
+    if (!KeyBlockOrder<config>::find(params, own)) return;
     const Sequence seq = own.of_keys<config>(params);
-    const unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
-    const int first = launched_key_block<config>(own) * kCluster;
+    // The shuffle tells the compiler that all lanes have the same address, which it then keeps. Else it asks for it
+    // again at every step, before the step's first product.
+    const unsigned memory =
+        __shfl_sync(~0u, (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u, 0);
+    const int first = launched_key_block<config>(own) * kPaired;
     if (first * config.Bc >= seq.rows_k) return;  // of a sequence that is shorter than others
-    Backward backward(params, seq, memory, first + static_cast<int>(blockIdx.x % kCluster));
+    Backward backward(params, seq, memory, first + static_cast<int>(blockIdx.x % kPaired));
     if (threadIdx.x == 0) backward.init_barriers();
     // barriers are initialised
-    if constexpr (kCluster == 1) {
+    if constexpr (cluster_blocks(config) == 1) {
         __syncthreads();
     } else {
         ptx::cluster_arrive();
@@ -537,8 +573,10 @@ __device__ __forceinline__ void run_backward_sm90(const KernelParams& params) {
     static_assert(Backward::kProducerRegisters + 2 * Backward::kConsumerRegisters <= 3 * 168, "");
     if (warpgroup == 2) {
         ptx::registers_give_back<Backward::kProducerRegisters>();
-        if (threadIdx.x == 256) backward.produce();
-        if (config.deterministic && threadIdx.x == 256 + 32) backward.keep_turns();
+        if (threadIdx.x == 256)
+            backward.produce();
+        else if (config.deterministic && threadIdx.x == 256 + 32)
+            backward.keep_turns();
     } else {
         ptx::registers_take<Backward::kConsumerRegisters>();
         backward.consume(warpgroup);

@@ -4,6 +4,7 @@
 // the cache at a time.
 #pragma once
 
+#include "cuda/kernels/parts/schedule/packed_units.h"
 #include "cuda/kernels/parts/schedule/sequence_order.h"
 
 namespace flashtile {
@@ -20,7 +21,7 @@ struct TicketSchedule {
           order(sequences),
           tiles(static_cast<unsigned>(tile_heads<config>(p) * (order.fits() ? Index{order.tiles()}
                                                                : config.packed
-                                                                   ? unit(p.batch)
+                                                                   ? units().before(p.batch)
                                                                    : p.batch * query_blocks<config>(p.seqlen_q)))),
           ahead(draw()) {}
 
@@ -39,11 +40,8 @@ private:
         return config.paged && lane_id() != 0 ? 0 : atomicAdd(params.ws_ticket, 1u);
     }
 
-    // How many tiles of a packed batch are before sequence b, if each sequence starts at a tile of its own and may
-    // waste one. This takes no sum over all sequences. (Sequence::first_unit counts alike.)
-    __device__ __forceinline__ Index unit(Index b) const {
-        const Index row = b < params.batch ? value_at(params.cu_seqlens_q, b) : params.total_q;
-        return greater(0, smaller(row, params.total_q)) / config.Br + b;
+    __device__ __forceinline__ PackedUnits units() const {
+        return {params.cu_seqlens_q, params.total_q, config.Br, params.batch};
     }
 
     // False where cumulative lengths are not in order, so that n is no tile.
@@ -58,14 +56,8 @@ private:
             tile = last_to_first(0, n, blocks);
             return true;
         }
-        // The sequence that tile n, counted through all heads, belongs to.
-        const Index wanted = n / heads;
-        Index b = 0, end = params.batch;
-        while (end - b > 1) {
-            const Index middle = b + (end - b) / 2;
-            (unit(middle) <= wanted ? b : end) = middle;
-        }
-        const Index first = unit(b), blocks = unit(b + 1) - first;
+        const Index wanted = n / heads, b = units().sequence_of(wanted);
+        const Index first = units().before(b), blocks = units().before(b + 1) - first;
         if (blocks <= 0 || wanted < first || wanted >= first + blocks) return false;
         tile = last_to_first(static_cast<unsigned>(b) * heads, n - static_cast<unsigned>(first) * heads,
                              static_cast<unsigned>(blocks));
