@@ -416,12 +416,58 @@ const std::vector<Fallback>& fallbacks_of_both() {
         {{"fp32", [](Problem& p, Access&) { p.dtype = DType::fp32; }}, "fp32"},
         {{"unaligned", [](Problem&, Access& a) { a.vector_bytes = 8; }}, "16 bytes"},
         {{"broadcast", [](Problem&, Access& a) { a.tensor_maps = false; }}, "broadcast"},
-        {{"score function", [](Problem& p, Access&) { p.functions = functions::number_of("s * 2.0", "", {}); }},
-         "score_function"},
-        {{"mask function", [](Problem& p, Access&) { p.functions = functions::number_of("", "i >= j", {}); }},
-         "mask_function"},
+        {{"functions and a bias",
+          [](Problem& p, Access&) { p.bias = p.dtype, p.functions = functions::number_of("s * 2.0", "", {}); }},
+         "score_function or mask_function with"},
+        {{"functions and a mask",
+          [](Problem& p, Access&) { p.mask = true, p.functions = functions::number_of("", "i >= j", {}); }},
+         "score_function or mask_function with"},
     };
     return list;
+}
+
+// Hopper's kernels walk a map of blocks, and backward its transpose.
+TEST(Plan, HopperServesFunctions) {
+    const DeviceFacts& device = known_device("H200");
+    const auto of = [&](auto plan_pass, int d, const char* score, const char* mask) {
+        Problem p = problem(DType::bf16, d, d);
+        p.functions = functions::number_of(score, mask, {});
+        return plan_pass(p, contiguous_access(p), device, {});
+    };
+    for (const int d : {64, 128, 192, 256}) {
+        const Plan plan = of(plan_forward, d, "s * 2.0", "i >= j");
+        EXPECT_EQ(plan.main().config.kernel, Kernel::forward_sm90) << d;
+        EXPECT_FALSE(plan.main().config.map_of_keys);
+        EXPECT_NE(plan.workspace.find(Region::ticket), nullptr) << "only the device knows what tiles have to do";
+        EXPECT_EQ(of(plan_forward, d, "s * 2.0", "").workspace.find(Region::ticket), nullptr);
+    }
+    EXPECT_EQ(of(plan_backward, 128, "s * 2.0", "i >= j").main().config.kernel, Kernel::backward_sm90);
+    EXPECT_EQ(of(plan_backward, 64, "s + float(i)", "i >= j").main().config.kernel, Kernel::backward_sm90);
+    const std::pair<int, const char*> passed_over_of[] = {{64, "derivative is not 1"}, {192, "over 128"}};
+    for (const auto& [d, reason] : passed_over_of) {
+        const Plan plan = of(plan_backward, d, "s * 2.0", "i >= j");
+        EXPECT_EQ(plan.main().config.kernel, Kernel::backward_sm80) << d;
+        EXPECT_NE(passed_over(plan, "backward_sm90").reason.find(reason), std::string_view::npos) << d;
+    }
+}
+
+TEST(Plan, PositionsOfFunctionsAreNearUnlessTheHostSaysOtherwise) {
+    const auto near = [](void (*change)(Problem&)) {
+        Problem p = problem(DType::bf16, 64, 64);
+        p.functions = functions::number_of("", "i >= j", {});
+        change(p);
+        const Plan plan = plan_forward(p, contiguous_access(p), known_device("H200"));
+        for (const Launch& launch : plan.launches)
+            EXPECT_EQ(launch.config.near_positions, plan.main().config.near_positions) << describe(launch);
+        return plan.main().config.near_positions;
+    };
+    EXPECT_TRUE(near([](Problem&) {}));
+    EXPECT_TRUE(near([](Problem& p) { p.origin_i = kNearPositions - 4000, p.origin_j = 1 << 20; }));
+    EXPECT_FALSE(near([](Problem& p) { p.origin_i = kNearPositions - 1500; })) << "with a tile's rows past the end";
+    EXPECT_FALSE(near([](Problem& p) { p.origin_j = -1; }));
+    EXPECT_FALSE(near([](Problem& p) { p.origin_h = kNearPositions; }));
+    EXPECT_FALSE(near([](Problem& p) { p.seqlen_k = kNearPositions; }));
+    EXPECT_FALSE(near([](Problem& p) { p.origins_i = true; })) << "they lie in memory";
 }
 
 TEST(Plan, ForwardFallsBackFromHopper) {
@@ -479,6 +525,7 @@ TEST(Plan, FunctionsAreOfTheKernelsThatSeeScores) {
                     const KernelConfig& c = launch.config;
                     const bool sees = c.kernel == Kernel::forward_sm80 || c.kernel == Kernel::split_forward_sm80 ||
                                       c.kernel == Kernel::backward_sm80 || c.kernel == Kernel::backward_bias_sm80;
+                    EXPECT_EQ(c.near_positions, sees) << describe(launch);
                     EXPECT_EQ(c.functions, sees ? p.functions : 0) << describe(launch);
                     EXPECT_EQ(c.score_function, sees) << describe(launch);
                     EXPECT_FALSE(c.mask_function) << describe(launch);
@@ -564,6 +611,10 @@ TEST(Plan, ListsOfBlocksAreReadBeforeTheMap) {
                     EXPECT_EQ(kinds->bytes, static_cast<std::size_t>(lines * ((p.seqlen_k + 191) / 192)));
                     EXPECT_EQ(plan.block_map_batch, p.batch);
                     EXPECT_EQ(plan.block_map_heads, by_head ? p.heads : 1);
+                    if (plan.main().config.kernel != Kernel::forward_sm90) continue;
+                    EXPECT_EQ(plan.main().config.Bc, 64) << "which divides 192";
+                    p.block_k = 256;
+                    EXPECT_EQ(plan_pass(p, contiguous_access(p), known_device(name), {}).main().config.Bc, 128);
                 }
 }
 

@@ -180,6 +180,24 @@ TEST(Render, WritesWhatFunctionsComputeAndNotTheirTexts) {
     EXPECT_NE(program.main.text.find(".functions = 0, .score_function = true"), std::string::npos);
 }
 
+// Ints have 64 bits unless near positions say that 32 do, and fp32 has differences of these.
+TEST(Render, WritesShortIntsForNearPositions) {
+    const auto text = [](std::string_view score, std::string_view mask, bool near) {
+        KernelConfig config = with_functions(score, mask, DType::fp32);
+        config.near_positions = near;
+        return program_for(config, 90).headers.back().text;
+    };
+    const std::string far = text("", "i - j < 9", false), near = text("", "i - j < 9", true);
+    EXPECT_NE(far.find("op::subtract("), std::string::npos) << far;
+    EXPECT_EQ(near.find("op::subtract("), std::string::npos) << near;
+    EXPECT_EQ(near.find("long long v"), std::string::npos) << near;
+    EXPECT_NE(text("", "i * j * j < 9", true).find("op::multiply("), std::string::npos) << "it does not fit";
+    EXPECT_EQ(text("s + float(abs(i - j))", "", true).find("static_cast<float>"), std::string::npos);
+    EXPECT_NE(text("s + float(i * j)", "", true).find("static_cast<float>"), std::string::npos);
+    EXPECT_NE(text("s + 1.0", "", true).find("kUnitDerivative = true"), std::string::npos);
+    EXPECT_NE(text("s * 2.0", "", true).find("kUnitDerivative = false"), std::string::npos);
+}
+
 TEST(Key, OfKernelsUnderStressIsAnotherForEverySeed) {
     const Tree tree;
     std::set<std::string> keys;

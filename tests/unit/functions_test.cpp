@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <flashtile/flashtile.hpp>
+#include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "conformance/random_function.h"
 #include "functions/functions.h"
+#include "functions/interval.h"
 #include "oracle/expression.h"
 
 namespace flashtile::unit {
@@ -222,6 +225,30 @@ TEST(Functions, IntervalsTellWhichScoresHide) {
     EXPECT_TRUE(hides("log(abs(s))"));
     EXPECT_TRUE(hides("s / float(i - j)"));
     EXPECT_FALSE(hides("i < 100 ? s : -inf"));
+}
+
+// What kernels that are compiled for near positions take ints to be.
+TEST(Functions, BoundsOfIntsNearTheOrigin) {
+    const std::vector<functions::TensorType> types = {
+        {"document", 2, functions::Type::integer, DType::int32},
+        {"far", 1, functions::Type::integer, DType::int64},
+    };
+    constexpr std::int64_t kNear = 1000, kMost = kNear - 1, kMax = std::numeric_limits<std::int64_t>::max();
+    const auto bounds = [&](const char* left) {  // of the left side of a comparison
+        const functions::Functions read("", std::string(left) + " < 0", types);
+        const functions::Graph& graph = read.mask_graph();
+        const functions::IntBounds found =
+            functions::bounds_near(graph, types, kNear)[static_cast<std::size_t>(graph[read.mask()].argument[0])];
+        return std::pair(found.low, found.high);
+    };
+    EXPECT_EQ(bounds("i"), std::pair(std::int64_t{0}, kMost));
+    EXPECT_EQ(bounds("i - j"), std::pair(-kMost, kMost));
+    EXPECT_EQ(bounds("i * j + seqlen_k"), std::pair(std::int64_t{0}, kMost * kMost + kMost));
+    EXPECT_EQ(bounds("min(max(j - i, -15), 15) + 15"), std::pair(std::int64_t{0}, std::int64_t{30}));
+    EXPECT_EQ(bounds("(i - j) % 7"), std::pair(std::int64_t{0}, std::int64_t{6}));
+    EXPECT_EQ(bounds("document[b, i]"), std::pair(-(std::int64_t{1} << 31), (std::int64_t{1} << 31) - 1));
+    EXPECT_EQ(bounds("far[h]"), std::pair(-kMax - 1, kMax));
+    EXPECT_EQ(bounds("far[h] + 1"), std::pair(-kMax - 1, kMax)) << "it may wrap";
 }
 
 TEST(Functions, IntervalsAreTrueOfEveryElement) {

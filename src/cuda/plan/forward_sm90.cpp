@@ -93,6 +93,8 @@ constexpr Condition kConditions[] = {
          const KernelConfig& c = q.config;
          return !c.has_functions() || !(c.cache || c.first_k || c.seqused_q || c.sinks || c.chunk);
      }},
+    {"block_lists with a head dimension over 192, which takes more registers",
+     [](const Question& q) { return !q.config.block_lists || widest(q.config) <= 192; }},
     kDropsInSquares,
     kOneDiagonal,
     kPagesFillBoxes,
@@ -141,6 +143,7 @@ std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
         return c.mask ? std::span<const Tile>(sm90::kForwardMask) : sm90::kForwardBias;
     }
     if (c.dropout) return sm90::kForwardDropout;
+    if (c.block_lists && p.block_k % 128 != 0) return sm90::kForwardNarrowLists;
     if (c.has_functions()) return sm90::kForwardFunctions;
     if (p.seqlen_q < (c.band ? kLong : kShort) || c.lengths_differ()) return sm90::kForwardShort;
     return p.seqlen_k >= kLongKeys && !has_uneven_tiles(c) ? std::span<const Tile>(sm90::kForwardLong) : sm90::kForward;

@@ -116,6 +116,12 @@ inline constexpr Tile kForwardE4m3Keys[] = {
     {128, 128, 64, 12, 3, 1, "two consumers; 48 KB of K and V on their way"},
 };
 
+// For lists of blocks that 128 keys do not divide: more blocks of 64 are hidden whole.
+inline constexpr Tile kForwardNarrowLists[] = {
+    {128, 128, 64, 12, 4, 1, "the keys of the least block that lists have"},
+    {192, 128, 64, 12, 2, 1, "O takes 96 registers a lane"},
+};
+
 // For latent heads, whose V is the first columns of K. Both consumers work on the same 64 rows.
 inline constexpr Tile kLatentForward[] = {
     {576, 64, 64, 12, 2, 1, "Q and two blocks of keys take 221 KB of shared memory, and O all registers"},

@@ -108,16 +108,19 @@ template <KernelConfig config, int MT, int NT, class Hide>
 __device__ __forceinline__ void each_unshown(const KernelParams& p, const Sequence& seq, const Place& place,
                                              Hide hide) {
     if constexpr (config.block_lists) {
-        using Listed = ListedFragments<MT, NT>;
-        const Listed listed(p, seq, place);
-        each_score<MT, NT>([&](int m, int n, int e) {
-            if ((listed.shown & Listed::bit(m, n)) == 0) hide(m, n, e);
+        static_assert(MT * NT <= 32, "");
+        unsigned partial = 0;  // fragments in which the mask function counts
+        each_listed_fragment<MT, NT, false>(p, seq, place, [&](int m, int n, BlockKind kind) {
+            if (kind == BlockKind::hidden)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) hide(m, n, e);
+            if (kind == BlockKind::partial) partial |= 1u << (m * NT + n);
         });
         if constexpr (!config.lists_alone)
-            if (listed.partial != 0)
+            if (partial != 0)
                 each_function_value<MaskFunction, config, MT, NT>(
                     p, seq, place, [&](int m, int n, int e, const auto& function, const auto& row, const auto& column) {
-                        if ((listed.partial & Listed::bit(m, n)) != 0 && !function.value(row, column)) hide(m, n, e);
+                        if ((partial >> (m * NT + n) & 1) != 0 && !function.value(row, column)) hide(m, n, e);
                     });
     } else {
         each_function_value<MaskFunction, config, MT, NT>(

@@ -16,40 +16,30 @@ __device__ __forceinline__ BlockKinds<int> block_kinds_of(const KernelParams& p,
     return {p.ws_block_kinds + list * rows * columns, p.block_q, p.block_k, columns};
 }
 
-// What lists of blocks say of a warp's scores, by fragments of 16 rows and 8 columns, each of which lies in one block:
-// a bit for each fragment that is not hidden, and for each in which the mask function counts. Rows are queries and
-// columns keys, or, transposed, the other way round.
-template <int MT, int NT, bool kTransposed = false>
-struct ListedFragments {
-    static_assert(MT * NT <= 32, "");
-    unsigned shown = 0, partial = 0;
-
-    __device__ __forceinline__ ListedFragments(const KernelParams& p, const Sequence& seq, const Place& place) {
-        const BlockKinds<int> blocks = block_kinds_of(p, seq);
-        const int columns = kTransposed ? seq.seqlen_q : seq.seqlen_k;
-        const int of_row = kTransposed ? blocks.block_k : blocks.block_q;
-        const int of_column = kTransposed ? blocks.block_q : blocks.block_k;
-        const Index down = kTransposed ? 1 : blocks.row, across = kTransposed ? blocks.row : 1;
+// Calls body(m, n, kind) for the fragments of a warp's scores, of 16 rows and 8 columns each: each lies in one block,
+// of which lists say that it is hidden, partial or full. Rows are queries and columns keys, or, transposed, the other
+// way round.
+template <int MT, int NT, bool kTransposed, class Body>
+__device__ __forceinline__ void each_listed_fragment(const KernelParams& p, const Sequence& seq, const Place& place,
+                                                     Body body) {
+    const BlockKinds<int> blocks = block_kinds_of(p, seq);
+    const int columns = kTransposed ? seq.seqlen_q : seq.seqlen_k;
+    const int of_row = kTransposed ? blocks.block_k : blocks.block_q;
+    const int of_column = kTransposed ? blocks.block_q : blocks.block_k;
+    const Index down = kTransposed ? 1 : blocks.row, across = kTransposed ? blocks.row : 1;
+    const int first = place.j0 / of_column;
 #pragma unroll
-        for (int m = 0; m < MT; ++m) {
-            const int row = smaller(place.i0 + m * 16, (kTransposed ? seq.seqlen_k : seq.seqlen_q) - 1);
-            const int first = place.j0 / of_column;
-            const unsigned char* kind = blocks.kind + row / of_row * down + first * across;
-            int end = (first + 1) * of_column;
+    for (int m = 0; m < MT; ++m) {
+        const int row = smaller(place.i0 + m * 16, (kTransposed ? seq.seqlen_k : seq.seqlen_q) - 1);
+        const unsigned char* kind = blocks.kind + row / of_row * down + first * across;
+        int end = (first + 1) * of_column;
 #pragma unroll
-            for (int n = 0; n < NT; ++n) {
-                const int column = place.j0 + n * 8;
-                if (column >= columns) break;
-                if (column >= end) kind += across, end += of_column;
-                const auto one = static_cast<BlockKind>(*kind);
-                if (one != BlockKind::hidden) shown |= bit(m, n);
-                if (one == BlockKind::partial) partial |= bit(m, n);
-            }
+        for (int n = 0; n < NT; ++n) {
+            const int column = place.j0 + n * 8;
+            if (column >= end) kind += across, end += of_column;
+            body(m, n, column < columns ? static_cast<BlockKind>(*kind) : BlockKind::hidden);
         }
     }
-    __device__ __forceinline__ static constexpr unsigned bit(int m, int n) {
-        return 1u << (m * NT + n);
-    }
-};
+}
 
 }  // namespace flashtile

@@ -30,16 +30,19 @@ template <KernelConfig config, int NT, class Hide>
 __device__ __forceinline__ void each_unshown_transposed(const KernelParams& p, const Sequence& seq, const Place& place,
                                                         Hide hide) {
     if constexpr (config.block_lists) {
-        using Listed = ListedFragments<1, NT, true>;
-        const Listed listed(p, seq, place);
-        each_score<1, NT>([&](int m, int n, int e) {
-            if ((listed.shown & Listed::bit(m, n)) == 0) hide(n, e);
+        static_assert(NT <= 32, "");
+        unsigned partial = 0;  // fragments in which the mask function counts
+        each_listed_fragment<1, NT, true>(p, seq, place, [&](int, int n, BlockKind kind) {
+            if (kind == BlockKind::hidden)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) hide(n, e);
+            if (kind == BlockKind::partial) partial |= 1u << n;
         });
         if constexpr (!config.lists_alone)
-            if (listed.partial != 0)
+            if (partial != 0)
                 each_function_value_transposed<MaskFunction, config, NT>(
                     p, seq, place, [&](int n, int e, const auto& function, const auto& row, const auto& column) {
-                        if ((listed.partial & Listed::bit(0, n)) != 0 && !function.value(row, column)) hide(n, e);
+                        if ((partial >> n & 1) != 0 && !function.value(row, column)) hide(n, e);
                     });
     } else {
         each_function_value_transposed<MaskFunction, config, NT>(
