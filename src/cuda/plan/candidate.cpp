@@ -55,7 +55,7 @@ Question question_of(const Problem& p, const Access& access, const DeviceFacts& 
         c.functions = p.functions;
         c.score_function = given.score() >= 0;
         c.mask_function = given.mask() >= 0;
-        c.near_positions = has_near_positions(p);
+        c.near_positions = access.near_tensors && has_near_positions(p);
     }
     c.dropout = p.dropout_threshold != 0;
     c.diagonals = p.diagonals && (c.band || c.alibi);  // nothing else counts from it
