@@ -20,9 +20,14 @@ constexpr double kLog2e = 1.4426950408889634;
 DeviceFunctionTensor function_tensor_of(const functions::FunctionTensor& x) {
     static_assert(std::size(DeviceFunctionTensor{}.shape) == functions::kMostDimensions);
     static_assert(std::size(KernelParams{}.function_tensors) == functions::kMostTensors);
-    DeviceFunctionTensor tensor{.data = x.data, .shape = {1, 1, 1, 1}, .stride = {}};
+    DeviceFunctionTensor tensor{
+        .data = x.data, .shape = {1, 1, 1, 1}, .stride = {}, .near_shape = {}, .near_stride = {}};
     std::copy_n(x.shape, x.rank, tensor.shape);
     std::ranges::copy(x.stride, tensor.stride);
+    for (int d = 0; d < functions::kMostDimensions; ++d) {
+        tensor.near_shape[d] = static_cast<int>(tensor.shape[d]);
+        tensor.near_stride[d] = tensor.shape[d] > 1 ? static_cast<int>(x.stride[d]) : 0;
+    }
     return tensor;
 }
 

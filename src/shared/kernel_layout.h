@@ -295,6 +295,8 @@ constexpr int shared_bytes(const KernelConfig& c) {
             return c.warps * 32 * 4;  // a thread's units
         case Kernel::backward_sinks:
             return c.warps * 32 * 8;  // a thread's sum in fp64
+        case Kernel::mask_blocks:
+            return c.warps;  // what a warp has found
         default:
             return 0;
     }

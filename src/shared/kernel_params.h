@@ -44,6 +44,7 @@ struct DeviceFunctionTensor {
     const void* data;
     Index shape[4];
     Index stride[4];
+    int near_shape[4], near_stride[4];  // the same, where 32 bits hold all offsets (KernelConfig::near_positions)
 };
 
 // The gradient of such a tensor, which has its shape.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
+#include <limits>
 #include <optional>
 
 #include "cuda/plan/append_kv.h"
@@ -32,6 +34,18 @@ bool holds_values(const Problem& p, const Operands& x) {
 bool lies_evenly(const Problem& p, const Operand& q) {
     if (p.packed || p.batch <= 1 || p.seqlen_q <= 1 || p.rotates_q_aside) return true;
     return q.stride_batch == q.stride_row * p.seqlen_q;
+}
+
+bool lies_near(const functions::FunctionTensor& tensor) {
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+    std::int64_t farthest = 0;
+    for (int d = 0; d < tensor.rank; ++d) {
+        if (tensor.shape[d] <= 1) continue;
+        const std::int64_t stride = std::abs(tensor.stride[d]);
+        if (stride > kMost || tensor.shape[d] > kMost || farthest > kMost) return false;
+        farthest += (tensor.shape[d] - 1) * stride;  // of two numbers of 31 bits
+    }
+    return farthest <= kMost;
 }
 
 }  // namespace
@@ -64,6 +78,7 @@ Access access_of(const Problem& p, const Operands& given) {
     access.even_queries = lies_evenly(p, x.q);
     access.values_in_keys = holds_values(p, x);
     access.lse = static_cast<bool>(x.lse);
+    access.near_tensors = std::ranges::all_of(x.function_tensors, lies_near);
     access.seqused = static_cast<bool>(x.seqused_k);
     access.dbias = static_cast<bool>(x.dbias);
     access.dsinks = static_cast<bool>(x.dsinks);

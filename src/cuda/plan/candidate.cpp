@@ -70,7 +70,7 @@ Question question_of(const Problem& p, const Access& access, const DeviceFacts& 
         c.functions = p.functions;
         c.score_function = given.score() >= 0;
         c.mask_function = given.mask() >= 0;
-        c.near_positions = has_near_positions(p);
+        c.near_positions = access.near_tensors && has_near_positions(p);
     }
     c.block_lists = p.block_q != 0;
     c.lists_alone = c.block_lists && !c.mask_function;
