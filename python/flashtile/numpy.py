@@ -52,6 +52,8 @@ from ._structs import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+__all__ = ["ForwardOptions", "Options", "append_kv", "attention", "attention_backward", "merge"]
+
 Array = np.ndarray
 Function = TypeVar("Function", bound=Callable)
 _BROADCAST = ("bias", "mask")  # may repeat along the innermost dimension
