@@ -190,6 +190,43 @@ static void flashtile_append_kv_(void) {
     lengths[0] += seqlen, lengths[1] += seqlen; /* the caller counts */
 }
 
+/* k as e4m3 numbers and a scale for each sequence and head, since blocks of 64 rows hold all of its four. */
+static uint8_t k8[size];
+static float k_scale[batch * heads];
+static flashtile_tensor tk8, tk_scale;
+static flashtile_quantize_tensors quantized_k(void) {
+    const int64_t shape[] = {batch, seqlen, heads, head_dim}, blocks[] = {batch, heads, 1};
+    tk8 = view(k8, FLASHTILE_FP8_E4M3, 4, shape);
+    tk_scale = view(k_scale, FLASHTILE_FP32, 3, blocks);
+    flashtile_quantize_tensors tensors = FLASHTILE_QUANTIZE_TENSORS_INIT;
+    tensors.x = &tk;
+    tensors.quantized = &tk8;
+    tensors.scale = &tk_scale;
+    tensors.scale_block = 64;
+    return tensors;
+}
+
+static void flashtile_quantize_(void) {
+    const flashtile_quantize_tensors tensors = quantized_k();
+    REQUIRE(flashtile_quantize(NULL, &tensors) == FLASHTILE_OK);
+    REQUIRE(fabsf(k_scale[0] - k[seqlen * head_dim - 1] / 448) < 1e-7f); /* e4m3's largest number stands for k's */
+    flashtile_inputs in_e4m3 = inputs; /* beside a 16-bit q, or one in e4m3, forward takes it as it is */
+    in_e4m3.k = &tk8;
+    in_e4m3.k_scale = &tk_scale;
+    in_e4m3.scale_block = 64;
+    REQUIRE(flashtile_forward(NULL, &in_e4m3, &outputs) == FLASHTILE_INVALID_ARGUMENT); /* q is in fp32 */
+}
+
+static void flashtile_dequantize_(void) {
+    float again[size];
+    flashtile_tensor tagain = view(again, FLASHTILE_FP32, 4, tk.shape);
+    flashtile_quantize_tensors tensors = quantized_k();
+    REQUIRE(flashtile_quantize(NULL, &tensors) == FLASHTILE_OK);
+    tensors.x = &tagain;
+    REQUIRE(flashtile_dequantize(NULL, &tensors) == FLASHTILE_OK);
+    for (int n = 0; n < size; ++n) REQUIRE(fabsf(again[n] - k[n]) <= k[n] / 16 + 0.01f); /* three bits of mantissa */
+}
+
 static void flashtile_from_dlpack_(void) {
     typedef struct { /* DLTensor, as dlpack.h has it */
         void* data;
@@ -339,6 +376,8 @@ int main(void) {
     flashtile_dropout_mask_of_shards_();
     flashtile_merge_();
     flashtile_append_kv_();
+    flashtile_quantize_();
+    flashtile_dequantize_();
     flashtile_from_dlpack_();
     flashtile_last_error_();
     flashtile_last_run_();

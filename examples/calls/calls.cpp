@@ -163,6 +163,35 @@ void append_kv_() {
     REQUIRE(std::equal(t.v.begin(), t.v.begin() + d, v_cache.begin() + 5 * 4 * d));  // row 0 of page 5
 }
 
+// k as e4m3 numbers, with a scale for each sequence, since blocks of 64 rows hold all of its tokens.
+struct QuantizedK {
+    std::vector<std::uint8_t> numbers = std::vector<std::uint8_t>(size);
+    std::vector<float> scale = std::vector<float>(batch * heads);
+    ft::quantize_args of(std::vector<float>& x) {
+        return {.x = rows(x),
+                .quantized = ft::view(numbers.data(), ft::dtype::fp8_e4m3, {batch, seqlen, heads, d}),
+                .scale = ft::view(scale.data(), ft::fp32, {batch, heads, 1}),
+                .scale_block = 64};
+    }
+};
+
+void quantize_() {
+    Tensors t;
+    QuantizedK k;
+    ft::quantize({}, k.of(t.k));
+    const float largest = *std::max_element(t.k.begin(), t.k.begin() + seqlen * heads * d);
+    REQUIRE(std::fabs(k.scale[0] - largest / 448) < 1e-6);  // e4m3's largest number stands for it
+}
+
+void dequantize_() {
+    Tensors t;
+    QuantizedK k;
+    ft::quantize({}, k.of(t.k));
+    std::vector<float> again(size);
+    ft::dequantize({}, k.of(again));
+    for (int n = 0; n < size; ++n) REQUIRE(std::fabs(again[n] - t.k[n]) <= std::fabs(t.k[n]) / 16 + 0.01f);
+}
+
 void version_() {
     REQUIRE(std::string(ft::version()) == FLASHTILE_VERSION_STRING);  // the library's and the header's
 }
@@ -276,6 +305,8 @@ int main() try {
                                dropout_mask_,
                                merge_,
                                append_kv_,
+                               quantize_,
+                               dequantize_,
                                version_,
                                last_run_,
                                isa_available_,

@@ -9,7 +9,7 @@ its results is asserted.
 import sys
 import traceback
 
-SKIPS = ("jax", "flax", "transformers")  # what an example may need that need not be here
+SKIPS = ("jax", "flax", "ml_dtypes", "transformers")  # what an example may need that need not be here
 
 
 def flashtile_attention():
@@ -39,6 +39,35 @@ def flashtile_Append():
     q, k, v = torch.randn(3, 2, 1, 8, 64)
     out = flashtile.attention(q, k_cache, v_cache, causal=True, seqused_k=lengths, append=flashtile.Append(k, v))
     assert torch.equal(out[0], v[0]) and torch.equal(k_cache[1, 300], k[1, 0])
+
+
+def flashtile_quantize():
+    import torch, flashtile
+    q, k, v = torch.randn(3, 1, 256, 4, 64)
+    q8, q_scale = flashtile.quantize(q, block=64, hadamard=7)     # q and k by the same M: q M (k M)^T is q k^T
+    k8, k_scale = flashtile.quantize(k, block=64, hadamard=7)
+    v8, v_scale = flashtile.quantize(v, block=64)
+    out = flashtile.attention(q8, k8, v8, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, scale_block=64,
+                              out_dtype=torch.bfloat16)
+    assert k8.dtype == torch.float8_e4m3fn and k_scale.shape == (1, 4, 4)   # (batch, heads, blocks of 64 rows)
+    assert (out.float() - flashtile.attention(q, k, v)).abs().max() < 0.1
+
+
+def flashtile_dequantize():
+    import torch, flashtile
+    x = torch.randn(1, 256, 4, 64)
+    again = flashtile.dequantize(*flashtile.quantize(x, block=128), block=128)
+    assert ((again - x).abs() <= x.abs() / 16 + 0.01).all()       # three bits of mantissa
+
+
+def flashtile_BlockLists():
+    import torch, flashtile
+    q, k, v = torch.randn(3, 1, 256, 2, 64)
+    counts = torch.tensor([[[1, 2]]], dtype=torch.int32)          # the first 128 queries see one block of keys
+    indices = torch.tensor([[[0, 0], [1, 0]]], dtype=torch.int32)  # what lies past a count is not read
+    lists = flashtile.BlockLists(counts, indices, block_size=(128, 128))
+    out = flashtile.attention(q, k, v, block_lists=lists)
+    assert torch.allclose(out[:, :128], flashtile.attention(q[:, :128], k[:, :128], v[:, :128]), atol=1e-5)
 
 
 def flashtile_merge():
@@ -148,6 +177,20 @@ def flashtile_numpy_append_kv():
     k, v = np.random.randn(2, 1, 3, 2, 32).astype(np.float32)
     flashtile.numpy.append_kv(k_cache, v_cache, k, v, cache_seqlens=np.array([5], np.int32))
     assert (v_cache[0, 5:8] == v[0]).all()
+
+
+def flashtile_numpy_quantize():
+    import ml_dtypes, numpy as np, flashtile.numpy as fn
+    x = np.random.default_rng(0).standard_normal((1, 256, 4, 64), np.float32)
+    x8, scale = fn.quantize(x, block=64)                          # a scale for each 64 rows of a head
+    assert x8.dtype == ml_dtypes.float8_e4m3fn and scale.shape == (1, 4, 4)
+
+
+def flashtile_numpy_dequantize():
+    import numpy as np, flashtile.numpy as fn
+    x = np.random.default_rng(0).standard_normal((1, 256, 4, 64), np.float32)
+    again = fn.dequantize(*fn.quantize(x, block=128), block=128)
+    assert (np.abs(again - x) <= np.abs(x) / 16 + 0.01).all()     # three bits of mantissa
 
 
 def flashtile_numpy_merge():

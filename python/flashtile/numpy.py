@@ -52,7 +52,7 @@ from ._structs import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["ForwardOptions", "Options", "append_kv", "attention", "attention_backward", "merge"]
+__all__ = ["ForwardOptions", "Options", "append_kv", "attention", "attention_backward", "dequantize", "merge", "quantize"]
 
 Array = np.ndarray
 Function = TypeVar("Function", bound=Callable)

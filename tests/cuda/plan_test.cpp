@@ -789,6 +789,7 @@ TEST(Plan, HoppersBackwardSharesHeadsWhereBlocksOfKeysAreFew) {
     EXPECT_EQ(plan_of(128, 64, 8, 1, 4096, true).section_heads, 8);
     EXPECT_EQ(plan_of(128, 16, 16, 1, 16384, true).section_heads, 2);
     EXPECT_EQ(plan_of(128, 16, 16, 4, 4096, true).section_heads, 8);
+    EXPECT_EQ(plan_of(256, 8, 8, 1, 16384, true).section_heads, 1) << "66 pairs of thread blocks begin at a time";
 }
 
 TEST(Plan, HoppersBackwardCountsTheBlocksOfPackedSequences) {

@@ -115,7 +115,8 @@ int section_heads(const Question& q, const KernelConfig& c) {
     const std::int64_t of_head = std::max<std::int64_t>(1, p.group() * p.seqlen_q * of_query);
     const auto in_cache = std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(1, kCache / of_head)));
     const std::int64_t blocks = std::max<std::int64_t>(1, blocks_of(p.seqlen_k, paired_blocks(c) * c.Bc));
-    const auto at_work = std::bit_ceil(static_cast<std::uint64_t>(blocks_of(q.device.multiprocessors, blocks)));
+    const std::int64_t at_a_time = q.device.multiprocessors / cluster_blocks(c);
+    const auto at_work = std::bit_ceil(static_cast<std::uint64_t>(blocks_of(at_a_time, static_cast<int>(blocks))));
     return static_cast<int>(std::max(in_cache, at_work));
 }
 
