@@ -8,7 +8,7 @@ stage = @printf '\n== %s  %s\n' "$$(date +%T)" '$(1)'
 build = cmake --preset $(1) && cmake --build --preset $(or $(2),$(1))
 
 .PHONY: help build test demo check install format clean \
-	check-format check-asan check-fuzz check-tidy check-tsan check-aarch64 check-kernels check-python check-wheel \
+	check-format check-asan check-fuzz check-tidy check-tsan check-aarch64 check-kernels check-python check-wheel check-wheel-aarch64 \
 	package check-package docs check-docs \
 	setup-check
 
@@ -16,7 +16,7 @@ help:
 	@echo 'make build    build/flashtile and the shared library build/libflashtile.so'
 	@echo 'make demo     a sentence encoder, attend on its first layer, a bench of a minute (demo-results/)'
 	@echo 'make test     the whole suite, release build'
-	@echo 'make check    clang with sanitizers, fuzzers, clang-tidy, clang-format, AArch64, CUDA kernels, the Python package; also one by one: make check-... (check-wheel by itself)'
+	@echo 'make check    clang with sanitizers, fuzzers, clang-tidy, clang-format, AArch64, CUDA kernels, the Python package; also one by one: make check-... (check-wheel, check-wheel-aarch64 by themselves)'
 	@echo 'make install  into PREFIX (now $(PREFIX))'
 	@echo 'make package  Debian packages in build-package/packages; make check-package tries them in a clean system'
 	@echo 'make docs     the reference, build/docs/index.html'
@@ -74,6 +74,11 @@ check-wheel:
 	@tools/setup build python wheel
 	$(call stage,the Python wheel)
 	tools/wheel build/dist
+
+check-wheel-aarch64: build setup-check
+	@tools/setup python wheel
+	$(call stage,the Python wheel for AArch64)
+	tools/wheel build/dist aarch64
 
 package:
 	@tools/setup build package

@@ -113,8 +113,11 @@ void print_cuda(const nlohmann::ordered_json& cuda) {
         if (bundle.contains("why_not"))
             fmt::print("bundle            {}\n", text(bundle, "why_not"));
         else
-            fmt::print("bundle            {}: {} kernels for {}\n", text(bundle, "path"),
-                       bundle["kernels"].get<std::uint64_t>(), joined(bundle["targets"]));
+            fmt::print("bundle            {}: {} kernels for {}{}\n", text(bundle, "path"),
+                       bundle["kernels"].get<std::uint64_t>(), joined(bundle["targets"]),
+                       bundle["damaged"] == 0
+                           ? ""
+                           : fmt::format("; {} of them are damaged", bundle["damaged"].get<std::uint64_t>()));
     }
 }
 

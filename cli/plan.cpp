@@ -58,9 +58,11 @@ Call call_of(const PlanArguments& a) {
     const auto somewhere = [&](dtype of, const std::vector<std::int64_t>& shape) {
         return view(std::bit_cast<void*>(std::uintptr_t{256}), of, shape, where);
     };
-    const auto rows = [&](std::int64_t length, std::int64_t heads, std::int64_t columns) {
-        return a.packed ? somewhere(type, {s.batch * length, heads, columns})
-                        : somewhere(type, {s.batch, length, heads, columns});
+    const dtype keys_type = a.e4m3.present() ? fp8_e4m3 : type;
+    const dtype queries_type = a.e4m3.keys_only() ? type : keys_type;
+    const auto rows = [&](dtype of, std::int64_t length, std::int64_t heads, std::int64_t columns) {
+        return a.packed ? somewhere(of, {s.batch * length, heads, columns})
+                        : somewhere(of, {s.batch, length, heads, columns});
     };
     options o = a.attention.to_options();
     o.deterministic = a.deterministic;
@@ -78,9 +80,21 @@ Call call_of(const PlanArguments& a) {
         o.max_seqlen_k = s.seqlen_k;
     }
     const auto keys = [&](std::int64_t columns) {
-        return a.page_size == 0 ? rows(s.seqlen_k, s.kv_heads, columns)
-                                : somewhere(type, {s.batch * pages, a.page_size, s.kv_heads, columns});
+        return a.page_size == 0 ? rows(keys_type, s.seqlen_k, s.kv_heads, columns)
+                                : somewhere(keys_type, {s.batch * pages, a.page_size, s.kv_heads, columns});
     };
+    // So many scales of `rows` rows each of a head, where that is what scales are for.
+    const auto scale = [&](std::int64_t outer, std::int64_t length, std::int64_t heads, bool packed) {
+        if (!a.e4m3.present() || a.e4m3.scales == "none") return tensor();
+        if (a.e4m3.scales == "tensor") return somewhere(fp32, {});
+        if (a.e4m3.scales == "head") return somewhere(fp32, {s.batch, s.kv_heads});
+        o.scale_block = a.e4m3.block;
+        const std::int64_t blocks = (length + o.scale_block - 1) / o.scale_block;
+        return packed ? somewhere(fp32, {heads, outer * blocks}) : somewhere(fp32, {outer, heads, blocks});
+    };
+    if (!a.e4m3.keys_only()) o.q_scale = scale(s.batch, s.seqlen_q, s.heads, a.packed);
+    o.k_scale = o.v_scale = a.page_size == 0 ? scale(s.batch, s.seqlen_k, s.kv_heads, a.packed)
+                                             : scale(s.batch * pages, a.page_size, s.kv_heads, false);
     if (a.seqused) o.seqused_k = somewhere(dtype::int32, {s.batch});
     if (a.diagonals) o.diagonals = somewhere(dtype::int64, {s.batch});
     if (a.origins) o.origins_i = o.origins_j = somewhere(dtype::int64, {s.batch});
@@ -92,9 +106,9 @@ Call call_of(const PlanArguments& a) {
     }
     o.function_tensors = function_tensors;  // whose elements stay where they are
     if (a.alibi) o.alibi_slopes = somewhere(fp32, {s.heads});
-    if (a.bias) o.bias = somewhere(type, {s.seqlen_q, s.seqlen_k});
+    if (a.bias) o.bias = somewhere(queries_type == fp8_e4m3 ? fp32 : type, {s.seqlen_q, s.seqlen_k});
     if (a.mask) o.mask = somewhere(boolean, {s.seqlen_q, s.seqlen_k});
-    return {o, std::move(function_tensors), rows(s.seqlen_q, s.heads, s.head_dim), keys(s.head_dim),
+    return {o, std::move(function_tensors), rows(queries_type, s.seqlen_q, s.heads, s.head_dim), keys(s.head_dim),
             keys(s.head_dim_v)};
 }
 
@@ -135,6 +149,7 @@ void add_plan_flags(CLI::App& command, PlanArguments& a) {
     a.attention.add_serving_to(flags);
     a.attention.add_shard_to(flags);
     a.attention.add_execution_to(flags);
+    a.e4m3.add_to(flags);
     flags.add_flag("--packed", a.packed, "Packed batches: cumulative lengths");
     flags.add_option("--page-size", a.page_size, "Keys in pages of so many rows")->check(at_least_1)->type_name("N");
     flags.add_flag("--seqused,--seqused-k", a.seqused, "Keys shortened per sequence");

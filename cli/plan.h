@@ -5,6 +5,7 @@
 #include <string>
 
 #include "attention_options.h"
+#include "e4m3_flags.h"
 #include "function_flags.h"
 #include "shape_options.h"
 
@@ -15,6 +16,7 @@ struct PlanArguments {
 
     bool wanted = false;
     AttentionOptions attention;
+    E4m3Flags e4m3;
     FunctionFlags functions;
     ShapeOptions shape{.heads = 16, .seqlen_q = 4096, .head_dim = 128};
     bool packed = false;

@@ -14,6 +14,7 @@
 #include "commands.h"
 #include "conformance/case_list.h"
 #include "conformance/judge.h"
+#include "e4m3_flags.h"
 #include "flags_beside.h"
 #include "function_flags.h"
 #include "number_checks.h"
@@ -39,6 +40,7 @@ struct VerifyArguments {
     std::string bias;
     std::string mask;
     std::string sinks;
+    E4m3Flags e4m3;
     FunctionFlags functions;
 };
 
@@ -65,6 +67,14 @@ conformance::BroadcastSpec parse_spans(const std::string& name, const std::strin
     }
     if (!good) throw CLI::ValidationError(name, "is '" + text + "', allowed is bhqk with any letter replaced by 1");
     return spec;
+}
+
+conformance::Scaling scaling_of(const std::string& name) {
+    using conformance::Scaling;
+    return name == "none"     ? Scaling::none
+           : name == "tensor" ? Scaling::whole
+           : name == "head"   ? Scaling::heads
+                              : Scaling::blocks;
 }
 
 Case problem_of(const VerifyArguments& a) {
@@ -100,6 +110,15 @@ Case problem_of(const VerifyArguments& a) {
         c.slopes = a.alibi == "h" ? conformance::Slopes::per_head : conformance::Slopes::per_batch_and_head;
     if (!a.sinks.empty())
         c.sinks = a.sinks == "fp32" ? conformance::Sinks::in_fp32 : conformance::Sinks::in_the_inputs_type;
+    if (a.e4m3.present()) {
+        const conformance::Scaling scaling = scaling_of(a.e4m3.scales);
+        c.e4m3 = {.present = true,
+                  .keys_only = a.e4m3.keys_only(),
+                  .q = scaling,
+                  .k = scaling,
+                  .v = scaling,
+                  .block = a.e4m3.block};
+    }
     c.bias = parse_spans("--bias", a.bias);
     c.mask = parse_spans("--mask", a.mask);
     c.score_function = a.functions.score;
@@ -265,6 +284,8 @@ void add_problem_flags(CLI::App& command, VerifyArguments& a) {
         "Functions", "They may name slope[h], table[h, 0 to 30], document[b, i or j], prefix[b] and pattern[4, 4, 2]");
     a.functions.add_texts_to(functions);
     functions.add_flag("--tensor-gradients", c.tensor_gradients, "With gradients of the floats that the score names");
+    a.e4m3.add_to(*command.add_option_group("Of e4m3"));
+    command.add_flag("--out-in-fp32", c.out_in_fp32, "With an out of fp32 beside 16-bit inputs")->group(group);
     command.add_flag("--dlse", c.with_dlse, "With a gradient that comes in through lse")->group(group);
     command.add_flag("--deterministic", c.deterministic)->group(group);
     command.add_flag("--batch-invariant", c.batch_invariant)->group(group);

@@ -34,6 +34,16 @@ class Library:
     def forward(self, q, k, v, out, lse, **options):
         return self.prepared("forward", (q, k, v), (), (out, lse), **options)
 
+    def forward_e4m3(self, q, k, v, out, lse, scales, scale_block=0, causal=False):
+        """The same of torch.float8_e4m3fn, or of k and v in it beside a 16-bit q; `scales` are q's, k's and v's."""
+        structs, options = self.structs, self.options.CallOptions(causal=int(causal))
+        names, results = (*structs.INPUT_NAMES, *structs.SCALE_NAMES), structs.RESULT_NAMES["forward"]
+        parts = (self.abi.inputs_part(names, options, scale_block=scale_block),
+                 structs.Part(structs.RESULTS["forward"], results))
+        given = (q, k, v, *(None,) * (len(structs.INPUT_NAMES) - 3), *scales)
+        call = self.abi.FilledCall("forward", parts, (*given, out, lse), (*names, *results), options)
+        return Prepared(self.loaded, call, None, (given, out, lse))
+
     def backward(self, q, k, v, out, lse, dout, dq, dk, dv, **options):
         return self.prepared("backward", (q, k, v), (out, lse, dout, None), (dq, dk, dv, None, None), **options)
 
@@ -63,6 +73,14 @@ class Library:
         names = (*structs.INPUT_NAMES, *structs.RESULT_NAMES[name], *tensors, *structs.LIST_NAMES[:len(lists)])
         return self.abi.FilledCall(name, parts, (*given, *made, *tensors.values(), *lists), names, options, functions)
 
+    def use_choice(self, choice):
+        """This process takes a tile that Prepared.alternatives() names; None: those of the tables."""
+        library = self.loaded.library
+        status = (library.flashtile_forget_choices(0) if choice is None
+                  else library.flashtile_use_choice(choice.encode(), 0))
+        if status:
+            self.loaded.fail(status)
+
     def dropout_mask(self, dropout, seed, shape, device):
         """Which probabilities are kept, (batch, heads, seqlen_q, seqlen_k)."""
         keep = torch.empty(shape, dtype=torch.bool, device=device)
@@ -81,11 +99,19 @@ class Prepared:
         """Bytes that the call uses beside its results."""
         return self.call.workspace()
 
+    def alternatives(self):
+        """{tile: choice} of the forward pass's main kernel: what `flashtile tune` would measure."""
+        return {tile["tile"]: tile["choice"] for tile in self.plan()["alternatives"]}
+
     def forward_tile(self):
         """(queries, keys) of a block of the CUDA kernel that the forward pass of these inputs gets."""
+        plan = self.plan()
+        return next((kernel["Br"], kernel["Bc"]) for kernel in plan["kernels"] if kernel["kernel"] == plan["candidate"])
+
+    def plan(self):
+        """The plan of the forward pass of these inputs, of flashtile_plan_report."""
         text = ctypes.c_char_p()
         options, inputs = (ctypes.c_void_p(address) for address in self.call.arguments[:2])
         if status := self.loaded.library.flashtile_plan_report(options, inputs, None, 0, ctypes.byref(text)):
             self.loaded.fail(status)
-        plan = json.loads(text.value)["forward"]
-        return next((kernel["Br"], kernel["Bc"]) for kernel in plan["kernels"] if kernel["kernel"] == plan["candidate"])
+        return json.loads(text.value)["forward"]

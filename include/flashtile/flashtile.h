@@ -38,7 +38,7 @@ typedef enum flashtile_dtype {
     FLASHTILE_FP32 = 1,
     FLASHTILE_FP16 = 2,
     FLASHTILE_BF16 = 3,
-    FLASHTILE_FP8_E4M3 = 4, /* name kept free: UNSUPPORTED until it comes */
+    FLASHTILE_FP8_E4M3 = 4, /* one byte: 4 bits of exponent, 3 of mantissa, no infinity, to 448 ("e4m3fn") */
     FLASHTILE_BOOL = 5,     /* one byte, zero is false */
     FLASHTILE_INT32 = 6,
     FLASHTILE_INT64 = 7
@@ -194,9 +194,11 @@ typedef struct flashtile_block_lists {
  * names. Lengths and positions count them. The others' tables are not read there. */
 typedef struct flashtile_inputs {
     size_t size;               /* sizeof(flashtile_inputs) */
-    const flashtile_tensor* q; /* (batch, seqlen_q, heads, d), packed (total_q, heads, d); FP32, FP16 or BF16 */
-    const flashtile_tensor* k; /* (batch, seqlen_k, kv_heads, d), packed (total_k, kv_heads, d); q's dtype */
-    const flashtile_tensor* v; /* (batch, seqlen_k, kv_heads, dv), packed (total_k, kv_heads, dv); q's dtype */
+    const flashtile_tensor* q; /* (batch, seqlen_q, heads, d), packed (total_q, heads, d); FP32, FP16, BF16 or
+                                  FP8_E4M3, which only forward takes */
+    const flashtile_tensor* k; /* (batch, seqlen_k, kv_heads, d), packed (total_k, kv_heads, d); q's dtype, or FP8_E4M3
+                                  beside 16 bits */
+    const flashtile_tensor* v; /* (batch, seqlen_k, kv_heads, dv), packed (total_k, kv_heads, dv); k's dtype */
     const flashtile_tensor* alibi_slopes; /* (heads) or (batch, heads); FP32; may be NULL: no ALiBi */
     const flashtile_tensor* bias; /* broadcasts to (batch, heads, seqlen_q, seqlen_k); q's dtype or FP32; may be NULL */
     const flashtile_tensor* mask; /* broadcasts likewise; BOOL, true keeps; may be NULL: every key is kept */
@@ -236,18 +238,29 @@ typedef struct flashtile_inputs {
     const flashtile_named_tensor* function_tensors; /* what these two may name; may be NULL */
     int64_t function_tensor_count;                  /* to FLASHTILE_MAX_FUNCTION_TENSORS */
     const flashtile_block_lists* block_lists;       /* may be NULL: every block is seen */
+    const flashtile_tensor* q_scale; /* what FP8_E4M3 elements of q are multiplied by, FP32: see scale_block; NULL: 1.
+                                        Forward only */
+    const flashtile_tensor* k_scale; /* likewise, of k; with append also what new keys are divided by */
+    const flashtile_tensor* v_scale; /* likewise, of v */
+    int32_t scale_block; /* 0: a scale is of rank 0, for the whole tensor, or (batch, kv_heads), for q too. 64 or 128:
+                            of rank 0, or one for so many rows of a head from each sequence's start: (batch, heads of
+                            the tensor, ceil(seqlen / scale_block)); packed (heads, at least the sum over the sequences
+                            of ceil(length / scale_block)); of a cache (num_pages, kv_heads, ceil(page_size /
+                            scale_block)), with its rows for num_pages where it has no pages */
 } flashtile_inputs;
 
 #define FLASHTILE_INPUTS_INIT                                                                                     \
     {                                                                                                             \
         sizeof(flashtile_inputs), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, -1, -1, NULL, NULL, NULL, \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL                 \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL,  \
+            0                                                                                                     \
     }
 
 /* What forward writes. No output may lie in memory that another tensor of the call uses. */
 typedef struct flashtile_forward_outputs {
     size_t size;                 /* sizeof(flashtile_forward_outputs) */
-    const flashtile_tensor* out; /* (batch, seqlen_q, heads, dv), packed (total_q, heads, dv); q's dtype */
+    const flashtile_tensor* out; /* (batch, seqlen_q, heads, dv), packed (total_q, heads, dv); q's dtype; or
+                                    FP32; beside an FP8_E4M3 q FP32, FP16 or BF16 */
     const flashtile_tensor* lse; /* (batch, heads, seqlen_q), packed (heads, total_q): the natural logarithm of the sum
                                     of the exponentials of a query's scores; FP32; may be NULL: not written */
 } flashtile_forward_outputs;
@@ -342,8 +355,8 @@ typedef struct flashtile_append_tensors {
     const flashtile_tensor* k; /* read: (batch, seqlen_new, kv_heads, d), packed (total_new, kv_heads, d); FP32, FP16,
                                   BF16 */
     const flashtile_tensor* v; /* read: likewise, of width dv; NULL with v_cache where v is a view of k's memory */
-    const flashtile_tensor* k_cache;          /* written; k's dtype; any strides */
-    const flashtile_tensor* v_cache;          /* written; of width dv */
+    const flashtile_tensor* k_cache;          /* written; k's dtype, or FP8_E4M3; any strides */
+    const flashtile_tensor* v_cache;          /* written; k_cache's dtype; of width dv */
     const flashtile_tensor* block_table;      /* (batch, max_pages); INT32; may be NULL */
     const flashtile_tensor* slots;            /* one a new row: page * page_size + row, -1 skips; INT64; may be NULL */
     const flashtile_tensor* cache_batch_idx;  /* (batch); INT32 or INT64; may be NULL */
@@ -361,12 +374,16 @@ typedef struct flashtile_append_tensors {
                                             and q has the same rows; else L + i, or L without causal and window */
     int64_t rotary_begin;                /* the first column that is rotated */
     int32_t rotary_interleaved;          /* columns 2 n and 2 n + 1 are a pair; 0: n and n + angles */
+    const flashtile_tensor* k_scale; /* of a cache of FP8_E4M3: new keys are divided by it and kept within 448; as in
+                                        flashtile_inputs, in whose append it is NULL */
+    const flashtile_tensor* v_scale; /* likewise */
+    int32_t scale_block;             /* likewise */
 } flashtile_append_tensors;
 
 #define FLASHTILE_APPEND_TENSORS_INIT                                                                             \
     {                                                                                                             \
         sizeof(flashtile_append_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-            NULL, NULL, NULL, NULL, NULL, 0, 0                                                                    \
+            NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, 0                                                     \
     }
 
 /* Writes new keys and values to a cache, the keys rotated by their positions (RoPE) where cos and sin are given, and q
@@ -376,14 +393,50 @@ typedef struct flashtile_append_tensors {
 FLASHTILE_API flashtile_status flashtile_append_kv(const flashtile_options* options,
                                                    const flashtile_append_tensors* tensors);
 
+/* What flashtile_quantize and flashtile_dequantize read and write: x and the e4m3 numbers that stand for it. */
+typedef struct flashtile_quantize_tensors {
+    size_t size;                       /* sizeof(flashtile_quantize_tensors) */
+    const flashtile_tensor* x;         /* (batch, seqlen, heads, d), packed (total, heads, d); FP32, FP16 or BF16; d to
+                                          FLASHTILE_MAX_HEAD_DIM */
+    const flashtile_tensor* quantized; /* x's shape; FP8_E4M3 */
+    const flashtile_tensor* scale; /* FP32, as flashtile_inputs has it of q, k and v: of rank 0, (batch, a divisor of
+                                      heads), or by scale_block */
+    const flashtile_tensor* cu_seqlens; /* (batch + 1), from 0, ascending; INT32 or INT64; NULL unless packed. Rows of
+                                           no sequence are left alone */
+    int32_t scale_block;                /* 0, 64 or 128 */
+    int32_t scale_given;                /* quantize: 0: it writes `scale`; else it reads it. Not read by dequantize */
+    const flashtile_tensor* rotary_cos; /* (positions, angles); FP32, FP16 or BF16; NULL: nothing is rotated */
+    const flashtile_tensor* rotary_sin; /* likewise */
+    const flashtile_tensor*
+        rotary_offsets;                /* (batch): the position of a sequence's first row; INT32 or INT64; NULL: 0 */
+    const flashtile_tensor* positions; /* one a row; INT32 or INT64; may be NULL: offset + n */
+    int64_t rotary_begin;              /* the first column that is rotated */
+    int32_t rotary_interleaved;        /* columns 2 n and 2 n + 1 are a pair; 0: n and n + angles */
+    int32_t has_hadamard;              /* rows are multiplied by M after the rotation (docs/semantics.md) */
+    uint64_t hadamard_seed;            /* of M's signs */
+} flashtile_quantize_tensors;
+
+#define FLASHTILE_QUANTIZE_TENSORS_INIT \
+    { sizeof(flashtile_quantize_tensors), NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0 }
+
+/* Writes `quantized` = x / scale, rounded to nearest even and at most 448 either way, and `scale`, which is the largest
+ * magnitude of what it is for, over 448, and 1 where that is 0. Infinities and NaN become NaN and count for no scale.
+ * x is rotated and multiplied by M first where these are given. Of the options only those count that say how to run. */
+FLASHTILE_API flashtile_status flashtile_quantize(const flashtile_options* options,
+                                                  const flashtile_quantize_tensors* tensors);
+/* Writes x = quantized * scale, and M undone where it is given. Rotation is not: rotary_cos and what belongs to it are
+ * NULL. */
+FLASHTILE_API flashtile_status flashtile_dequantize(const flashtile_options* options,
+                                                    const flashtile_quantize_tensors* tensors);
+
 /* Fills `tensor` from a `const DLTensor*` (dlpack.h). No copy; the DLTensor's memory must outlive the view. */
 FLASHTILE_API flashtile_status flashtile_from_dlpack(const void* dl_tensor, flashtile_tensor* tensor);
 
 /* This thread's last error, or "" if it has had none. Valid until this thread's next call. */
 FLASHTILE_API const char* flashtile_last_error(void);
 
-/* What this thread's last successful forward, backward, merge or append ran on, e.g. "cpu avx512_bf16 forward, 2
- * threads". */
+/* What this thread's last successful forward, backward, merge, append, quantize or dequantize ran on, e.g. "cpu
+ * avx512_bf16 forward, 2 threads". */
 FLASHTILE_API const char* flashtile_last_run(void);
 
 FLASHTILE_API const char* flashtile_version(void); /* "0.1.0" */

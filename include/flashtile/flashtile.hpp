@@ -71,6 +71,7 @@ enum class dtype : std::int32_t {
 inline constexpr dtype fp32 = dtype::fp32;
 inline constexpr dtype fp16 = dtype::fp16;
 inline constexpr dtype bf16 = dtype::bf16;
+inline constexpr dtype fp8_e4m3 = dtype::fp8_e4m3;
 inline constexpr dtype boolean = dtype::boolean;
 #if defined(FLASHTILE_OLD_NAMES)
 inline constexpr dtype int32 = dtype::int32;
@@ -271,6 +272,11 @@ struct options {
     const char* mask_function = nullptr;
     std::span<const flashtile_named_tensor> function_tensors = {};
     flashtile::block_lists block_lists = {};
+    // Of e4m3 tensors: flashtile.h.
+    tensor q_scale = {};
+    tensor k_scale = {};
+    tensor v_scale = {};
+    int scale_block = 0;
 };
 
 // A tensor, of 1 to 4 dimensions, under the name that score_function and mask_function have for it.
@@ -313,6 +319,26 @@ struct append_args {
     tensor positions_q = {};
     std::int64_t rotary_begin = 0;
     bool rotary_interleaved = false;
+    tensor k_scale = {};
+    tensor v_scale = {};
+    int scale_block = 0;
+};
+
+// What quantize and dequantize read and write: flashtile.h says what may be absent.
+struct quantize_args {
+    tensor x = {};
+    tensor quantized = {};
+    tensor scale = {};
+    tensor cu_seqlens = {};
+    int scale_block = 0;
+    bool scale_given = false;
+    tensor rotary_cos = {};
+    tensor rotary_sin = {};
+    tensor rotary_offsets = {};
+    tensor positions = {};
+    std::int64_t rotary_begin = 0;
+    bool rotary_interleaved = false;
+    std::optional<std::uint64_t> hadamard = {};  // the seed of M
 };
 
 namespace detail {
@@ -392,6 +418,10 @@ inline c_inputs::c_inputs(const options& o, const tensor& queries, const tensor&
     c.mask_function = o.mask_function;
     c.function_tensors = o.function_tensors.data();
     c.function_tensor_count = static_cast<std::int64_t>(o.function_tensors.size());
+    c.q_scale = o.q_scale.get();
+    c.k_scale = o.k_scale.get();
+    c.v_scale = o.v_scale.get();
+    c.scale_block = o.scale_block;
     const flashtile::block_lists& lists = o.block_lists;
     if (!lists.counts.present() && !lists.indices.present() && !lists.full_counts.present() &&
         !lists.full_indices.present())
@@ -427,6 +457,29 @@ inline flashtile_append_tensors c_append(const append_args& a) {
     c.positions_q = a.positions_q.get();
     c.rotary_begin = a.rotary_begin;
     c.rotary_interleaved = a.rotary_interleaved;
+    c.k_scale = a.k_scale.get();
+    c.v_scale = a.v_scale.get();
+    c.scale_block = a.scale_block;
+    return c;
+}
+
+// Likewise.
+inline flashtile_quantize_tensors c_quantize(const quantize_args& a) {
+    flashtile_quantize_tensors c = FLASHTILE_QUANTIZE_TENSORS_INIT;
+    c.x = a.x.get();
+    c.quantized = a.quantized.get();
+    c.scale = a.scale.get();
+    c.cu_seqlens = a.cu_seqlens.get();
+    c.scale_block = a.scale_block;
+    c.scale_given = a.scale_given;
+    c.rotary_cos = a.rotary_cos.get();
+    c.rotary_sin = a.rotary_sin.get();
+    c.rotary_offsets = a.rotary_offsets.get();
+    c.positions = a.positions.get();
+    c.rotary_begin = a.rotary_begin;
+    c.rotary_interleaved = a.rotary_interleaved;
+    c.has_hadamard = a.hadamard.has_value();
+    c.hadamard_seed = a.hadamard.value_or(0);
     return c;
 }
 
@@ -532,6 +585,20 @@ inline void append_kv(const options& o, const append_args& a) {
     const auto c_opts = detail::c_options(o);
     const auto c = detail::c_append(a);
     detail::check(flashtile_append_kv(&c_opts, &c));
+}
+
+// quantized = x / scale, and scale unless it is given. Of the options only those count that say how to run.
+inline void quantize(const options& o, const quantize_args& a) {
+    const flashtile_options c_opts = detail::c_options(o);
+    const flashtile_quantize_tensors c = detail::c_quantize(a);
+    detail::check(flashtile_quantize(&c_opts, &c));
+}
+
+// x = quantized * scale.
+inline void dequantize(const options& o, const quantize_args& a) {
+    const flashtile_options c_opts = detail::c_options(o);
+    const flashtile_quantize_tensors c = detail::c_quantize(a);
+    detail::check(flashtile_dequantize(&c_opts, &c));
 }
 
 // Of the library that is loaded: "0.1.0".

@@ -7,6 +7,7 @@
     flashtile.transformers.register()                   # attn_implementation="flashtile"
     flashtile.distributed.context_parallel_attention(q, k, v)      # over several devices
     flashtile.append_kv(k_cache, v_cache, k, v, ..)     # new keys, rotated, to a dense or paged cache
+    flashtile.quantize(x, block=64, hadamard=7)         # e4m3 numbers and their scales, for attention's q_scale, ..
     flashtile.merge(outs, lses)                         # parts that attended to different keys
     flashtile.numpy.attention(q, k, v)                  # NumPy arrays, without PyTorch
     flashtile.jax.attention(q, k, v)                    # JAX's arrays, in jit, grad, vmap and over devices
@@ -36,19 +37,20 @@ if TYPE_CHECKING:
     from ._flex_attention import flex_attention
     from ._flash_implementation import register_flash_attention_impl
     from ._merge import merge
+    from ._quantize import dequantize, quantize
     from ._sdpa import scaled_dot_product_attention
     from ._sdpa_context import sdpa
     from ._warm_up import warm_up
 
 __version__ = _text("version")
-__all__ = ["Append", "append_kv", "attention", "BlockLists", "describe", "distributed", "flash_attn", "flash_attn_3", "flex_attention", "info",
-           "jax", "install_as_flash_attn", "last_run", "merge", "numpy", "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa",
+__all__ = ["Append", "append_kv", "attention", "BlockLists", "dequantize", "describe", "distributed", "flash_attn", "flash_attn_3", "flex_attention", "info",
+           "jax", "install_as_flash_attn", "last_run", "merge", "numpy", "quantize", "register_flash_attention_impl", "scaled_dot_product_attention", "sdpa",
            "transformers", "warm_up"]
 
 _MODULES = ("distributed", "flash_attn", "flash_attn_3", "jax", "numpy", "transformers")
 _HOMES = {"Append": "_append", "append_kv": "_append_kv", "attention": "_attention", "BlockLists": "_block_lists",
           "flex_attention": "_flex_attention",
-          "install_as_flash_attn": "flash_attn", "merge": "_merge", "sdpa": "_sdpa_context",
+          "dequantize": "_quantize", "install_as_flash_attn": "flash_attn", "merge": "_merge", "quantize": "_quantize", "sdpa": "_sdpa_context",
           "scaled_dot_product_attention": "_sdpa",
           "register_flash_attention_impl": "_flash_implementation", "warm_up": "_warm_up"}
 

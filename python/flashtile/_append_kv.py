@@ -14,7 +14,8 @@ from ._one_call import Function, call
 from ._ops import eager
 from ._options import CallOptions
 from ._run import innermost, new_version
-from ._structs import APPEND, APPEND_NAMES, Part
+from ._structs import APPEND, APPEND_NAMES, SCALE_NAMES, Part
+from ._while_tracing import run_between_graphs
 
 _WRITTEN = {"k_cache": "a", "v_cache": "b", "q_out": "c"}
 _WRITTEN_AT = tuple(map(APPEND_NAMES.index, _WRITTEN))
@@ -23,26 +24,32 @@ _TENSORS = ", ".join("Tensor" + (f"({_WRITTEN[name]}!)" if name in _WRITTEN else
                      ("" if name in _PRESENT else "?") + f" {name}" for name in APPEND_NAMES)
 
 
-def _parts(options: CallOptions, begin: int, interleaved: bool) -> tuple[Part]:
-    return (Part(APPEND, APPEND_NAMES, {"rotary_begin": begin, "rotary_interleaved": interleaved}),)
+_NAMES = (*APPEND_NAMES, *SCALE_NAMES[1:])
+_NO_SCALES = (None, None, 0)
 
 
-_FUNCTION = Function("append_kv", _parts, APPEND_NAMES,
+def _parts(options: CallOptions, begin: int, interleaved: bool, block: int) -> tuple[Part]:
+    return (Part(APPEND, _NAMES, {"rotary_begin": begin, "rotary_interleaved": interleaved, "scale_block": block}),)
+
+
+_FUNCTION = Function("append_kv", _parts, _NAMES,
                      {at: innermost for at, name in enumerate(APPEND_NAMES) if name not in _WRITTEN})
 _SIDE_BY_SIDE = tuple(map(APPEND_NAMES.index, ("slots", "positions", "positions_q")))  # rows, as the library wants them
 _ONE_POSITION, _EACH_ITS_OWN = (CallOptions,), (CallOptions, -1, -1, 1)  # recipes: without causal, and with it
 
 
-def _append(*arguments: Any) -> None:
+def _append(*arguments: Any, scales: tuple[Optional[Tensor], Optional[Tensor], int] = _NO_SCALES) -> None:
     *tensors, begin, interleaved, one_position, check_values = arguments
+    k_scale, v_scale, block = scales
     for at in _SIDE_BY_SIDE:
         if tensors[at] is not None:
             tensors[at] = tensors[at].contiguous()
-    call(_FUNCTION, tensors, _ONE_POSITION if one_position else _EACH_ITS_OWN, (begin, interleaved),
-         check_values=check_values)
+    call(_FUNCTION, (*tensors, k_scale, v_scale), _ONE_POSITION if one_position else _EACH_ITS_OWN,
+         (begin, interleaved, block), check_values=check_values)
     new_version(*(tensors[at] for at in _WRITTEN_AT))
 
 
+_append_without_operator = run_between_graphs(_append)
 append_op = writing_operator("append_kv", f"({_TENSORS}, SymInt rotary_begin, bool rotary_interleaved, "
                              "bool one_position, bool check_values) -> ()", _append)
 
@@ -71,6 +78,9 @@ def append_kv(
     positions_q: Optional[Tensor] = None,
     causal: bool = False,
     window: tuple[int, int] = (-1, -1),
+    k_scale: Optional[Tensor] = None,
+    v_scale: Optional[Tensor] = None,
+    scale_block: int = 0,
     check_values: bool = False,
 ) -> Optional[Tensor]:
     """Writes new keys and values into the caches, in place; no gradient.
@@ -94,6 +104,8 @@ def append_kv(
         q: (batch, seqlen_q, heads, d), packed with cu_seqlens_q: is rotated too, query i at L + i if there is causal or
             a window, else all at L; or at positions_q (or positions, where q has the rows that k has).
         q_out: where rotated queries are written, which may be q; a new tensor if None.
+        k_scale, v_scale, scale_block: of caches of torch.float8_e4m3fn, as `flashtile.attention` has them: new keys
+            and values are divided by them, and kept within 448.
         check_values: on CUDA, look whether lengths, pages, slots and positions are right, with a synchronisation.
             Without it rows that have no place are skipped there.
 
@@ -112,7 +124,12 @@ def append_kv(
             explain(tensor, name)
     if forward_mode(given):
         refuse_forward_mode()
-    function = _append if eager(given) else append_op
-    function(*given, rotary_begin, bool(rotary_interleaved), not causal and tuple(window) == (-1, -1),
-             bool(check_values))
+    numbers = (rotary_begin, bool(rotary_interleaved), not causal and tuple(window) == (-1, -1), bool(check_values))
+    if k_scale is v_scale is None and scale_block == 0:
+        (_append if eager(given) else append_op)(*given, *numbers)
+    else:
+        for tensor, name in ((k_scale, "k_scale"), (v_scale, "v_scale")):
+            if tensor is not None and not isinstance(tensor, Tensor):
+                explain(tensor, name)
+        _append_without_operator(*given, *numbers, scales=(k_scale, v_scale, scale_block))
     return q_out

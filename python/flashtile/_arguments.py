@@ -26,22 +26,25 @@ FLAGS = ("causal", "deterministic", "batch_invariant", "exact_max")
 _WINDOW = "(left, right), whole numbers from -1 (open)"
 _ORIGIN = "(b, h, i, j), whole numbers from 0, of which i and j may be int64 (batch)"
 
-
+_FLOATS = ("float32", "float16", "bfloat16")
 _DTYPES = {
-    ("alibi_slopes", "lse", "dlse", "lses"): "float32",
-    ("mask", "tree_mask"): "bool",
-    ("seqused_k", "seqused_q", "block_table", "first_k", "prefix_groups", "prefix_lengths"): "int32",
-    ("slots", *SHARD_NAMES): "int64",
-    ("tensors",): ", ".join(DTYPE_CODES),
+    ("alibi_slopes", "lse", "dlse", "lses", "q_scale", "k_scale", "v_scale", "scale"): ("float32",),
+    ("quantized",): ("float8_e4m3fn",),
+    ("mask", "tree_mask"): ("bool",),
+    ("seqused_k", "seqused_q", "block_table", "first_k", "prefix_groups", "prefix_lengths"): ("int32",),
+    ("slots", *SHARD_NAMES): ("int64",),
+    ("tensors",): tuple(name for name in DTYPE_CODES if name != "float8_e4m3fn"),
     ("cu_seqlens_q", "cu_seqlens_k", "cu_seqlens_k_new", "cache_batch_idx", "cache_seqlens", "rotary_offsets",
-     "positions", "positions_q"): "int32 or int64",
+     "positions", "positions_q"): ("int32", "int64"),
 }
 
 
-def allowed_dtypes(name: str) -> str:
-    """The dtypes that an argument may have, for errors about arrays; append's arguments begin with "append."."""
-    name = "tensors" if name.startswith("tensors.") else name.removeprefix("append.")
-    return next((dtypes for names, dtypes in _DTYPES.items() if name in names), "float32, float16 or bfloat16")
+def allowed_dtypes(name: str, module: str = "") -> str:
+    """The dtypes that an argument may have, for errors, each after the module's name ("torch."); append's arguments
+    begin with "append."."""
+    name = "tensors" if name.startswith(("tensors.", "tensors[")) else name.removeprefix("append.")
+    dtypes = [module + each for each in next((of for names, of in _DTYPES.items() if name in names), _FLOATS)]
+    return " or ".join(filter(None, (", ".join(dtypes[:-1]), dtypes[-1])))
 
 
 def flag(name: str, value: Any) -> bool:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ._arguments import blame_an_option, flag
-from ._call import INPUT_NAMES, explain
+from ._call import E4M3, INPUT_NAMES, explain
 from ._functions import Functions
 from ._ops import attend, deterministic as always_deterministic
 from ._options import WHOLE, Recipe, of_attention, split_shard
@@ -71,19 +71,26 @@ class Options(TypedDict, total=False):
     sm_limit: int
     diagonal: Union[int, Tensor]
     origin: tuple[int, int, Union[int, Tensor], Union[int, Tensor]]
+    q_scale: Optional[Tensor]
+    k_scale: Optional[Tensor]
+    v_scale: Optional[Tensor]
+    scale_block: int
+    out_dtype: Optional[torch.dtype]
 
 
 _serving: Any = None  # the module, imported when it is first needed; an import statement that finds it takes 0.7 us
 
 
 def _serve(given: tuple, serving: tuple, append: Optional[Append], recipe: Recipe, return_lse: bool,
-           functions: Optional[Functions], named: tuple[Tensor, ...]) -> tuple[Tensor, Optional[Tensor]]:
+           functions: Optional[Functions], named: tuple[Tensor, ...],
+           scaled: Optional[tuple]) -> tuple[Tensor, Optional[Tensor]]:
     global _serving
     if _serving is None:
         from . import _serving
-    if functions is None:
+    if functions is scaled is None:
         return _serving.serve(given, serving, append, recipe, return_lse)
-    return _serving.serve_with_functions(given, serving, append, recipe, return_lse, functions, named)
+    scales = () if scaled is None else (_serving.Scales(*scaled),)
+    return _serving.serve_without_operator(given, serving, append, recipe, return_lse, functions, named, *scales)
 
 
 @overload
@@ -134,6 +141,11 @@ def attention(
     sm_limit: int = 0,
     diagonal: Union[int, Tensor] = 0,
     origin: tuple[int, int, Union[int, Tensor], Union[int, Tensor]] = WHOLE,
+    q_scale: Optional[Tensor] = None,
+    k_scale: Optional[Tensor] = None,
+    v_scale: Optional[Tensor] = None,
+    scale_block: int = 0,
+    out_dtype: Optional[torch.dtype] = None,
     return_lse: bool = False,
 ) -> Union[Tensor, tuple[Tensor, Tensor]]:
     """Exact attention, softmax(mask(scale * q k^T + ...)) v, in memory linear in the sequence length.
@@ -143,7 +155,7 @@ def attention(
     Every option's meaning, to the sign, stands in flashtile's docs/semantics.md.
 
     Args:
-        q: (batch, seqlen_q, heads, head_dim); fp32, fp16 or bf16. Any strides; a copy is made only where the innermost
+        q: (batch, seqlen_q, heads, head_dim); fp32, fp16, bf16 or, without a gradient, float8_e4m3fn. Any strides; a copy is made only where the innermost
             dimension is not contiguous.
         k: (batch, seqlen_k, kv_heads, head_dim), where heads is a multiple of kv_heads (GQA, MQA).
         v: (batch, seqlen_k, kv_heads, head_dim_v).
@@ -202,6 +214,13 @@ def attention(
             prefix_groups[g] to before prefix_groups[g + 1] share their first prefix_lengths[g] keys, in the pages of
             the first of them.
         append: a `flashtile.Append`: new keys and values that are written to the cache first.
+        q_scale, k_scale, v_scale: fp32, what q, k and v are multiplied by where they are torch.float8_e4m3fn (all of
+            them, or k and v beside a 16-bit q): one number (), (batch, kv_heads), or with scale_block (batch, heads of
+            the tensor, ceil(seqlen / scale_block)), packed (heads, blocks of all sequences), of a cache (num_pages,
+            kv_heads, ceil(page_size / scale_block)). `flashtile.quantize` makes them.
+        scale_block: 64 or 128: how many rows of a head share a scale; 0: scales are for more than that.
+        out_dtype: of out: q's, or torch.float32; of a float8 q torch.bfloat16 (the default), torch.float16 or
+            torch.float32.
         return_lse: return lse too.
 
     Returns:
@@ -234,15 +253,19 @@ def attention(
         recipe = (of_attention, causal, window if type(window) is tuple else tuple(window), align, scale, softcap,
                   dropout_p, deterministic or always_deterministic(), batch_invariant, exact_max, max_seqlen_q,
                   max_seqlen_k, attention_chunk, num_splits, sm_limit, number, corner)
-        if (cu_seqlens_q is not None and cu_seqlens_k is None) or not (
+        scaled = None
+        if not (q_scale is k_scale is v_scale is out_dtype is None and scale_block == 0 and k.dtype is not E4M3):
+            scaled = (q_scale, k_scale, v_scale, scale_block, out_dtype)
+        if scaled is not None or (cu_seqlens_q is not None and cu_seqlens_k is None) or not (
                 block_table is cache_batch_idx is first_k is seqused_q is tree_mask is positions is prefix_groups
                 is prefix_lengths is append is None):
             if dropout_p != 0.0:
                 raise NotImplementedError(
-                    "dropout_p is given with a cache or another argument of serving: allowed is 0")
+                    "dropout_p is given with a cache, float8_e4m3fn or another argument of serving: allowed is 0")
             serving = (block_table, cache_batch_idx, first_k, seqused_q, tree_mask, positions, prefix_groups,
                        prefix_lengths)
-            out, lse = _serve(complete(given), serving, append, recipe, return_lse, functions, named)
+            out, lse = _serve(complete(given), serving, append, recipe, return_lse, functions, named,
+                              scaled)
         elif functions is not None:
             out, lse = attend_with_functions(given, functions, named, recipe, draw(q) if dropout_p != 0.0 else None)
         else:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Optional
 import torch
 from torch import Tensor
 
-from ._arguments import blame_a_call_option
+from ._arguments import allowed_dtypes, blame_a_call_option
 from ._functions import Functions
 from ._library import fail, library
 from ._options import CallOptions
@@ -28,7 +28,6 @@ from ._structs import (
     OPTIONS,
     RESULT_NAMES,
     RESULTS,
-    SHARD_NAMES,
     TENSOR_SIZE,
     TENSORS,
     Part,
@@ -38,6 +37,7 @@ from ._structs import (
 )
 
 DTYPES = {getattr(torch, name): code for name, code in DTYPE_CODES.items()}
+E4M3 = torch.float8_e4m3fn
 DEVICES = {"cpu": CPU, "cuda": CUDA}
 ALLOCATING = {CUDA}  # where PyTorch allocates a call's workspace; on the CPU the library allocates its own
 
@@ -55,15 +55,6 @@ _THREADS = OPTIONS.offsets["threads"] // 4
 _own_threads = "FLASHTILE_THREADS" in os.environ
 _get_num_threads = torch.get_num_threads
 
-_FLOATS = "torch.float32, torch.float16 or torch.bfloat16"
-_LENGTHS = "torch.int32 or torch.int64"
-_ALLOWED = {"alibi_slopes": "torch.float32", "mask": "torch.bool", "cu_seqlens_q": _LENGTHS, "cu_seqlens_k": _LENGTHS,
-            **dict.fromkeys(("seqused_k", "seqused_q", "first_k", "block_table", "prefix_groups", "prefix_lengths"),
-                            "torch.int32"),
-            "tree_mask": "torch.bool", **dict.fromkeys(("slots", *SHARD_NAMES), "torch.int64"),
-            **dict.fromkeys(("cache_seqlens", "cache_batch_idx", "rotary_offsets", "positions", "positions_q",
-                             "cu_seqlens_k_new"), _LENGTHS)}
-
 _places: dict[torch.device, tuple[int, int]] = {}  # device_of's earlier results
 
 
@@ -74,7 +65,7 @@ def explain(tensor: object, name: str) -> NoReturn:
     if tensor.device.type not in DEVICES:
         raise TypeError(f"{name} lies on {tensor.device}, allowed are cpu and cuda")
     if tensor.dtype not in DTYPES:
-        raise TypeError(f"{name}.dtype is {tensor.dtype}, allowed is {_ALLOWED.get(name, _FLOATS)}")
+        raise TypeError(f"{name}.dtype is {tensor.dtype}, allowed is {allowed_dtypes(name, 'torch.')}")
     raise ValueError(f"{name} has {tensor.dim()} dimensions, allowed are at most {MAX_RANK}")
 
 

@@ -32,7 +32,7 @@ def _load() -> ctypes.CDLL:
     for name in ("last_error", "last_run", "version", "cuda_info", "isa_name"):
         getattr(library, "flashtile_" + name).restype = ctypes.c_char_p
     for name, pointers in (("forward", 3), ("backward", 3), ("forward_workspace", 4), ("backward_workspace", 4),
-                           ("dropout_mask", 2), ("merge", 2), ("append_kv", 2)):
+                           ("dropout_mask", 2), ("merge", 2), ("append_kv", 2), ("quantize", 2), ("dequantize", 2)):
         getattr(library, "flashtile_" + name).argtypes = [ctypes.c_void_p] * pointers
     return library
 

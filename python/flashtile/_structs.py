@@ -17,7 +17,8 @@ from ._options import CallOptions
 
 MAX_RANK = 6
 CPU, CUDA = 1, 2  # flashtile_device
-DTYPE_CODES = {"float32": 1, "float16": 2, "bfloat16": 3, "bool": 5, "int32": 6, "int64": 7}  # flashtile_dtype
+DTYPE_CODES = {"float32": 1, "float16": 2, "bfloat16": 3, "float8_e4m3fn": 4, "bool": 5, "int32": 6,
+               "int64": 7}  # flashtile_dtype
 
 
 class Layout:
@@ -48,10 +49,11 @@ INPUT_NAMES = ("q", "k", "v", "alibi_slopes", "bias", "mask", "cu_seqlens_q", "c
                *SHARD_NAMES)
 SERVING_NAMES = ("block_table", "cache_batch_idx", "first_k", "seqused_q", "tree_mask", "positions", "prefix_groups",
                  "prefix_lengths")  # what only forward takes
+SCALE_NAMES = ("q_scale", "k_scale", "v_scale")  # likewise, of e4m3 tensors
 INPUTS = Layout(size="N", **dict.fromkeys(INPUT_NAMES[:9], "P"), max_seqlen_q="q", max_seqlen_k="q",
                 **dict.fromkeys((*SERVING_NAMES[:5], "sinks", *SERVING_NAMES[5:], "append", *SHARD_NAMES,
                                  "score_function", "mask_function", "function_tensors"), "P"),
-                function_tensor_count="q", block_lists="P")
+                function_tensor_count="q", block_lists="P", **dict.fromkeys(SCALE_NAMES, "P"), scale_block="i")
 BLOCK_LISTS = Layout(size="N", block_q="q", block_k="q", **dict.fromkeys(LIST_NAMES, "P"))  # flashtile_block_lists
 RESULT_NAMES = {"forward": ("out", "lse"),
                 "backward": ("out", "lse", "dout", "dlse", "dq", "dk", "dv", "dbias", "dsinks")}
@@ -63,7 +65,12 @@ MERGE = Layout(size="N", **dict.fromkeys(MERGE_NAMES, "P"))  # flashtile_merge_t
 APPEND_NAMES = ("k", "v", "k_cache", "v_cache", "block_table", "slots", "cache_batch_idx", "cache_seqlens",
                 "cu_seqlens_k_new", "rotary_cos", "rotary_sin", "rotary_offsets", "positions", "q", "q_out",
                 "cu_seqlens_q", "positions_q")
-APPEND = Layout(size="N", **dict.fromkeys(APPEND_NAMES, "P"), rotary_begin="q", rotary_interleaved="i")
+APPEND = Layout(size="N", **dict.fromkeys(APPEND_NAMES, "P"), rotary_begin="q", rotary_interleaved="i",
+                **dict.fromkeys(SCALE_NAMES[1:], "P"), scale_block="i")
+QUANTIZE_NAMES = ("x", "quantized", "scale", "cu_seqlens", "rotary_cos", "rotary_sin", "rotary_offsets", "positions")
+QUANTIZE = Layout(size="N", **dict.fromkeys(QUANTIZE_NAMES[:4], "P"), scale_block="i", scale_given="i",
+                  **dict.fromkeys(QUANTIZE_NAMES[4:], "P"), rotary_begin="q", rotary_interleaved="i", has_hadamard="i",
+                  hadamard_seed="Q")  # flashtile_quantize_tensors
 TENSOR = Layout(data="P", dtype="i", device_type="i", device_id="i", rank="i", shape=f"{MAX_RANK}q",
                 stride=f"{MAX_RANK}q")
 # A flashtile_tensor by its rank: what lies past the rank is never read.

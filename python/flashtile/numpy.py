@@ -6,8 +6,8 @@
     fn.append_kv(k_cache, v_cache, k, v, cache_seqlens=lengths)
     out, lse = fn.merge(outs, lses)
 
-Arrays are float32, float16 or bfloat16 (the package ml_dtypes has it), of any strides; a copy is made where the
-innermost dimension is not contiguous. Options, shapes and results are those of `flashtile.attention`,
+Arrays are float32, float16 or bfloat16 (the package ml_dtypes has it), and of forward's q, k and v float8_e4m3fn (from
+there too), of any strides; a copy is made where the innermost dimension is not contiguous. Options, shapes and results are those of `flashtile.attention`,
 `flashtile.append_kv` and `flashtile.merge`.
 """
 
@@ -26,6 +26,7 @@ from ._arguments import FLAGS, allowed_dtypes, blame_an_option, flag
 from ._functions import Functions
 from ._library import InvalidArgument, fail, library
 from ._options import WHOLE, CallOptions, of_attention, split_shard
+from ._scale_shape import check_block, scale_shape
 from ._structs import (
     APPEND,
     APPEND_NAMES,
@@ -37,7 +38,10 @@ from ._structs import (
     MERGE_NAMES,
     ONE_FOR_ALL,
     RESULT_NAMES,
+    QUANTIZE,
+    QUANTIZE_NAMES,
     RESULTS,
+    SCALE_NAMES,
     SERVING_NAMES,
     SHARD_NAMES,
     Part,
@@ -47,6 +51,8 @@ from ._structs import (
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+__all__ = ["ForwardOptions", "Options", "append_kv", "attention", "attention_backward", "merge"]
 
 Array = np.ndarray
 Function = TypeVar("Function", bound=Callable)
@@ -101,15 +107,22 @@ class ForwardOptions(Options, total=False):
     prefix_groups: Optional[Array]
     prefix_lengths: Optional[Array]
     append: Optional[Append]
+    q_scale: Optional[Array]
+    k_scale: Optional[Array]
+    v_scale: Optional[Array]
+    scale_block: int
+    out_dtype: Any
 
 
 _DEFAULTS: dict[str, Any] = dict.fromkeys(Options.__annotations__) | {
     "causal": False, "window": (-1, -1), "align": "bottom-right", "softcap": 0.0, "dropout_p": 0.0,
     "deterministic": False, "batch_invariant": False, "exact_max": False, "attention_chunk": 0, "num_splits": 0,
     "sm_limit": 0, "diagonal": 0, "origin": WHOLE}
-FORWARD_DEFAULTS = {**_DEFAULTS, **dict.fromkeys((*SERVING_NAMES, "append"))}
+FORWARD_DEFAULTS = {**_DEFAULTS, **dict.fromkeys((*SERVING_NAMES, "append", *SCALE_NAMES, "out_dtype")),
+                    "scale_block": 0}
 _ARRAYS = INPUT_NAMES[3:]  # the options that are arrays
-NO_NUMBERS = {*_ARRAYS, *SERVING_NAMES, "append", "seed", "score", "tensors", "block_lists"}
+NO_NUMBERS = {*_ARRAYS, *SERVING_NAMES, "append", "seed", "score", "tensors", "block_lists", *SCALE_NAMES, "scale_block",
+              "out_dtype"}
 
 
 def with_options(options: type, defaults: dict[str, Any]) -> Callable[[Function], Function]:
@@ -145,7 +158,8 @@ def attention(q: Array, k: Array, v: Array, *, return_lse: bool = False,
     chosen = chosen_options("attention", options, FORWARD_DEFAULTS)
     functions, named = _functions(chosen)
     append = chosen["append"]
-    names = (*INPUT_NAMES, *SERVING_NAMES)
+    names = (*INPUT_NAMES, *SERVING_NAMES, *SCALE_NAMES)
+    block = chosen["scale_block"]
     arrays = _readable({"q": q, "k": k, "v": v, **{name: chosen[name] for name in names[3:]}},
                        () if append is None else ("k", "v"))
     q, v = arrays["q"], arrays["v"]
@@ -157,15 +171,18 @@ def attention(q: Array, k: Array, v: Array, *, return_lse: bool = False,
         lse_shape = (q.shape[1], q.shape[0]) if packed else (q.shape[0], q.shape[2], q.shape[1])
     # Rows of no sequence and past seqused_q are not written.
     new = np.zeros if packed or arrays["seqused_q"] is not None else np.empty
-    out, lse = new(shape, q.dtype), new(lse_shape, np.float32) if return_lse else None
+    dtype = chosen["out_dtype"]
+    if dtype is None:
+        dtype = _bfloat16() if q.dtype.name == "float8_e4m3fn" else q.dtype
+    out, lse = new(shape, dtype), new(lse_shape, np.float32) if return_lse else None
     results = Part(RESULTS["forward"], RESULT_NAMES["forward"])
     everything = [*arrays.values(), out, lse]
     if append is None:
-        _attend("forward", lambda of: (inputs_part(names, of), results), [*everything, *named], chosen, functions)
+        _attend("forward", lambda of: (inputs_part(names, of, scale_block=block), results), [*everything, *named], chosen, functions)
     else:
         tensors, (begin, interleaved) = split(append)
         appended = _readable({f"append.{name}": array for name, array in zip(APPENDED, tensors)}, ("append.q_out",))
-        _attend("forward", lambda of: (inputs_part(names, of, append=APPEND), results, Part(
+        _attend("forward", lambda of: (inputs_part(names, of, scale_block=block, append=APPEND), results, Part(
             APPEND, APPENDED, {"rotary_begin": begin, "rotary_interleaved": interleaved})),
                 [*everything, *appended.values(), *named], chosen, functions)
     return (out, lse) if lse is not None else out
@@ -219,7 +236,8 @@ def append_kv(k_cache: Array, v_cache: Optional[Array], k: Array, v: Optional[Ar
               rotary_sin: Optional[Array] = None, rotary_interleaved: bool = False, rotary_begin: int = 0,
               rotary_offsets: Optional[Array] = None, positions: Optional[Array] = None, q: Optional[Array] = None,
               q_out: Optional[Array] = None, cu_seqlens_q: Optional[Array] = None, positions_q: Optional[Array] = None,
-              causal: bool = False, window: tuple[int, int] = (-1, -1)) -> Optional[Array]:
+              causal: bool = False, window: tuple[int, int] = (-1, -1), k_scale: Optional[Array] = None,
+              v_scale: Optional[Array] = None, scale_block: int = 0) -> Optional[Array]:
     """Writes new keys and values into the caches, in place, as `flashtile.append_kv` does, and returns the rotated
     queries; None without q. The caches and q_out must be arrays that the library can write where they lie."""
     if isinstance(cache_seqlens, int) and isinstance(k, np.ndarray):
@@ -229,12 +247,54 @@ def append_kv(k_cache: Array, v_cache: Optional[Array], k: Array, v: Optional[Ar
         q_out = np.empty(q.shape, q.dtype)
     given = (k, v, k_cache, v_cache, block_table, slots, cache_batch_idx, cache_seqlens, cu_seqlens_k_new, rotary_cos,
              rotary_sin, rotary_offsets, positions, q, q_out, cu_seqlens_q, positions_q)
-    arrays = _readable(dict(zip(APPEND_NAMES, given, strict=True)), ("k_cache", "v_cache", "q_out"), ("k", "k_cache"))
-    fields = {"rotary_begin": rotary_begin, "rotary_interleaved": flag("rotary_interleaved", rotary_interleaved)}
+    names = (*APPEND_NAMES, *SCALE_NAMES[1:])
+    arrays = _readable(dict(zip(names, (*given, k_scale, v_scale), strict=True)), ("k_cache", "v_cache", "q_out"),
+                       ("k", "k_cache"))
+    fields = {"rotary_begin": rotary_begin, "rotary_interleaved": flag("rotary_interleaved", rotary_interleaved),
+              "scale_block": scale_block}
     one_position = not flag("causal", causal) and tuple(window) == (-1, -1)
-    _call("append_kv", Structs((Part(APPEND, APPEND_NAMES, fields),), [*map(_fields, arrays.values())],
+    _call("append_kv", Structs((Part(APPEND, names, fields),), [*map(_fields, arrays.values())],
                                CallOptions(causal=0 if one_position else 1)))
     return q_out
+
+
+def quantize(x: Array, *, block: int = 0, scale_heads: int = 0, hadamard: Optional[int] = None,
+             scale: Optional[Array] = None, cu_seqlens: Optional[Array] = None, rotary_cos: Optional[Array] = None,
+             rotary_sin: Optional[Array] = None, rotary_interleaved: bool = False, rotary_begin: int = 0,
+             rotary_offsets: Optional[Array] = None, positions: Optional[Array] = None) -> tuple[Array, Array]:
+    """An array as float8_e4m3fn (of the package ml_dtypes) and scales, as `flashtile.quantize` does."""
+    from ml_dtypes import float8_e4m3fn
+
+    given = scale is not None
+    arrays = _readable({"x": x, "cu_seqlens": cu_seqlens, "rotary_cos": rotary_cos, "rotary_sin": rotary_sin,
+                        "rotary_offsets": rotary_offsets, "positions": positions}, present=("x",))
+    x = arrays["x"]
+    if scale is None:
+        packed = None if cu_seqlens is None else len(cu_seqlens) - 1
+        scale = np.empty(scale_shape(x, "x", packed, block, scale_heads), np.float32)
+    quantized = np.zeros(x.shape, float8_e4m3fn)
+    _quantized("quantize", {**arrays, "quantized": quantized, "scale": scale},
+               {"scale_block": block, "scale_given": given, "rotary_begin": rotary_begin,
+                "rotary_interleaved": flag("rotary_interleaved", rotary_interleaved)}, hadamard)
+    return quantized, scale
+
+
+def dequantize(quantized: Array, scale: Array, *, block: int = 0, hadamard: Optional[int] = None,
+               cu_seqlens: Optional[Array] = None, dtype: Any = np.float32) -> Array:
+    """What quantize's results stand for, as `flashtile.dequantize` has it."""
+    arrays = _readable({"quantized": quantized, "scale": scale, "cu_seqlens": cu_seqlens},
+                       present=("quantized", "scale"))
+    check_block(quantized, "quantized", cu_seqlens is not None, block)
+    x = np.zeros(arrays["quantized"].shape, dtype)
+    _quantized("dequantize", {**arrays, "x": x}, {"scale_block": block}, hadamard)
+    return x
+
+
+def _quantized(function: str, arrays: dict[str, Optional[Array]], fields: dict[str, int],
+               hadamard: Optional[int]) -> None:
+    fields |= {"has_hadamard": hadamard is not None, "hadamard_seed": hadamard or 0}
+    _call(function, Structs((Part(QUANTIZE, QUANTIZE_NAMES, fields),),
+                            [_fields(arrays.get(name)) for name in QUANTIZE_NAMES], CallOptions()))
 
 
 def merge(outs: Union[Array, Sequence[Array]], lses: Union[Array, Sequence[Array]], *,
@@ -307,6 +367,12 @@ def _readable(given: dict[str, Any], written: Sequence[str] = (),
                                   "multiples of an element")
         arrays[name] = array if fits and innermost and rows else np.array(array, order="C")
     return arrays
+
+
+def _bfloat16() -> Any:
+    from ml_dtypes import bfloat16  # float8_e4m3fn is that package's
+
+    return bfloat16
 
 
 def _refuse_dtype(name: str, array: Array) -> NoReturn:

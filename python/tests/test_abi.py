@@ -24,6 +24,7 @@ STRUCTS = {
     "flashtile_gradients": _structs.RESULTS["backward"],
     "flashtile_append_tensors": _structs.APPEND,
     "flashtile_merge_tensors": _structs.MERGE,
+    "flashtile_quantize_tensors": _structs.QUANTIZE,
     "flashtile_tensor": _structs.TENSOR,
     "flashtile_named_tensor": _structs.NAMED,
     "flashtile_block_lists": _structs.BLOCK_LISTS,

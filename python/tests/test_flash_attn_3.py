@@ -117,13 +117,29 @@ def test_combine():
     assert ours.flash_attn_combine(outs, lses, out_dtype=torch.bfloat16)[0].dtype is torch.bfloat16
 
 
-@pytest.mark.parametrize("name", ["qv", "q_descale", "k_descale", "v_descale"])
-def test_what_is_missing_is_named(name):
+def test_what_is_missing_is_named():
     q = torch.randn(1, 1, 2, 8)
-    with pytest.raises(NotImplementedError, match=f"^{name} is given, which flashtile does not have: allowed is None"):
-        ours.flash_attn_func(q, q, q, **{name: q})
-    with pytest.raises(NotImplementedError, match=f"^{name} is given"):
-        ours.flash_attn_with_kvcache(q, q, q, **{name: q})
+    with pytest.raises(NotImplementedError, match="^qv is given, which flashtile does not have: allowed is None"):
+        ours.flash_attn_func(q, q, q, qv=q)
+    with pytest.raises(NotImplementedError, match="^qv is given"):
+        ours.flash_attn_with_kvcache(q, q, q, qv=q)
+
+
+def test_scales_of_fp8():
+    scales = [torch.rand(2, 2) + 0.5 for _ in range(3)]
+    q, k, v = (torch.randn(2, 40, heads, 64).to(torch.float8_e4m3fn) for heads in (4, 2, 2))
+    wide = [t.double() * (of.repeat_interleave(2, 1) if t is q else of)[:, None, :, None]
+            for t, of in zip((q, k, v), scales)]
+    expected, _ = dense(*wide, causal=True)
+    names = dict(zip(("q_descale", "k_descale", "v_descale"), scales))
+    out = ours.flash_attn_func(q, k, v, causal=True, **names)
+    assert out.dtype is torch.bfloat16
+    torch.testing.assert_close(out.double(), expected, atol=2e-2, rtol=2e-2)
+    lengths = torch.tensor([40, 17], dtype=torch.int32)
+    expected = torch.cat([dense(wide[0][b:b + 1, :1], wide[1][b:b + 1, :n], wide[2][b:b + 1, :n])[0]
+                          for b, n in enumerate(lengths.tolist())])
+    out = ours.flash_attn_with_kvcache(q[:, :1], k, v, cache_seqlens=lengths, **names)
+    torch.testing.assert_close(out.double(), expected, atol=2e-2, rtol=2e-2)
 
 
 def test_chunks_and_used_queries():

@@ -12,7 +12,7 @@ import torch
 import flashtile
 import flashtile.numpy as ours
 from conftest import DEVICE
-from flashtile._structs import SERVING_NAMES
+from flashtile._structs import SCALE_NAMES, SERVING_NAMES
 from oracle import dense
 
 pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="NumPy's arrays lie on the CPU")
@@ -201,7 +201,8 @@ def test_the_options_are_those_of_attention():
     of_torch, forward, backward = (inspect.signature(function).parameters for function in (
         flashtile.attention, ours.attention, ours.attention_backward))
     own = {"return_lse", "return_dbias", "return_dsinks", "return_dtensors", "dlse", "seed", "dout", "out", "lse"}
-    for parameters, left_out in ((forward, {"return_lse"}), (backward, {"return_lse", *SERVING_NAMES, "append"})):
+    for parameters, left_out in ((forward, {"return_lse"}), (backward, {"return_lse", *SERVING_NAMES, "append", *SCALE_NAMES, "scale_block",
+                                                     "out_dtype"})):
         expected = {name: parameter.default for name, parameter in of_torch.items() if name not in left_out}
         assert {name: parameter.default for name, parameter in parameters.items() if name not in own} == expected
         assert parameters["seed"].default is None

@@ -1,8 +1,9 @@
-"""What `make docs` finds: public symbols without a description, and dead links. The tools are tried on small inputs that have
-one fault each."""
+"""What `make docs` finds: public symbols without a description, calls without an example, and dead links. The tools are tried
+on small inputs that have one fault each. The Python examples run; ctest has those of C and C++."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
@@ -11,7 +12,7 @@ from pathlib import Path
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
-from reference import pages, python_names  # noqa: E402
+from reference import examples, pages, python_names  # noqa: E402
 
 
 def write_reference():
@@ -26,10 +27,10 @@ def write_reference():
 
 def test_comments_describe_what_they_stand_at(tmp_path):
     header = tmp_path / "x.h"
-    header.write_text("/* A function. */\nint f(void);\nint x; /* a number\n          of two lines */\nint y; // another\n")
+    header.write_text("/* A function. */\nint f(void);\nint x; /* a number\n          of two lines */\nint y; // another\n}  // namespace\n")
     printed = subprocess.run([sys.executable, TOOLS / "reference/as_doxygen.py", header], capture_output=True, text=True, check=True)
     assert printed.stdout == ("/** A function. */\nint f(void);\nint x; /**< a number\n          of two lines */\n"
-                              "int y; ///< another\n")
+                              "int y; ///< another\n}  // namespace\n")
 
 
 def test_a_native_symbol_without_a_description_is_found():
@@ -39,6 +40,26 @@ def test_a_native_symbol_without_a_description_is_found():
     entries = [entry("told", "function", "It does."), entry("told", "function", ""), entry("mute", "function", ""),
                entry("Mute", "struct", ""), entry("CONSTANT", "define", "")]
     assert pages.without_description(entries) == ["Mute", "mute"]
+
+
+def test_a_call_without_an_example_is_found(tmp_path):
+    program = tmp_path / "calls.c"
+    program.write_text("/* --- common --- */\n\nint x;\n\n/* --- the examples --- */\n\n"
+                       "static void f_(void) {\n    if (x) {\n        f();\n    }\n}\n\nint main(void) {\n    f_();\n}\n")
+    common, found = examples.of_native(program)
+    assert common == "int x;" and found == {"f": "if (x) {\n    f();\n}"}
+    entries = [pages.Entry(name, "function", f"void {name}(void)", "It does.", []) for name in ("f", "f", "g")]
+    assert pages.without_example(entries, found) == ["g"]
+    assert pages.markdown(entries, found, "c").count("f();") == 1  # behind the last overload
+
+
+def test_the_examples_of_python_come_out_as_they_say(tmp_path):
+    program = TOOLS.parent / "examples/calls/calls.py"
+    names = {name for name in examples.of_python(program) if name.startswith("flashtile_")}
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True,
+                          env={**os.environ, "FLASHTILE_CACHE": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert f"{len(names) - done.stdout.count('(no ')} examples came out as they say" in done.stdout
 
 
 def test_a_python_name_without_a_docstring_is_found(tmp_path):

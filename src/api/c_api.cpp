@@ -10,6 +10,7 @@
 #include "api/checks/append_kv.h"
 #include "api/checks/merge.h"
 #include "api/checks/options.h"
+#include "api/checks/quantize.h"
 #include "api/dlpack.h"
 #include "api/validate.h"
 #include "core/backend.h"
@@ -141,6 +142,20 @@ flashtile_status flashtile_append_kv(const flashtile_options* options, const fla
     return guarded([&] {
         const api::AppendCall call = api::validate_append(options, tensors);
         said().run = backend_for(call.execution.device_type).append_kv(call.problem, call.operands, call.execution);
+    });
+}
+
+flashtile_status flashtile_quantize(const flashtile_options* options, const flashtile_quantize_tensors* tensors) {
+    return guarded([&] {
+        const api::QuantizeCall call = api::validate_quantize(options, tensors);
+        said().run = backend_for(call.execution.device_type).quantize(call.problem, call.operands, call.execution);
+    });
+}
+
+flashtile_status flashtile_dequantize(const flashtile_options* options, const flashtile_quantize_tensors* tensors) {
+    return guarded([&] {
+        const api::QuantizeCall call = api::validate_dequantize(options, tensors);
+        said().run = backend_for(call.execution.device_type).dequantize(call.problem, call.operands, call.execution);
     });
 }
 

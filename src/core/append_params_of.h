@@ -51,6 +51,13 @@ inline AppendParams append_params_of(const AppendProblem& p, const AppendOperand
     a.table_element = p.table_dtype == DType::fp16   ? Element::fp16
                       : p.table_dtype == DType::bf16 ? Element::bf16
                                                      : Element::fp32;
+    const auto scales_of = [](const Scales& scales) {
+        return DeviceScales{scales.data, scales.stride_batch, scales.stride_head, scales.stride_block, 0};
+    };
+    a.k_scale = scales_of(x.k_scale);
+    a.v_scale = scales_of(x.v_scale);
+    a.scale_blocks = p.scale_block != 0 ? 1 : 0;
+    while (std::int64_t{1} << a.scale_shift < p.scale_block) ++a.scale_shift;
     return a;
 }
 

@@ -13,6 +13,9 @@ inline constexpr std::int64_t kMostAppendedColumns = 1024;
 
 struct AppendProblem {
     DType dtype = DType::unset;
+    DType cache_dtype = DType::unset;  // where it is another: e4m3, with scales; unset: that one
+    ScaleKind k_scale = ScaleKind::none, v_scale = ScaleKind::none;
+    std::int64_t scale_block = 0;
     std::int64_t batch = 0;
     // The new keys and values. Packed ones have no seqlen_k.
     bool packed_k = false;
@@ -39,6 +42,7 @@ struct AppendProblem {
     std::int64_t rotary_begin = 0;  // the first column that is rotated
     bool interleaved = false;       // columns 2 n and 2 n + 1 are a pair; else n and n + pairs
 
+    bool quantizes() const { return cache_dtype != DType::unset; }
     std::int64_t capacity() const { return max_pages * page_size; }  // rows of a sequence
     // The work: a head of a new key and value, or of a query.
     std::int64_t key_items() const { return rows_k * kv_heads; }
@@ -49,6 +53,7 @@ struct AppendProblem {
 struct AppendOperands {
     Operand k, v, q, q_out;    // v and q may be absent
     Operand k_cache, v_cache;  // the batch stride is that of pages
+    Scales k_scale, v_scale;   // of the cache
     Lengths cu_seqlens_k_new, cu_seqlens_q;
     Lengths cache_seqlens, cache_batch_idx, rotary_offsets;  // one a sequence
     Lengths slots, positions;                                // one a new row

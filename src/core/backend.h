@@ -11,6 +11,7 @@
 #include "core/append_problem.h"
 #include "core/merge_problem.h"
 #include "core/problem.h"
+#include "core/quantize_problem.h"
 
 namespace flashtile {
 
@@ -56,6 +57,9 @@ public:
     // Each returns what ran, and takes no workspace.
     virtual std::string merge(const MergeProblem&, const MergeOperands&, const Execution&) const = 0;
     virtual std::string append_kv(const AppendProblem&, const AppendOperands&, const Execution&) const = 0;
+
+    virtual std::string quantize(const QuantizeProblem&, const QuantizeOperands&, const Execution&) const = 0;
+    virtual std::string dequantize(const QuantizeProblem&, const QuantizeOperands&, const Execution&) const = 0;
 
     // Writes a dropout mask to operands.mask. Of the problem only the sizes and the dropout count.
     virtual void dropout_mask(const Problem&, const Operands&, const Execution&) const = 0;

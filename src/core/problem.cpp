@@ -4,6 +4,7 @@
 #include "functions/functions.h"
 
 #include <sstream>
+#include <utility>
 
 namespace flashtile {
 
@@ -48,11 +49,31 @@ std::int64_t size_of(DType dtype) {
     return 0;
 }
 
+const char* name(ScaleKind kind) {
+    switch (kind) {
+        case ScaleKind::none:
+            return "none";
+        case ScaleKind::tensor:
+            return "tensor";
+        case ScaleKind::head:
+            return "head";
+        case ScaleKind::block:
+            return "block";
+    }
+    return "unknown";
+}
+
 std::string to_string(const Problem& p) {
     std::ostringstream text;
-    text << name(p.dtype) << " batch=" << p.batch << " heads=" << p.heads << "/" << p.kv_heads
-         << " seqlen=" << p.seqlen_q << "x" << p.seqlen_k << " d=" << p.head_dim << " dv=" << p.head_dim_v
-         << " scale=" << p.scale;
+    text << name(p.dtype);
+    if (p.kv_dtype != DType::unset) text << " kv=" << name(p.kv_dtype);
+    if (p.out_dtype != DType::unset) text << " out=" << name(p.out_dtype);
+    for (const auto& [of, kind] :
+         {std::pair("q_scale", p.q_scale), std::pair("k_scale", p.k_scale), std::pair("v_scale", p.v_scale)})
+        if (kind != ScaleKind::none) text << ' ' << of << '=' << name(kind);
+    if (p.scale_block != 0) text << " scale_block=" << p.scale_block;
+    text << " batch=" << p.batch << " heads=" << p.heads << "/" << p.kv_heads << " seqlen=" << p.seqlen_q << "x"
+         << p.seqlen_k << " d=" << p.head_dim << " dv=" << p.head_dim_v << " scale=" << p.scale;
     if (p.packed && !p.cache) text << " packed=" << p.total_q << "x" << p.total_k;
     if (p.packed && p.cache) text << " packed=" << p.total_q;
     if (p.page_size != 0) text << " pages=" << p.pages << "x" << p.page_size;

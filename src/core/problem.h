@@ -14,7 +14,12 @@
 namespace flashtile {
 
 struct Problem {
-    DType dtype = DType::unset;
+    DType dtype = DType::unset;      // q's
+    DType kv_dtype = DType::unset;   // k's and v's, where it is another: e4m3 beside a 16-bit q; unset: q's
+    DType out_dtype = DType::unset;  // out's, where it is another; unset: q's
+    // Of e4m3 tensors; blocks have `scale_block` rows, 0 where there are none.
+    ScaleKind q_scale = ScaleKind::none, k_scale = ScaleKind::none, v_scale = ScaleKind::none;
+    std::int64_t scale_block = 0;
     std::int64_t batch = 0;
     std::int64_t heads = 0;
     std::int64_t kv_heads = 0;
@@ -76,7 +81,10 @@ struct Problem {
     bool exact_max = false;     // the running maximum is exact, and gradients use a P that is not rounded to 16 bits
     std::int32_t sm_limit = 0;  // multiprocessors of a GPU; 0: all
 
-    std::int64_t group() const { return heads / kv_heads; }  // how many query heads share a key head
+    DType dtype_of_k() const { return kv_dtype == DType::unset ? dtype : kv_dtype; }
+    DType dtype_of_out() const { return out_dtype == DType::unset ? dtype : out_dtype; }
+    bool has_e4m3() const { return dtype_of_k() == DType::fp8_e4m3; }  // k and v, if not q as well
+    std::int64_t group() const { return heads / kv_heads; }            // how many query heads share a key head
     // Rows as they lie in memory: runs() runs of rows_q() or rows_k() rows each. A packed batch is one run.
     std::int64_t rows_q() const { return packed ? total_q : seqlen_q; }
     std::int64_t rows_k() const { return packed && !cache ? total_k : seqlen_k; }
@@ -108,6 +116,7 @@ struct BlockList {
 
 struct Operands {
     Operand q, k, v, out;
+    Scales q_scale, k_scale, v_scale;
     Operand lse;     // rows are queries; columns are not used
     Operand slopes;  // of ALiBi; only the strides of batch and heads are used
     Operand bias, mask;

@@ -16,6 +16,7 @@
 #include "cpu/features.h"
 #include "cpu/plan.h"
 #include "cpu/plan_report.h"
+#include "cpu/quantize.h"
 #include "cpu/schedule.h"
 #include "cpu/shares.h"
 #include "cpu/threads.h"
@@ -219,7 +220,7 @@ public:
         return {};
     }
     std::string would_run(Pass pass, const Problem& p, const Operands&, const Execution& execution) const override {
-        return ran(kernels_for(p.dtype, execution.isa), pass == Pass::forward ? "forward" : "backward",
+        return ran(kernels_for(deciding_dtype(p), execution.isa), pass == Pass::forward ? "forward" : "backward",
                    threads_for(execution));
     }
 
@@ -245,6 +246,21 @@ public:
         const std::int32_t threads = threads_for(execution);
         append(kernels, p, x, execution, threads);
         return ran(kernels, "append_kv", threads);
+    }
+
+    std::string quantize(const QuantizeProblem& p, const QuantizeOperands& x,
+                         const Execution& execution) const override {
+        const Kernels& kernels = kernels_for(p.dtype, execution.isa);
+        const std::int32_t threads = threads_for(execution);
+        cpu::quantize(kernels, p, x, execution, threads);
+        return ran(kernels, "quantize", threads);
+    }
+    std::string dequantize(const QuantizeProblem& p, const QuantizeOperands& x,
+                           const Execution& execution) const override {
+        const Kernels& kernels = kernels_for(p.dtype, execution.isa);
+        const std::int32_t threads = threads_for(execution);
+        cpu::dequantize(kernels, p, x, execution, threads);
+        return ran(kernels, "dequantize", threads);
     }
 
     void dropout_mask(const Problem& p, const Operands& x, const Execution&) const override {

@@ -142,7 +142,9 @@ constinit PerProcess<Bf16Pairs> bf16_pairs;
 // permission to use tiles; the bf16 dot product is only for bf16, and is timed for nothing else.
 const char* why_passed_over(const Set& set, DType dtype) {
     if (set.isa == FLASHTILE_ISA_AMX && dtype == DType::fp32) return "its tiles multiply no fp32";
-    if (set.isa == FLASHTILE_ISA_AVX512_BF16 && dtype != DType::bf16) return "its dot product takes bf16 alone";
+    if (set.isa == FLASHTILE_ISA_AMX && dtype == DType::fp8_e4m3) return "its tiles multiply no e4m3";
+    if (set.isa == FLASHTILE_ISA_AVX512_BF16 && dtype != DType::bf16 && dtype != DType::fp8_e4m3)
+        return "its dot product takes bf16 alone";
     if (!set.runs_here()) return isa_why_not(set.isa);
 #if defined(__x86_64__)
     if (set.isa == FLASHTILE_ISA_AVX512_BF16 && !bf16_pairs.get().win)
@@ -180,6 +182,10 @@ const Kernels& kernels_for(DType dtype, flashtile_isa forced) {
     if (forced != FLASHTILE_ISA_AUTO) return require(forced, "isa").kernels();
     const flashtile_isa wish = isa_wish.get().isa;
     return find(wish != FLASHTILE_ISA_AUTO ? wish : best_for(dtype))->kernels();
+}
+
+DType deciding_dtype(const Problem& p) {
+    return p.has_e4m3() && p.dtype == DType::fp16 ? DType::fp32 : p.dtype_of_k();
 }
 
 IsaReasons isa_reasons(DType dtype, flashtile_isa forced) {

@@ -8,6 +8,8 @@
 #include "core/append_problem.h"
 #include "core/merge_problem.h"
 #include "core/problem.h"
+#include "core/quantize_problem.h"
+#include "cpu/quantize_blocks.h"
 
 namespace flashtile::cpu {
 
@@ -131,6 +133,13 @@ struct Kernels {
 
     // Items [first, end) of an append.
     void (*append_kv)(const AppendProblem&, const AppendOperands&, std::int64_t first, std::int64_t end);
+
+    // A block of a quantisation: what is to be quantised, to rows of fp32, with its largest finite magnitude; these to
+    // e4m3; and e4m3 to x.
+    float (*quantize_prepare)(const QuantizeProblem&, const QuantizeOperands&, const QuantizeBlock&, float* rows);
+    void (*quantize_store)(const QuantizeProblem&, const QuantizeOperands&, const QuantizeBlock&, const float* rows,
+                           float scale);
+    void (*dequantize)(const QuantizeProblem&, const QuantizeOperands&, const QuantizeBlock&, float scale);
 
     // Multiplies a fixed tile as problems of this dtype do. features.cpp times it.
     void (*probe)(DType);

@@ -24,7 +24,7 @@ constexpr const char* kMost = "the most that a task takes";
 constexpr RowChoice kBackwardKeys = {32, 1024};
 
 Plan plan_of(const Problem& p, const Execution& execution) {
-    const Kernels& kernels = kernels_for(p.dtype, execution.isa);
+    const Kernels& kernels = kernels_for(deciding_dtype(p), execution.isa);
     return {.kernels = kernels, .choice = kernels.choice(p), .threads = threads_for(execution)};
 }
 
@@ -87,7 +87,7 @@ void choose_measured(Step& step, Pass pass, const Problem& p, const Plan& plan, 
 bool heads_fit(const Problem& p, std::int64_t few) {
     constexpr std::int64_t kMostBytes = 8192;  // of a row of all key heads
     const std::int64_t row =
-        p.kv_heads * std::max(p.head_dim, p.head_dim_v) * static_cast<std::int64_t>(size_of(p.dtype));
+        p.kv_heads * std::max(p.head_dim, p.head_dim_v) * static_cast<std::int64_t>(size_of(p.dtype_of_k()));
     return std::min(few, p.seqlen_q) * p.heads <= kDecodeRows && row <= kMostBytes;
 }
 

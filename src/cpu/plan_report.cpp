@@ -64,7 +64,7 @@ Members splits_report(const Plan& plan, const Problem& p, const Operands& x) {
 
 // What the checks refuse in a backward call.
 bool forward_alone(const Problem& p) {
-    return p.cache || p.first_k || p.used_q || p.tree_mask;
+    return p.cache || p.first_k || p.used_q || p.tree_mask || p.has_e4m3();
 }
 
 struct Tasks {
@@ -136,7 +136,7 @@ Members alternatives_of(const BackwardPlan& plan, const Problem& p, const Operan
 template <class PlanPass>
 Members pass_report(PlanPass plan_pass, const Problem& p, const Operands& x, const Execution& execution) try {
     const auto plan = plan_pass(p, x, execution);
-    const IsaReasons isa = isa_reasons(p.dtype, execution.isa);
+    const IsaReasons isa = isa_reasons(deciding_dtype(p), execution.isa);
     Members passed_over, kernels, report;
     for (const auto& [name, reason] : isa.passed_over) passed_over.add(name, reason);
     for (const Step& step : plan.steps) kernels.raw(step_report(step, plan, p, x).in("{}"));
@@ -164,7 +164,7 @@ std::string plan_report(const Problem& p, const Operands& x, const Execution& ex
         .add("functions", functions::cost_report(p.functions), "{}")
         .add("forward", pass_report(plan_forward, p, x, execution), "{}")
         .add("backward",
-             forward_alone(p) ? Members().add("why_not", "it takes no cache, first_k, seqused_q or tree_mask")
+             forward_alone(p) ? Members().add("why_not", "it takes no cache, first_k, seqused_q, tree_mask or e4m3")
                               : pass_report(plan_backward, p, with_gradient, execution),
              "{}")
         .in("{}");

@@ -107,7 +107,7 @@ std::string measurement(const TunedBlocks& tuned) {
 BlocksSubject subject_of(Pass pass, flashtile_isa isa, std::int32_t threads, const Problem& p) {
     return {pass,
             isa,
-            p.dtype,
+            p.dtype_of_k(),
             p.head_dim,
             p.head_dim_v,
             p.window_left >= 0 || p.window_right >= 0,

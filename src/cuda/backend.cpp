@@ -17,6 +17,7 @@
 #include "cuda/plan/append_kv.h"
 #include "cuda/plan/merge.h"
 #include "cuda/plan/plan.h"
+#include "cuda/plan/quantize.h"
 #include "cuda/plan_report.h"
 #include "cuda/tensor_map.h"
 #include "cuda/tuned_tiles.h"
@@ -62,14 +63,6 @@ private:
 // As flashtile_last_run() has it.
 std::string name_of(const Plan& plan) {
     return std::string("cuda ") + plan.name;
-}
-
-// Throws what the first run would throw where nothing holds the kernels' code
-// and there is no NVRTC to compile it.
-void require_images(const Plan& plan, const Device& gpu) {
-    if (why_no_nvrtc().empty()) return;
-    for (const Launch& each : plan.launches)
-        if (each.blocks > 0) image_for(each.config, gpu.facts().architecture);
 }
 
 // What forward attends to where it appends first: queries may be rotated, in the workspace if nobody wants them.
@@ -132,6 +125,17 @@ Access access_of_all_outputs(const Problem& p, const Operands& x) {
     return access;
 }
 
+// The plan of a pass that is not run now. Throws what its first run would throw where nothing holds the kernels' code
+// and there is no NVRTC to compile it.
+Plan plan_ahead(Pass pass, const Problem& p, const Access& access, const Device& gpu) {
+    const auto plan_pass = pass == Pass::forward ? plan_forward : plan_backward;
+    Plan plan = plan_pass(p, access, gpu.facts(), tuned_tiles_for(gpu));
+    if (why_no_nvrtc().empty()) return plan;
+    for (const Launch& each : plan.launches)
+        if (each.blocks > 0) image_for(each.config, gpu.facts().architecture);
+    return plan;
+}
+
 class CudaBackend final : public Backend {
 public:
     const char* name() const override { return "cuda"; }
@@ -151,23 +155,15 @@ public:
         return run(planned(plan_backward, p, x, execution), p, x, execution, device(execution.device_id));
     }
     std::string would_run(Pass pass, const Problem& p, const Operands& x, const Execution& execution) const override {
-        const Device& gpu = device(execution.device_id);
-        const Access access = access_of_all_outputs(p, x);
-        const auto plan_pass = pass == Pass::forward ? plan_forward : plan_backward;
-        const Plan plan = plan_pass(p, access, gpu.facts(), tuned_tiles_for(gpu));
-        require_images(plan, gpu);
-        return name_of(plan);
+        return name_of(plan_ahead(pass, p, access_of_all_outputs(p, x), device(execution.device_id)));
     }
     std::vector<Preparation> preparations(Pass pass, const Problem& p, const Operands& x, const Execution& execution,
                                           bool lse) const override {
         const Device& gpu = device(execution.device_id);
         Access access = access_of_all_outputs(p, x);
         if (pass == Pass::forward) access.lse = lse;
-        const auto plan_pass = pass == Pass::forward ? plan_forward : plan_backward;
-        const Plan plan = plan_pass(p, access, gpu.facts(), tuned_tiles_for(gpu));
-        require_images(plan, gpu);
         std::vector<Preparation> list;
-        for (const Launch& each : plan.launches) {
+        for (const Launch& each : plan_ahead(pass, p, access, gpu).launches) {
             if (each.blocks == 0) continue;
             const auto load = [&gpu, config = each.config, shared_memory = each.shared_memory] {
                 const ContextScope scope(gpu);
@@ -201,6 +197,27 @@ public:
         const AppendParams params = append_params_of(p, x);
         launch(planned, &params, gpu, stream_of(execution));
         return "cuda append_kv";
+    }
+    std::string quantize(const QuantizeProblem& p, const QuantizeOperands& x,
+                         const Execution& execution) const override {
+        const Device& gpu = device(execution.device_id);
+        const QuantizePlan plan = plan_quantize(p, quantize_vector_bytes(p, x), x.scale.blocks, gpu.facts());
+        const ContextScope scope(gpu);
+        QuantizeParams params = params_of(p, x);
+        for (std::size_t n = 0; n < plan.launches.size(); ++n) {
+            params.step = plan.steps[n];
+            launch(plan.launches[n], &params, gpu, stream_of(execution));
+        }
+        return "cuda quantize";
+    }
+    std::string dequantize(const QuantizeProblem& p, const QuantizeOperands& x,
+                           const Execution& execution) const override {
+        const Device& gpu = device(execution.device_id);
+        const Launch planned = plan_dequantize(p, quantize_vector_bytes(p, x), x.scale.blocks, gpu.facts());
+        const ContextScope scope(gpu);
+        const QuantizeParams params = params_of(p, x);
+        launch(planned, &params, gpu, stream_of(execution));
+        return "cuda dequantize";
     }
     void dropout_mask(const Problem& p, const Operands& x, const Execution& execution) const override {
         const Device& gpu = device(execution.device_id);

@@ -108,6 +108,7 @@ Members bundles_info() {
             list.raw(Members()
                          .add("path", bundle->path())
                          .add("kernels", std::uint64_t{bundle->kernels()})
+                         .add("damaged", std::uint64_t{bundle->damaged()})
                          .add("targets", list_of(bundle->targets()), "[]")
                          .in("{}"));
     } catch (const Error& error) {

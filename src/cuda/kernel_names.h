@@ -54,6 +54,10 @@ constexpr const char* name_of(Kernel kernel) {
             return "merge";
         case Kernel::append_kv:
             return "append_kv";
+        case Kernel::quantize:
+            return "quantize";
+        case Kernel::dequantize:
+            return "dequantize";
     }
     return kUnknownName;
 }
@@ -65,6 +69,9 @@ constexpr const char* params_of(Kernel kernel) {
             return "MergeParams";
         case Kernel::append_kv:
             return "AppendParams";
+        case Kernel::quantize:
+        case Kernel::dequantize:
+            return "QuantizeParams";
         default:
             return "KernelParams";
     }
@@ -78,6 +85,8 @@ constexpr const char* name_of(Element element) {
             return "fp16";
         case Element::bf16:
             return "bf16";
+        case Element::e4m3:
+            return "e4m3";
     }
     return kUnknownName;
 }

@@ -2,12 +2,15 @@
 #include "cuda/launch.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <limits>
 
 #include "core/device_operands.h"
 #include "cuda/jit/kernels.h"
 #include "cuda/jit/render.h"
+#include "cuda/plan/candidate.h"
+#include "cuda/plan/quantize.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -17,9 +20,14 @@ constexpr double kLog2e = 1.4426950408889634;
 DeviceFunctionTensor function_tensor_of(const functions::FunctionTensor& x) {
     static_assert(std::size(DeviceFunctionTensor{}.shape) == functions::kMostDimensions);
     static_assert(std::size(KernelParams{}.function_tensors) == functions::kMostTensors);
-    DeviceFunctionTensor tensor{.data = x.data, .shape = {1, 1, 1, 1}, .stride = {}};
+    DeviceFunctionTensor tensor{
+        .data = x.data, .shape = {1, 1, 1, 1}, .stride = {}, .near_shape = {}, .near_stride = {}};
     std::copy_n(x.shape, x.rank, tensor.shape);
     std::ranges::copy(x.stride, tensor.stride);
+    for (int d = 0; d < functions::kMostDimensions; ++d) {
+        tensor.near_shape[d] = static_cast<int>(tensor.shape[d]);
+        tensor.near_stride[d] = tensor.shape[d] > 1 ? static_cast<int>(x.stride[d]) : 0;
+    }
     return tensor;
 }
 
@@ -35,6 +43,11 @@ DeviceTensorGradient tensor_gradient_of(const functions::TensorGradient& x) {
     DeviceTensorGradient gradient{.data = x.data, .stride = {}};
     std::ranges::copy(x.stride, gradient.stride);
     return gradient;
+}
+
+// Scales of blocks of q are those of query heads.
+DeviceScales scales_of(const Scales& x, bool query_heads) {
+    return {x.data, x.stride_batch, x.stride_head, x.stride_block, query_heads ? 1 : 0};
 }
 
 }  // namespace
@@ -136,6 +149,10 @@ KernelParams params_of(const Plan& plan, const Problem& p, const Operands& x) {
     k.block_k = static_cast<int>(p.block_k);
     k.list_batch = static_cast<int>(p.list_batch);
     k.list_heads = static_cast<int>(p.list_heads);
+    k.q_scale = scales_of(x.q_scale, p.q_scale == ScaleKind::block);
+    k.k_scale = scales_of(x.k_scale, false);
+    k.v_scale = scales_of(x.v_scale, false);
+    k.scale_shift = p.scale_block == 0 ? 0 : std::countr_zero(static_cast<std::uint64_t>(p.scale_block));
     std::ranges::transform(x.function_tensors, k.function_tensors, function_tensor_of);
     std::ranges::transform(x.dtensors, k.dtensors, tensor_gradient_of);
     return k;
@@ -153,6 +170,42 @@ MergeParams params_of(const MergeProblem& p, const MergeOperands& x) {
     k.seqlen = static_cast<unsigned>(p.seqlen);
     k.heads = static_cast<unsigned>(p.heads);
     k.rows = static_cast<unsigned>(p.rows());
+    return k;
+}
+
+QuantizeParams params_of(const QuantizeProblem& p, const QuantizeOperands& x) {
+    QuantizeParams k{};
+    k.x = tensor_of(x.x);
+    k.quantized = tensor_of(x.quantized);
+    k.scale = x.scale.data;
+    k.scale_stride_batch = x.scale.stride_batch;
+    k.scale_stride_head = x.scale.stride_head;
+    k.scale_stride_block = x.scale.stride_block;
+    const bool one_batch = p.scale == ScaleKind::tensor || (p.packed && p.scale_block != 0);
+    k.scale_batch = one_batch ? 1 : p.batch;
+    k.scale_heads = p.scale_heads;
+    k.scale_blocks = x.scale.blocks;
+    k.makes_scales = !p.scale_given && p.scale == ScaleKind::block ? 1 : 0;
+    k.group = static_cast<int>(p.group());
+    k.cu_seqlens = lengths_of(x.cu_seqlens);
+    k.rotary_offsets = lengths_of(x.rotary_offsets);
+    k.positions = lengths_of(x.positions);
+    k.batch = p.batch;
+    k.heads = p.heads;
+    k.seqlen = p.seqlen;
+    k.total = p.total;
+    k.blocks = quantize_blocks(p, x.scale.blocks);
+    k.cos = x.cos;
+    k.sin = x.sin;
+    k.cos_stride = x.cos_stride;
+    k.sin_stride = x.sin_stride;
+    k.table_rows = p.positions;
+    k.pairs = static_cast<int>(p.pairs);
+    k.rotary_begin = static_cast<int>(p.rotary_begin);
+    k.interleaved = p.interleaved ? 1 : 0;
+    k.table_element = p.pairs != 0 ? element_of(p.table_dtype) : Element::fp32;
+    k.hadamard = p.hadamard ? 1 : 0;
+    k.hadamard_seed = x.hadamard_seed;
     return k;
 }
 

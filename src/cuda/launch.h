@@ -3,10 +3,12 @@
 
 #include "core/merge_problem.h"
 #include "core/problem.h"
+#include "core/quantize_problem.h"
 #include "cuda/device.h"
 #include "cuda/plan/plan.h"
 #include "shared/kernel_params.h"
 #include "shared/merge_params.h"
+#include "shared/quantize_params.h"
 
 namespace flashtile::gpu {
 
@@ -14,6 +16,8 @@ namespace flashtile::gpu {
 KernelParams params_of(const Plan& plan, const Problem& problem, const Operands& operands);
 
 MergeParams params_of(const MergeProblem& problem, const MergeOperands& operands);
+
+QuantizeParams params_of(const QuantizeProblem& problem, const QuantizeOperands& operands);  // for each step
 
 // Tells kernels where a region of the workspace lies.
 void set_region(KernelParams& params, Region name, CUdeviceptr address);

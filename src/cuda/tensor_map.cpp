@@ -83,19 +83,30 @@ struct Dimension {
     int box;
 };
 
-// Of columns, 64 in a box, and what is named, from the inside out.
+CUtensorMapDataType map_type(DType dtype) {
+    switch (dtype) {
+        case DType::fp8_e4m3:
+            return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+        case DType::bf16:
+            return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+        default:
+            return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    }
+}
+
+// Of columns, 128 bytes in a box, and what is named, from the inside out.
 TensorMap map_of(const Operand& x, DType dtype, std::int64_t first_row, std::int64_t columns,
                  std::initializer_list<Dimension> dimensions, CUtensorMapL2promotion lines = kTwoLines) {
     const std::int64_t size = size_of(dtype);
     MapKey key{};
     key.lines = lines;
     key.data = static_cast<char*>(x.data) + first_row * x.stride_row * size;
-    key.type = dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    key.type = map_type(dtype);
     const auto add = [&](std::int64_t count, int box) {
         key.shape[key.dimensions] = static_cast<std::uint64_t>(std::max<std::int64_t>(count, 1));
         key.box[key.dimensions++] = static_cast<std::uint32_t>(box);
     };
-    add(columns, kChunk);
+    add(columns, static_cast<int>(kChunkRowBytes / size));
     for (const auto& [count, stride, box] : dimensions) {
         // A dimension of size 1 may have any stride; the driver wants a multiple of 16.
         key.strides[key.dimensions - 1] = static_cast<std::uint64_t>(count > 1 ? stride * size : kAlignment);
@@ -131,12 +142,12 @@ std::int64_t own_biases(std::int64_t count, std::int64_t stride) {
 }  // namespace
 
 bool can_map(const Problem& p, const Operands& x) {
-    const std::int64_t size = size_of(p.dtype);
-    return p.head_dim * size % kAlignment == 0 && p.head_dim_v * size % kAlignment == 0 &&
+    const std::int64_t size = size_of(p.dtype), of_keys = size_of(p.dtype_of_k());
+    return p.head_dim * of_keys % kAlignment == 0 && p.head_dim_v * of_keys % kAlignment == 0 &&
            std::max(p.rows_q(), p.rows_k()) < kRowsEnd && can_map(x.q, p.rows_q(), p.heads, p.runs(), size) &&
-           can_map(x.k, p.rows_k(), p.kv_heads, runs_of_keys(p), size) &&
-           can_map(x.v, p.rows_k(), p.kv_heads, runs_of_keys(p), size) &&
-           (!x.out || can_map(x.out, p.rows_q(), p.heads, p.runs(), size)) &&
+           can_map(x.k, p.rows_k(), p.kv_heads, runs_of_keys(p), of_keys) &&
+           can_map(x.v, p.rows_k(), p.kv_heads, runs_of_keys(p), of_keys) &&
+           (!x.out || can_map(x.out, p.rows_q(), p.heads, p.runs(), size_of(p.dtype_of_out()))) &&
            (!x.dout || can_map(x.dout, p.rows_q(), p.heads, p.runs(), size));
 }
 
@@ -226,8 +237,8 @@ private:
         return map_of_rows(q, p_.dtype, p_.head_dim, 0, run.total_q, p_.heads, 1, box_rows);
     }
     TensorMap of_keys(const Operand& x, std::int64_t columns, const Rows& rows, const PlannedMap& map) const {
-        return map_of_rows(x, p_.dtype, columns, rows.first, rows.end, p_.kv_heads, runs_of_keys(p_), map.box_rows,
-                           map.streamed ? kOneLine : kTwoLines);
+        return map_of_rows(x, p_.dtype_of_k(), columns, rows.first, rows.end, p_.kv_heads, runs_of_keys(p_),
+                           map.box_rows, map.streamed ? kOneLine : kTwoLines);
     }
     TensorMap of_bias(int box_rows) const {
         const Operand& bias = x_.bias;

@@ -47,6 +47,7 @@ Subject subject_of(const KernelConfig& planned, const Problem& p, const DeviceFa
 // The rows of the width's own that serve a kernel.
 template <class Visit>
 void visit_alternatives(const KernelConfig& c, Visit visit) {
+    if (c.converts_kv) return;  // the tables alone have tiles for it
     const int widest = std::max(c.head_dim, c.head_dim_v);
     const auto width = std::ranges::lower_bound(alternatives::kWidths, widest);
     if (width == std::end(alternatives::kWidths)) return;

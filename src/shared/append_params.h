@@ -27,6 +27,9 @@ struct AppendParams {
     int pairs, rotary_begin;
     int interleaved, one_position;
     Element table_element;
+    DeviceScales k_scale, v_scale;  // of a cache of e4m3
+    int scale_blocks;               // its pages' rows have them, in blocks, rather than sequences
+    int scale_shift;                // log2 of a block's rows
 };
 
 FLASHTILE_DEVICE Index clamped(Index x, Index low, Index high) {

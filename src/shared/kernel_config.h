@@ -34,9 +34,11 @@ enum class Kernel : int {
     combine_shares,         // the same, of equal shares
     merge,                  // partial results to the result of all keys
     append_kv,              // new keys and values to a cache, rotated
+    quantize,               // a tensor to e4m3 numbers and scales
+    dequantize,             // the way back
 };
 
-enum class Element : int { fp32, fp16, bf16 };
+enum class Element : int { fp32, fp16, bf16, e4m3 };
 
 enum class BiasElement : int { none, fp32, same };  // same: the type of q
 
@@ -67,7 +69,13 @@ struct KernelConfig {
     int blocks_per_sm = 1;  // how many thread blocks must fit a multiprocessor, which limits registers
     int vector_bytes = 0;   // bytes of one load from q, k, v, dout: 16, 8, 4 or 2, as pointers, strides and d allow
 
-    Element out_element = Element::bf16;  // of merge's out; O has the type `element` everywhere else
+    // Of merge's out; of O where q is e4m3, or where it is fp32. Else O has the type `element`.
+    Element out_element = Element::bf16;
+    // The general forward: q, or k and v, lie in memory as e4m3 and become `element` as they are loaded. append_kv: the
+    // cache is e4m3.
+    bool converts_q = false;
+    bool converts_kv = false;
+    bool scale_blocks = false;  // blocks of 64 or 128 rows of e4m3 tensors have scales of their own
 
     bool lse = false;        // forward writes LSE
     bool band = false;       // causal or window
@@ -94,8 +102,9 @@ struct KernelConfig {
     bool score_function = false;
     bool mask_function = false;  // or lists of blocks, or both
     bool block_lists = false;
-    bool lists_alone = false;     // without a mask function
-    bool near_positions = false;  // functions: places and lengths are at least 0 and less than kNearPositions
+    bool lists_alone = false;  // without a mask function
+    // Functions: places and lengths are at least 0 and less than kNearPositions, and 32 bits hold offsets in tensors.
+    bool near_positions = false;
     bool map_of_keys = false;     // mask_blocks: the map is walked from blocks of keys (block_map.h)
     bool dropout = false;
     // A shard's first row or column is no multiple of 16, or lies in memory and may be none, and so a lane's draws come

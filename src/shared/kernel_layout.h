@@ -8,7 +8,7 @@ namespace flashtile {
 inline namespace FLASHTILE_TARGET {
 
 constexpr int size_of(Element element) {
-    return element == Element::fp32 ? 4 : 2;
+    return element == Element::fp32 ? 4 : element == Element::e4m3 ? 1 : 2;
 }
 
 constexpr int round_up(int n, int multiple) {
@@ -20,7 +20,7 @@ constexpr int round_up(int n, int multiple) {
 constexpr int padded(const KernelConfig& c, int columns) {
     const bool forward = c.kernel == Kernel::forward_sm80 || c.kernel == Kernel::split_forward_sm80 ||
                          c.kernel == Kernel::forward_sm90 || c.kernel == Kernel::latent_forward_sm90;
-    return round_up(columns, forward ? 16 : 32);
+    return round_up(columns, forward && c.element != Element::e4m3 ? 16 : 32);
 }
 
 // Elements from one row of a tile to the next. A row takes an odd number of 16-byte pieces, so that the same piece of
@@ -39,15 +39,30 @@ constexpr int larger(int a, int b) {
     return a > b ? a : b;
 }
 
-// The general forward on pages: for how many blocks of keys shared memory holds where they lie.
+// The general forward on pages: for how many blocks of keys shared memory holds where they lie. Of e4m3 keys one more
+// block is on its way.
 constexpr int key_place_slots(const KernelConfig& c) {
-    return c.stages + 1;
+    return c.stages + (c.converts_kv ? 2 : 1);
 }
 
-// Q, whose place O takes later, then the stages of K and V, then where keys lie.
+// The general forward on e4m3 keys: a block of K and V as they lie in memory, and what stages of them take, with the
+// scales of keys where blocks have their own.
+constexpr int raw_pitch(int columns) {
+    return round_up(columns, 16);
+}
+constexpr int raw_bytes(const KernelConfig& c) {
+    return c.Bc * (raw_pitch(c.head_dim) + raw_pitch(c.head_dim_v));
+}
+constexpr int scales_bytes(const KernelConfig& c) {
+    return c.scale_blocks ? c.Bc * 2 * 4 : 0;
+}
+
+// Q, whose place O takes later, then the stages of K and V, then where keys lie. Of e4m3 keys there is one tile, with
+// scales, and behind it the stages.
 constexpr int forward_tiles_bytes(const KernelConfig& c) {
+    const int keys = tile_bytes(c, c.Bc, c.head_dim) + tile_bytes(c, c.Bc, c.head_dim_v);
     return tile_bytes(c, c.Br, larger(c.head_dim, c.head_dim_v)) +
-           c.stages * (tile_bytes(c, c.Bc, c.head_dim) + tile_bytes(c, c.Bc, c.head_dim_v));
+           (c.converts_kv ? keys + scales_bytes(c) + c.stages * (raw_bytes(c) + scales_bytes(c)) : c.stages * keys);
 }
 constexpr int forward_shared_bytes(const KernelConfig& c) {
     return forward_tiles_bytes(c) + (c.paged ? key_place_slots(c) * c.Bc * 8 : 0);
@@ -76,12 +91,15 @@ constexpr int combine_groups(const KernelConfig& c) {
 }
 constexpr int kPartsAtOnce = 4;
 
-// On Hopper tiles lie as TMA's 128-byte swizzle leaves them: in chunks of kChunk columns, each of rows of
-// kChunkRowBytes. So far all of Hopper's kernels take 16-bit elements.
+// On Hopper tiles lie as TMA's 128-byte swizzle leaves them: in chunks of kChunk columns of 16 bits, or chunk_of(e4m3)
+// columns, each of rows of kChunkRowBytes.
 constexpr int kChunkRowBytes = 128;
-constexpr int kChunk = kChunkRowBytes / size_of(Element::bf16);
-constexpr int chunk_columns(int columns) {
-    return round_up(columns, kChunk);
+constexpr int chunk_of(Element element) {
+    return kChunkRowBytes / size_of(element);
+}
+constexpr int kChunk = chunk_of(Element::bf16);
+constexpr int chunk_columns(int columns, int chunk = kChunk) {
+    return round_up(columns, chunk);
 }
 constexpr int kLeastPageBox = 16;   // rows of a page that are worth a copy of TMA
 constexpr int kMostBarriers = 384;  // bytes of barriers, and of the slots beside them
@@ -89,6 +107,34 @@ constexpr int kMostBarriers = 384;  // bytes of barriers, and of the slots besid
 // Hopper's forward: the next tile's Q has a stage of its own where shared memory has room.
 constexpr int query_stages(const KernelConfig& c) {
     return larger(c.head_dim, c.head_dim_v) <= 128 ? 2 : 1;
+}
+
+// Hopper's forward: columns of O as products see them. Products of e4m3 need no whole chunks of V.
+constexpr int output_columns(const KernelConfig& c) {
+    if (c.element != Element::e4m3) return chunk_columns(c.head_dim_v);
+    return c.head_dim_v > 64 && c.head_dim_v <= 96 ? 96 : round_up(c.head_dim_v, 64);
+}
+
+// Hopper's forward for e4m3, whose products take both factors with the inner dimension contiguous: a stage of V
+// transposed, in chunks of keys (transposed_values.h).
+constexpr int transposed_bytes(const KernelConfig& c) {
+    return output_columns(c) * chunk_columns(c.Bc, chunk_of(Element::e4m3));
+}
+
+// Hopper's forward where K and V are e4m3: a block of K beside the 16-bit one that it becomes, and of V beside what is
+// made of it, as they come.
+constexpr int raw_key_bytes(const KernelConfig& c) {
+    return c.converts_kv ? c.Bc * chunk_columns(c.head_dim, chunk_of(Element::e4m3)) : 0;
+}
+constexpr int raw_value_bytes(const KernelConfig& c) {
+    const bool e4m3 = c.converts_kv || c.element == Element::e4m3;
+    return e4m3 ? c.Bc * chunk_columns(c.head_dim_v, chunk_of(Element::e4m3)) : 0;
+}
+
+// The type of O.
+constexpr Element output_element(const KernelConfig& c) {
+    const bool own = c.element == Element::e4m3 || c.converts_q || c.out_element == Element::fp32;
+    return own ? c.out_element : c.element;
 }
 
 // Hopper's forward for latent heads: V is the first columns of K, and is not loaded.
@@ -137,9 +183,12 @@ constexpr int bias_bytes(const KernelConfig& c) {
 
 // The stages of Q, K and V, what lies beside them, and what aligning the start to 1024 bytes may take.
 constexpr int forward_sm90_staged_bytes(const KernelConfig& c) {
-    const int d = chunk_columns(c.head_dim), dv = keys_hold_values(c) ? 0 : chunk_columns(c.head_dim_v);
-    return size_of(c.element) * (query_stages(c) * c.Br * d + c.stages * c.Bc * (d + dv)) + bias_bytes(c) +
-           handed_to_second_bytes(c) + kMostBarriers + dropout_bytes(c) + order_bytes(c) + serving_bytes(c) + 1024;
+    const int chunk = chunk_of(c.element), d = chunk_columns(c.head_dim, chunk);
+    const int dv = keys_hold_values(c) ? 0 : chunk_columns(c.head_dim_v, chunk);
+    const int values = c.element == Element::e4m3 ? transposed_bytes(c) : size_of(c.element) * c.Bc * dv;
+    return size_of(c.element) * (query_stages(c) * c.Br * d + c.stages * c.Bc * d) +
+           c.stages * (values + raw_key_bytes(c) + raw_value_bytes(c)) + bias_bytes(c) + handed_to_second_bytes(c) +
+           kMostBarriers + dropout_bytes(c) + order_bytes(c) + serving_bytes(c) + 1024;
 }
 
 // What the system takes of a multiprocessor's shared memory for each thread block, beside what the block asks for.
@@ -152,6 +201,7 @@ constexpr int output_parts(const KernelConfig& c) {
     const int of_block = 228 * 1024 / c.blocks_per_sm - kReservedSharedMemory;  // on sm_90
     const int left = of_block - forward_sm90_staged_bytes(c),
               whole = c.Br * chunk_columns(c.head_dim_v) * size_of(c.element);
+    if (output_element(c) != c.element) return 0;
     if (c.shares || keys_hold_values(c)) return 0;  // most of O goes to the workspace; there is no room
     if (!c.band && c.head_dim_v <= kChunk && c.group_rows == 1) return 0;
     if (whole <= left) return 1;
@@ -245,6 +295,8 @@ constexpr int shared_bytes(const KernelConfig& c) {
             return c.warps * 32 * 4;  // a thread's units
         case Kernel::backward_sinks:
             return c.warps * 32 * 8;  // a thread's sum in fp64
+        case Kernel::mask_blocks:
+            return c.warps;  // what a warp has found
         default:
             return 0;
     }

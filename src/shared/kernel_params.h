@@ -30,11 +30,21 @@ FLASHTILE_DEVICE Index value_at(const DeviceLengths& list, Index n) {
     return list.wide != 0 ? static_cast<const long long*>(list.data)[n] : static_cast<const int*>(list.data)[n];
 }
 
+// The scales of an e4m3 tensor; strides are in elements, and 0 where a dimension shares a scale.
+struct DeviceScales {
+    const float* data;  // null: all are 1
+    Index stride_batch;
+    Index stride_head;
+    Index stride_block;
+    int query_heads;  // heads are query heads rather than key heads
+};
+
 // A tensor that the user's functions read; strides are in elements. Dimensions that it does not have have size 1.
 struct DeviceFunctionTensor {
     const void* data;
     Index shape[4];
     Index stride[4];
+    int near_shape[4], near_stride[4];  // the same, where 32 bits hold all offsets (KernelConfig::near_positions)
 };
 
 // The gradient of such a tensor, which has its shape.
@@ -164,6 +174,9 @@ struct KernelParams {
     DeviceBlockList partial_blocks, full_blocks;
     int block_q, block_k, list_batch, list_heads;
     unsigned char* ws_block_kinds;
+
+    DeviceScales q_scale, k_scale, v_scale;
+    int scale_shift;  // log2 of a block's rows
 
     DeviceFunctionTensor function_tensors[8];  // in the order in which the call names them
     DeviceTensorGradient dtensors[8];          // likewise

@@ -23,6 +23,13 @@ std::string spans_of(const BroadcastSpec& spec) {
     return spec.expanded ? text + "(expanded)" : text;
 }
 
+const char* name_of(Scaling scaling) {
+    return scaling == Scaling::none    ? "1"
+           : scaling == Scaling::whole ? "whole"
+           : scaling == Scaling::heads ? "heads"
+                                       : "blocks";
+}
+
 const char* name_of(dtype type) {
     return type == fp32 ? "fp32" : type == fp16 ? "fp16" : "bf16";
 }
@@ -40,6 +47,12 @@ std::int64_t Case::longest_k() const {
 std::string to_string(const Case& p) {
     std::ostringstream text;
     text << name_of(p.type);
+    if (p.e4m3.present) {
+        text << (p.e4m3.keys_only ? " e4m3-keys" : " e4m3") << " scales=" << name_of(p.e4m3.q) << ','
+             << name_of(p.e4m3.k) << ',' << name_of(p.e4m3.v);
+        if (p.e4m3.block != 64) text << " scale-block=" << p.e4m3.block;
+    }
+    if (p.out_in_fp32) text << " out-in-fp32";
     if (p.packed()) {
         text << " packed q=" << joined(p.lengths_q) << " k=" << joined(p.lengths_k);
         if (p.spare_rows != 0) text << " +" << p.spare_rows << " rows";

@@ -43,6 +43,26 @@ struct BlockListsSpec {
 
 enum class Sinks { none, in_fp32, in_the_inputs_type };
 
+// e4m3 keys and values, and queries too unless these have the case's type, which is out's.
+enum class Scaling { none, whole, heads, blocks };
+struct E4m3Spec {
+    bool present = false;
+    bool keys_only = false;
+    Scaling q = Scaling::none;
+    Scaling k = Scaling::none;
+    Scaling v = Scaling::none;
+    int block = 64;
+
+    bool blocks() const { return (q == Scaling::blocks && !keys_only) || k == Scaling::blocks || v == Scaling::blocks; }
+    // The same with scales that go together: of heads there are none beside those of blocks.
+    E4m3Spec settled() const {
+        E4m3Spec spec = *this;
+        for (Scaling* scaling : {&spec.q, &spec.k, &spec.v})
+            if (blocks() && *scaling == Scaling::heads) *scaling = Scaling::blocks;
+        return spec;
+    }
+};
+
 enum class Slopes { none, per_head, per_batch_and_head };
 enum class BiasValues { random, lowest_hides, infinity_hides, large };  // large: some 50, or past -1e10
 
@@ -56,6 +76,8 @@ struct Case {
     std::int64_t seqlen_k = 1;
     std::int64_t head_dim = 16;
     std::int64_t head_dim_v = 16;
+    E4m3Spec e4m3;
+    bool out_in_fp32 = false;
     bool latent = false;  // v is the first columns of k, in the same memory
 
     // Not empty: a packed batch of these lengths; batch, seqlen_q and seqlen_k above are then unused.
@@ -118,7 +140,12 @@ struct Case {
     std::int64_t longest_q() const;
     std::int64_t longest_k() const;
     // Backward takes no cache, and no lists but cu_seqlens and seqused_k. dk and dv of one memory are no use.
-    bool forward_only() const { return cache.present || latent || tree || !used_q.empty() || !first_k.empty(); }
+    bool forward_only() const {
+        return cache.present || latent || tree || !used_q.empty() || !first_k.empty() || e4m3.present || out_in_fp32;
+    }
+    bool e4m3_queries() const { return e4m3.present && !e4m3.keys_only; }
+    // Of what is added to scores: of e4m3 queries' type it may not be.
+    dtype score_type(bool in_fp32) const { return in_fp32 || e4m3_queries() ? fp32 : type; }
 };
 
 std::string to_string(const Case& problem);

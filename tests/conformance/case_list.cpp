@@ -46,6 +46,10 @@ public:
         functions();
         wide_pairs_with_options();
         block_lists();
+        e4m3_sizes();
+        e4m3_caches();
+        e4m3_options();
+        outputs_in_fp32();
         return std::move(cases_);
     }
 
@@ -1248,6 +1252,130 @@ private:
             c.mask_function = "document[b, i] == document[b, j] || j % 8 == h";
             apply(c);
         }
+    }
+
+    // Every kind of scale, beside e4m3 queries or 16-bit ones.
+    static E4m3Spec e4m3_of(std::size_t n) {
+        constexpr Scaling kScalings[] = {Scaling::none, Scaling::whole, Scaling::heads, Scaling::blocks};
+        const E4m3Spec spec = {.present = true,
+                               .keys_only = n % 2 == 0,
+                               .q = kScalings[n / 2 % 4],
+                               .k = kScalings[(n + 1) % 4],
+                               .v = kScalings[(n / 2 + 3) % 4],
+                               .block = n / 3 % 2 == 0 ? 64 : 128};
+        return spec.settled();
+    }
+    static dtype e4m3_type_of(std::size_t n) { return n % 2 == 0 ? kTypes[1 + n / 2 % 2] : kTypes[n / 2 % 3]; }
+
+    // Lengths around blocks of scales and of keys, and head dimensions of whole and of cut vectors.
+    void e4m3_sizes() {
+        std::size_t n = 0;
+        for (const std::int64_t seqlen_q : {1, 7, 64, 65, 200})
+            for (const std::int64_t seqlen_k : {1, 63, 64, 65, 129, 257, 400})
+                for (int turn = 0; turn < 2; ++turn) {
+                    Case& c = add("e4m3/" + std::to_string(seqlen_q) + "x" + std::to_string(seqlen_k) +
+                                  (turn == 0 ? "" : "_again"));
+                    size(c, seqlen_q, seqlen_k, 4, n % 3 == 0 ? 64 : n % 3 == 1 ? 128 : 96);
+                    c.kv_heads = n % 4 < 2 ? 2 : 1;
+                    c.batch = 2;
+                    c.e4m3 = e4m3_of(n);
+                    c.type = e4m3_type_of(n);
+                    c.causal = n / 5 % 2 == 0;
+                    c.threads = 1 + static_cast<int>(n % 3);
+                    ++n;
+                }
+        for (const std::int64_t d : {1, 8, 24, 32, 33, 48, 80, 100, 112, 160, 192, 256, 512})
+            for (const std::int64_t seqlen_q : {3, 70})
+                for (const std::int64_t d_v : {d, (d * 37 + 11) % 256 + 1}) {
+                    Case& c = add("e4m3_head_dim/" + std::to_string(d) + "_" + std::to_string(d_v) + "_" +
+                                  std::to_string(seqlen_q));
+                    size(c, seqlen_q, 150, 2, d);
+                    c.head_dim_v = d_v;
+                    c.e4m3 = e4m3_of(n);
+                    c.type = e4m3_type_of(n++);
+                }
+    }
+
+    void e4m3_caches() {
+        std::size_t n = 0;
+        for (const std::int64_t page_size : {0, 1, 16, 64, 100, 128, 256})
+            for (const std::int64_t seqlen_q : {1, 4, 65})
+                for (const Scaling scaling : {Scaling::none, Scaling::whole, Scaling::heads, Scaling::blocks}) {
+                    Case& c = add("e4m3_cache/" + std::to_string(page_size) + "_" + std::to_string(seqlen_q) + "_" +
+                                  std::to_string(static_cast<int>(scaling)));
+                    size(c, seqlen_q, 500, 8, 64);
+                    c.kv_heads = 2;
+                    c.batch = 3;
+                    c.cache = {.present = true, .page_size = page_size, .shared = n % 5 == 0};
+                    c.used_k = {500, 131, 7};
+                    c.causal = n % 2 == 0;
+                    c.e4m3 = {.present = true,
+                              .keys_only = n % 3 != 0,
+                              .q = n % 2 == 0 ? scaling : Scaling::whole,
+                              .k = scaling,
+                              .v = scaling,
+                              .block = n / 2 % 2 == 0 ? 64 : 128};
+                    c.type = type_of(1 + n % 2);
+                    if (n % 4 == 3) {
+                        c.lengths_q = {seqlen_q, 0, 1};
+                        c.lengths_k = std::exchange(c.used_k, {});
+                    }
+                    ++n;
+                }
+    }
+
+    // Each option beside them.
+    void e4m3_options() {
+        std::size_t n = 0;
+        const auto add_each = [&](const std::vector<Option>& options, std::int64_t seqlen_q, std::int64_t seqlen_k) {
+            for (const Option& option : options)
+                for (const bool keys_only : {false, true}) {
+                    Case& c = add("e4m3_options/" + std::to_string(seqlen_q) + "_" + option.name +
+                                  (keys_only ? "_under_16_bits" : ""));
+                    size(c, seqlen_q, seqlen_k, 4, 64);
+                    c.kv_heads = 2;
+                    c.batch = 2;
+                    c.e4m3 = {.present = true,
+                              .keys_only = keys_only,
+                              .q = Scaling::blocks,
+                              .k = Scaling::blocks,
+                              .v = n % 3 == 0 ? Scaling::whole : Scaling::blocks};
+                    c.type = type_of(1 + n++ % 2);
+                    option.apply(c);
+                    fit_used_keys(c);
+                }
+        };
+        add_each(all_options(), 70, 193);
+        add_each(all_serving_options(), 5, 201);
+        for (const bool score : {true, false}) {
+            Case& c = add(score ? "e4m3_options/score_function" : "e4m3_options/mask_function");
+            size(c, 70, 193, 4, 64);
+            c.e4m3 = {.present = true, .q = Scaling::blocks, .k = Scaling::blocks, .v = Scaling::blocks};
+            c.type = bf16;
+            if (score)
+                c.score_function = "s - 0.1 * abs(i - j)";
+            else
+                c.mask_function = "j % 8 == h || j <= i";
+        }
+    }
+
+    void outputs_in_fp32() {
+        std::size_t n = 0;
+        for (const std::int64_t seqlen_q : {1, 5, 64, 150})
+            for (const std::int64_t d : {40, 64, 128})
+                for (const bool packed : {false, true}) {
+                    Case& c = add("out_in_fp32/" + std::to_string(seqlen_q) + "_" + std::to_string(d) +
+                                  (packed ? "_packed" : ""));
+                    size(c, seqlen_q, 170, 2, d);
+                    c.kv_heads = 1;
+                    c.out_in_fp32 = true;
+                    c.type = type_of(1 + n % 2);
+                    c.e4m3.present = c.e4m3.keys_only = n++ % 3 == 0;
+                    if (packed) {
+                        c.lengths_q = {seqlen_q, 0, 3};
+                        c.lengths_k = {170, 1, 64};
+                    }
+                }
     }
 
     std::vector<Case> cases_;

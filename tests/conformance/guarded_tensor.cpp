@@ -108,13 +108,13 @@ void GuardedTensor::poison() {
 }
 
 tensor GuardedTensor::view() const {
-    return present() ? view_of_columns(shape_.back()) : tensor{};
+    return present() ? view_of_columns(shape_.empty() ? 1 : shape_.back()) : tensor{};
 }
 
 tensor GuardedTensor::view_of_columns(std::int64_t count) const {
     const std::byte* base = twin_.size() != 0 ? static_cast<const std::byte*>(twin_.data()) : usable_.data();
     std::vector<std::int64_t> shape = shape_;
-    shape.back() = count;
+    if (!shape.empty()) shape.back() = count;
     return flashtile::view(base + (origin_ - usable_.data()), type_, shape, strides_, where_);
 }
 
@@ -143,7 +143,7 @@ void GuardedTensor::set(std::size_t element, double value) {
         case dtype::boolean:
             return store(static_cast<std::uint8_t>(value != 0.0));
         case dtype::fp8_e4m3:
-            break;
+            return store(oracle::to_e4m3_bits(single));
     }
     throw std::logic_error("no such tensor is made here");
 }
@@ -167,7 +167,7 @@ double GuardedTensor::get(std::size_t element) const {
         case dtype::boolean:
             return load(std::uint8_t{});
         case dtype::fp8_e4m3:
-            break;
+            return static_cast<double>(oracle::from_e4m3_bits(load(std::uint8_t{})));
     }
     throw std::logic_error("no such tensor is made here");
 }

@@ -90,7 +90,10 @@ std::vector<std::pair<const char*, GuardedTensor*>> ProblemData::inputs() {
                                                                {"block_lists.counts", &block_counts},
                                                                {"block_lists.indices", &block_indices},
                                                                {"block_lists.full_counts", &full_counts},
-                                                               {"block_lists.full_indices", &full_indices}};
+                                                               {"block_lists.full_indices", &full_indices},
+                                                               {"q_scale", &q_scale},
+                                                               {"k_scale", &k_scale},
+                                                               {"v_scale", &v_scale}};
     for (std::size_t n = 0; n < function_tensors.size(); ++n)
         all.emplace_back(named_tensors_[n].name, &function_tensors[n]);
     return all;
@@ -220,6 +223,106 @@ std::vector<double> ProblemData::by_key(const GuardedTensor& t, std::int64_t wid
     return result;
 }
 
+// The element of q_scale that is row i's of a sequence.
+std::size_t ProblemData::q_scale_of(std::int64_t b, std::int64_t i, std::int64_t h) const {
+    const Case& p = problem;
+    if (p.e4m3.q == Scaling::whole) return 0;
+    if (p.e4m3.q == Scaling::heads) return at(b * p.kv_heads + h / (p.heads / p.kv_heads));
+    const std::int64_t block = i / p.e4m3.block, blocks = q_scale.shape().back();
+    if (!p.packed()) return at((b * p.heads + h) * blocks + block);
+    std::int64_t before = 0;
+    for (std::int64_t n = 0; n < b; ++n) before += (p.lengths_q[at(n)] + p.e4m3.block - 1) / p.e4m3.block;
+    return at(h * blocks + before + block);
+}
+
+// The same of k_scale or v_scale, of key j.
+std::size_t ProblemData::key_scale_of(Scaling scaling, std::int64_t b, std::int64_t j, std::int64_t h) const {
+    const Case& p = problem;
+    if (scaling == Scaling::whole) return 0;
+    if (scaling == Scaling::heads) return at(b * p.kv_heads + h);
+    if (p.packed() && !p.cache.present) {
+        std::int64_t before = 0, blocks = 1;
+        for (std::int64_t n = 0; n < p.sequences(); ++n) {
+            if (n == b) before = blocks - 1;
+            blocks += (p.lengths_k[at(n)] + p.e4m3.block - 1) / p.e4m3.block;
+        }
+        return at(h * blocks + before + j / p.e4m3.block);
+    }
+    const std::int64_t length = p.cache.present ? cache_shape[1] : p.seqlen_k;
+    const std::int64_t row = key_rows[at(reference.sequences[at(b)].k_begin + j)];
+    const std::int64_t blocks = (length + p.e4m3.block - 1) / p.e4m3.block;
+    return at((row / length * p.kv_heads + h) * blocks + row % length / p.e4m3.block);
+}
+
+// Packed lists have one block more than they need.
+void ProblemData::make_scales() {
+    const Case& p = problem;
+    RandomSource random(p.data_seed + 3);
+    const auto shape_of = [&](Scaling scaling, std::int64_t heads, const std::vector<std::int64_t>& lengths,
+                              std::int64_t outer, std::int64_t rows) {
+        const auto blocks = [&](std::int64_t length) { return (length + p.e4m3.block - 1) / p.e4m3.block; };
+        if (scaling == Scaling::whole) return Shape{};
+        if (scaling == Scaling::heads) return Shape{p.sequences(), p.kv_heads};
+        if (lengths.empty()) return Shape{outer, heads, blocks(rows)};
+        std::int64_t all = 1;
+        for (const std::int64_t length : lengths) all += blocks(length);
+        return Shape{heads, all};
+    };
+    const auto make_of = [&](GuardedTensor& scale, Scaling scaling, const Shape& shape) {
+        if (scaling == Scaling::none) return;
+        Layout layout;
+        layout.row_gap = p.inputs.row_gap;
+        layout.heads_before_rows = p.inputs.heads_before_rows;
+        scale = make(fp32, shape, layout);
+        for (std::size_t n = 0; n < scale.size(); ++n) scale.set(n, 0.5 + random.uniform());
+    };
+    if (!p.e4m3.keys_only) make_of(q_scale, p.e4m3.q, shape_of(p.e4m3.q, p.heads, p.lengths_q, p.batch, p.seqlen_q));
+    const bool cached = p.cache.present;
+    for (auto [scale, scaling] : {std::pair(&k_scale, p.e4m3.k), std::pair(&v_scale, p.e4m3.v)})
+        make_of(*scale, scaling,
+                shape_of(scaling, p.kv_heads, cached ? std::vector<std::int64_t>{} : p.lengths_k,
+                         cached ? cache_shape[0] : p.batch, cached ? cache_shape[1] : p.seqlen_k));
+}
+
+// What the oracle gets is dequantised.
+void ProblemData::apply_scales() {
+    const Case& p = problem;
+    const auto multiply = [](std::vector<double>& rows, std::int64_t row, std::int64_t width, double scale) {
+        for (std::int64_t c = 0; c < width; ++c) rows[at(row * width + c)] *= scale;
+    };
+    for (std::int64_t b = 0; b < p.sequences(); ++b) {
+        const oracle::Sequence& s = reference.sequences[at(b)];
+        for (std::int64_t h = 0; h < p.heads && q_scale.present(); ++h)
+            for (std::int64_t i = 0; i < s.q_length; ++i)
+                multiply(reference.q, (s.q_begin + i) * p.heads + h, p.head_dim, q_scale.get(q_scale_of(b, i, h)));
+        for (std::int64_t h = 0; h < p.kv_heads; ++h)
+            for (std::int64_t j = 0; j < s.k_length; ++j) {
+                const std::int64_t row = (s.k_begin + j) * p.kv_heads + h;
+                if (k_scale.present())
+                    multiply(reference.k, row, p.head_dim, k_scale.get(key_scale_of(p.e4m3.k, b, j, h)));
+                if (v_scale.present())
+                    multiply(reference.v, row, p.head_dim_v, v_scale.get(key_scale_of(p.e4m3.v, b, j, h)));
+            }
+    }
+}
+
+// Scales of blocks of which no query sees a key, by the library's rows.
+void ProblemData::poison_unseen_scales(const std::vector<bool>& seen) {
+    const Case& p = problem;
+    for (auto [scale, scaling] : {std::pair(&k_scale, p.e4m3.k), std::pair(&v_scale, p.e4m3.v)}) {
+        if (scaling != Scaling::blocks) continue;
+        std::vector<bool> used(scale->size(), false);
+        for (std::int64_t b = 0; b < p.sequences(); ++b)
+            for (std::int64_t h = 0; h < p.kv_heads; ++h)
+                for (std::int64_t j = 0; j < reference.sequences[at(b)].k_length; ++j) {
+                    const std::int64_t row = key_rows[at(reference.sequences[at(b)].k_begin + j)];
+                    if (seen[at(row * p.kv_heads + h)]) used[key_scale_of(scaling, b, j, h)] = true;
+                }
+        for (std::size_t n = 0; n < used.size(); ++n)
+            if (!used[n]) scale->set(n, kNaN);
+    }
+}
+
 GuardedTensor ProblemData::make_broadcast(const BroadcastSpec& spec, dtype type) const {
     const std::array<std::int64_t, 4> full{problem.sequences(), problem.heads, problem.longest_q(),
                                            problem.longest_k()};
@@ -265,22 +368,24 @@ void ProblemData::make_tensors() {
     if (p.packed()) inputs.broadcast_first = false;
     Layout dout_layout = inputs;
     dout_layout.broadcast_first = dout_layout.broadcast_heads = false;
-    q = make(p.type, q_shape, inputs);
+    q = make(p.e4m3_queries() ? fp8_e4m3 : p.type, q_shape, inputs);
     const auto keys_like = [&](const Shape& dense, std::int64_t width) {
         return p.cache.present ? Shape{cache_shape[0], cache_shape[1], p.kv_heads, width} : dense;
     };
-    k = make(p.type, keys_like(k_shape, p.head_dim), inputs);
-    v = make(p.type, keys_like(v_shape, p.head_dim_v), inputs);
+    const dtype keys_type = p.e4m3.present ? fp8_e4m3 : p.type;
+    k = make(keys_type, keys_like(k_shape, p.head_dim), inputs);
+    v = make(keys_type, keys_like(v_shape, p.head_dim_v), inputs);
+    if (p.e4m3.present) make_scales();
     dout = make(p.type, out_shape, dout_layout);
     if (p.with_dlse) dlse = make(fp32, lse_shape, dout_layout);
 
-    out = make(p.type, out_shape, p.outputs);
+    out = make(p.out_in_fp32 ? fp32 : p.type, out_shape, p.outputs);
     lse = make(fp32, lse_shape, p.outputs);
     dq = make(p.type, q_shape, p.outputs);
     dk = make(p.type, k_shape, p.outputs);
     dv = make(p.type, v_shape, p.outputs);
 
-    const dtype bias_type = p.bias_in_fp32 ? fp32 : p.type;
+    const dtype bias_type = p.score_type(p.bias_in_fp32);
     if (p.bias.present) {
         bias = make_broadcast(p.bias, bias_type);
         dbias = make(bias_type, bias.shape(), p.outputs);
@@ -322,8 +427,8 @@ void ProblemData::make_tensors() {
     }
     if (p.blocks.block_q != 0) make_block_lists();
     if (p.sinks != Sinks::none) {
-        sinks = make(p.sinks == Sinks::in_fp32 ? fp32 : p.type, {p.heads});
-        dsinks = make(p.sinks == Sinks::in_fp32 ? fp32 : p.type, {p.heads});
+        sinks = make(p.score_type(p.sinks == Sinks::in_fp32), {p.heads});
+        dsinks = make(p.score_type(p.sinks == Sinks::in_fp32), {p.heads});
     }
 }
 
@@ -343,7 +448,7 @@ void ProblemData::fill_tensors() {
             v.set(n, k.get(n / at(p.head_dim_v) * at(p.head_dim) + n % at(p.head_dim_v)));
     fill_normal(dout, random, 1.0);
     if (dlse.present()) fill_normal(dlse, random, 1.0);
-    if (bias.present()) fill_bias(bias, p.bias_in_fp32 ? fp32 : p.type, p.bias_values, random);
+    if (bias.present()) fill_bias(bias, p.score_type(p.bias_in_fp32), p.bias_values, random);
     for (std::size_t n = 0; n < mask.size(); ++n) mask.set(n, random.chance(p.mask_density) ? 1.0 : 0.0);
     for (std::size_t n = 0; n < slopes.size(); ++n) slopes.set(n, random.uniform() * 0.5);
     std::int64_t sum_q = 0, sum_k = 0;
@@ -396,6 +501,7 @@ void ProblemData::fill_tensors() {
     r.q = q.values();
     r.k = by_key(k, p.kv_heads * p.head_dim);
     r.v = by_key(v, p.kv_heads * p.head_dim_v);
+    if (p.e4m3.present) apply_scales();
     r.scale = p.scale ? static_cast<double>(*p.scale) : 1.0 / std::sqrt(static_cast<double>(p.head_dim));
     r.softcap = static_cast<double>(p.softcap);
     r.causal = p.causal.value != FLASHTILE_CAUSAL_NONE;
@@ -503,6 +609,7 @@ void ProblemData::poison_unseen() {
         poison_row(k, key, problem.head_dim);
         poison_row(v, key, problem.head_dim_v);
     }
+    if (problem.e4m3.present) poison_unseen_scales(seen);
     for (std::size_t row = 0; row < row_owned_q.size(); ++row) {
         if (row_owned_q[row]) continue;
         poison_row(q, row, problem.heads * problem.head_dim);
@@ -574,6 +681,10 @@ flashtile::options ProblemData::options(isa which) const {
     o.function_tensors = named_tensors_;
     o.block_lists = {p.blocks.block_q,     p.blocks.block_k,   block_counts.view(),
                      block_indices.view(), full_counts.view(), full_indices.view()};
+    o.q_scale = q_scale.view();
+    o.k_scale = k_scale.view();
+    o.v_scale = v_scale.view();
+    if (p.e4m3.present && p.e4m3.blocks()) o.scale_block = p.e4m3.block;
     o.num_splits = p.num_splits;
     o.seqused_k = used_k.view();
     o.deterministic = p.deterministic;

@@ -45,6 +45,7 @@ struct ProblemData {
     GuardedTensor q, k, v, slopes, bias, mask, cu_seqlens_q, cu_seqlens_k, used_k, dout, dlse;  // inputs
     GuardedTensor block_table, cache_batch_idx, first_k, used_q, tree, sinks;                   // likewise
     GuardedTensor positions, prefix_groups, prefix_lengths, diagonals, origins_i, origins_j;    // likewise
+    GuardedTensor q_scale, k_scale, v_scale;                                                    // likewise
     std::vector<GuardedTensor> function_tensors;                                                // likewise
     GuardedTensor block_counts, block_indices, full_counts, full_indices;                       // likewise
     GuardedTensor out, lse, dq, dk, dv, dbias, dsinks;                                          // outputs
@@ -61,6 +62,11 @@ private:
     void lay_out_cache();
     std::pair<std::int64_t, std::int64_t> prefix_of(std::int64_t b) const;
     std::vector<double> by_key(const GuardedTensor& of_cache, std::int64_t width) const;
+    std::size_t q_scale_of(std::int64_t b, std::int64_t i, std::int64_t h) const;
+    std::size_t key_scale_of(Scaling scaling, std::int64_t b, std::int64_t j, std::int64_t h) const;
+    void make_scales();
+    void apply_scales();
+    void poison_unseen_scales(const std::vector<bool>& seen);
     void make_tensors();
     GuardedTensor make(dtype type, std::vector<std::int64_t> shape, const Layout& layout = {}) const;
     void fill_tensors();

@@ -175,6 +175,21 @@ void functions(Case& c, RandomSource& random) {
                 .full = random.chance(0.5)};
 }
 
+// Drawn after all the rest.
+void e4m3(Case& c, RandomSource& random) {
+    const auto scaling = [&] {
+        return random.pick({Scaling::none, Scaling::whole, Scaling::heads, Scaling::blocks, Scaling::blocks});
+    };
+    if (random.chance(0.2)) {
+        c.e4m3 = {.present = true, .keys_only = random.chance(0.5)};
+        c.e4m3.q = scaling(), c.e4m3.k = scaling(), c.e4m3.v = scaling();
+        c.e4m3.block = random.chance(0.5) ? 64 : 128;
+        if (c.type == fp32) c.e4m3.keys_only = false;
+        c.e4m3 = c.e4m3.settled();
+    }
+    c.out_in_fp32 = c.forward_only() && random.chance(0.2);
+}
+
 }  // namespace
 
 Case random_case(std::uint64_t seed) {
@@ -194,6 +209,7 @@ Case random_case(std::uint64_t seed) {
     shard(c, random);
     shard_of_each_sequence(c, random);
     functions(c, random);
+    e4m3(c, random);
     return c;
 }
 

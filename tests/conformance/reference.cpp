@@ -19,7 +19,7 @@ oracle::Precision precision_of(dtype type) {
     return type == fp32 ? oracle::Precision::fp32 : type == fp16 ? oracle::Precision::fp16 : oracle::Precision::bf16;
 }
 
-oracle::Result standard_in_another_order(oracle::Problem problem, int order, oracle::Precision precision,
+oracle::Result standard_in_another_order(oracle::Problem problem, int order, oracle::Formats formats,
                                          oracle::Pass pass) {
     const std::int64_t d = problem.head_dim, middle = order % kOrders / 2 * d * 2 / kOrders;
     const bool reversed = order % 2 != 0, fused = order >= kOrders;
@@ -36,19 +36,19 @@ oracle::Result standard_in_another_order(oracle::Problem problem, int order, ora
     };
     each_row(problem.q, forth);
     each_row(problem.k, forth);
-    oracle::Result result = oracle::standard_attention(problem, precision, pass, fused);
+    oracle::Result result = oracle::standard_attention(problem, formats, pass, fused);
     each_row(result.dq, back);
     each_row(result.dk, back);
     return result;
 }
 
 // `rows` of all heads see a key.
-std::vector<oracle::Result> standard_results(const oracle::Problem& problem, std::int64_t rows,
-                                             oracle::Precision precision, oracle::Pass pass) {
-    std::vector<oracle::Result> results{oracle::standard_attention(problem, precision, pass)};
+std::vector<oracle::Result> standard_results(const oracle::Problem& problem, std::int64_t rows, oracle::Formats formats,
+                                             oracle::Pass pass) {
+    std::vector<oracle::Result> results{oracle::standard_attention(problem, formats, pass)};
     if (rows <= kFewRows)
         for (int order = 1; order < 2 * kOrders; ++order)
-            results.push_back(standard_in_another_order(problem, order, precision, pass));
+            results.push_back(standard_in_another_order(problem, order, formats, pass));
     return results;
 }
 
@@ -67,10 +67,12 @@ Reference::Reference(const Case& problem, oracle::Pass pass) {
         if (std::abs(value) > oracle::largest_value(std::max<std::int64_t>(problem.longest_k(), 1)))
             faults.push_back("v is " + std::to_string(value) + ", for which no finite result is promised");
 
-    const oracle::Precision precision = precision_of(problem.type);
+    const oracle::Precision precision = precision_of(problem.type),
+                            stored_out = problem.out_in_fp32 ? oracle::Precision::fp32 : precision;
+    const oracle::Formats formats{precision, problem.e4m3_queries() ? oracle::Precision::e4m3 : precision};
     const oracle::Result e = oracle::exact_attention(data.reference, pass);
     const auto seeing = std::ranges::count_if(e.lse, [](double of_row) { return std::isfinite(of_row); });
-    const std::vector<oracle::Result> standard = standard_results(data.reference, seeing, precision, pass);
+    const std::vector<oracle::Result> standard = standard_results(data.reference, seeing, formats, pass);
     const auto expect = [&](const char* name, auto tensor, std::vector<bool> owned, oracle::Precision stored,
                             double roundoff) {
         Expected expected{std::move(owned), {}, {}};
@@ -89,7 +91,7 @@ Reference::Reference(const Case& problem, oracle::Pass pass) {
         return expected;
     };
 
-    out = expect("out", &oracle::Result::out, data.owned_q(problem.heads * problem.head_dim_v), precision, 0.0);
+    out = expect("out", &oracle::Result::out, data.owned_q(problem.heads * problem.head_dim_v), stored_out, 0.0);
     lse.owned = data.owned_q(problem.heads);
     lse.exact = only(e.lse, lse.owned);
     const double allowed = oracle::allowed_lse_error(e.largest_score, e.largest_lse);

@@ -95,5 +95,21 @@ TEST_F(FindNvrtc, TheUsersOwnPackagesAndToolkits) {
     EXPECT_NE(std::ranges::find(looked, (folder / "toolkit/lib64").string()), looked.end());
 }
 
+// A toolkit may hold those of other machines too.
+TEST_F(FindNvrtc, OfAToolkitOnlyThisMachinesOwn) {
+#ifdef __aarch64__
+    const std::string own = "sbsa-linux", other = "x86_64-linux";
+#else
+    const std::string own = "x86_64-linux", other = "sbsa-linux";
+#endif
+    const Environment a("CUDA_HOME", folder / "toolkit");
+    put("toolkit/targets/" + other + "/lib/libnvrtc.so.13");
+    EXPECT_EQ(found(), List{});
+    const std::string library = put("toolkit/targets/" + own + "/lib/libnvrtc.so.13");
+    EXPECT_EQ(found(), List{library});
+    std::filesystem::create_directory_symlink(folder / ("toolkit/targets/" + own + "/lib"), folder / "toolkit/lib64");
+    EXPECT_EQ(found(), List{library}) << "by its real name, once";
+}
+
 }  // namespace
 }  // namespace flashtile::gpu

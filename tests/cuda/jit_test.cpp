@@ -39,7 +39,7 @@ struct Jit : testing::Test {
     std::string command(const std::string& arguments) const {
         std::string text = "env";
         for (const auto& [name, value] : environment) text += " " + name + "=\"" + value + "\"";
-        return text + " " + client + " " + arguments;
+        return text + " " EMULATOR " " + client + " " + arguments;
     }
     std::FILE* start(const std::string& arguments) const {
         return ::popen((command(arguments) + " 2>&1").c_str(), "r");
@@ -248,6 +248,34 @@ TEST_F(Jit, ABundleBesideTheLibraryIsFound) {
     EXPECT_NE(run("info").find("kernels.ftb: is of version 0.0.9"), std::string::npos);
     environment["FLASHTILE_NVRTC"] = FAKE_NVRTC;
     EXPECT_EQ(run("forward"), "loads 1 contexts 1 launches 2\n");
+}
+
+// It was not asked for by name: one that lost some bits costs a compile, not the call.
+TEST_F(Jit, ADamagedKernelInTheBundleBesideTheLibraryIsCompiled) {
+    client = folder / "client";
+    fs::copy_file(CLIENT, client);
+    const std::string bundle = folder / "kernels.ftb";
+    run("bundle " + bundle + " 80 1 0");
+    fs::remove_all(cache());
+    EXPECT_NE(run("info").find("\"kernels\": 11, \"damaged\": 0"), std::string::npos);
+    std::string damaged = read_file(bundle);
+    for (std::size_t at = damaged.find("FAKE "); at != std::string::npos; at = damaged.find("FAKE ", at + 1))
+        damaged[at] ^= 1;
+    write_file(bundle, damaged);
+    const auto before = compiles();
+    EXPECT_EQ(run("forward"), "loads 1 contexts 1 launches 2\n");
+    EXPECT_EQ(compiles(), before + 1);
+    EXPECT_NE(run("info").find("\"kernels\": 11, \"damaged\": 11"), std::string::npos);
+    environment["FLASHTILE_NVRTC"] = folder / "none";
+    const std::string text =
+        run("forward");  // the cache is not looked into without the compiler whose version it names
+    EXPECT_TRUE(text.starts_with("error 4 the bundle " + bundle + " is damaged")) << text;
+
+    // One that was named is an error, whatever there is to compile with.
+    environment["FLASHTILE_NVRTC"] = FAKE_NVRTC;
+    environment["FLASHTILE_BUNDLE"] = bundle;
+    EXPECT_TRUE(run("forward").starts_with("error 4 the bundle " + bundle + " is damaged"));
+    EXPECT_EQ(compiles(), before + 1);
 }
 
 // The config that the client asks for first, as the fake compiler would have compiled it.

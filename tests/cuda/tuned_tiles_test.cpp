@@ -38,7 +38,7 @@ struct TunedTilesTest : testing::Test {
     std::string client(const std::string& arguments) const {
         std::string command = "env";
         for (const auto& [name, value] : environment) command += " " + name + "=\"" + value + "\"";
-        std::FILE* running = ::popen((command + " " CLIENT " " + arguments + " 2>&1").c_str(), "r");
+        std::FILE* running = ::popen((command + " " EMULATOR " " CLIENT " " + arguments + " 2>&1").c_str(), "r");
         std::string text;
         for (int c; (c = std::fgetc(running)) != EOF;) text += static_cast<char>(c);
         EXPECT_EQ(::pclose(running), 0) << text;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "conformance/judge.h"
 #include "conformance/share.h"
@@ -20,8 +21,8 @@ protected:
     static nlohmann::json plan_of(const Case& c) {
         // Nothing is read there: the address says how tensors are aligned.
         const auto rows = [&](std::int64_t length, std::int64_t heads) {
-            return view(reinterpret_cast<void*>(std::uintptr_t{256}), c.type, {c.batch, length, heads, c.head_dim},
-                        kGpu);
+            return view(reinterpret_cast<void*>(std::uintptr_t{256}), c.e4m3.present ? fp8_e4m3 : c.type,
+                        {c.batch, length, heads, c.head_dim}, kGpu);
         };
         const tensor keys = rows(c.seqlen_k, c.kv_heads);
         return nlohmann::json::parse(plan_report({.causal = c.causal}, rows(c.seqlen_q, c.heads), keys, keys));
@@ -38,9 +39,10 @@ TEST_F(Tiles, ThatMayBeChosenAreRight) {
     const conformance::Share share = conformance::share_of_list();
     std::size_t index = 0, judged = 0;
     for (const std::int64_t d : {64, 96, 128, 192, 256})
-        for (const char* pass : {"forward", "backward"}) {
+        for (const auto& [pass, e4m3] : {std::pair("forward", false), {"backward", false}, {"forward", true}}) {
             Case c;
-            c.type = d % 128 == 0 ? bf16 : fp16;
+            c.type = d % 128 == 0 || e4m3 ? bf16 : fp16;
+            c.e4m3.present = e4m3;
             c.seqlen_q = 333;
             c.seqlen_k = 620;
             c.heads = 4;

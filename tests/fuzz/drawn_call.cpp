@@ -41,9 +41,9 @@ void serial_for(void*, std::int64_t count, void (*task)(void*, std::int64_t), vo
 }  // namespace
 
 DrawnCall::DrawnCall(FuzzedDataProvider& draw)
-    : kind_(
-          draw.PickValueInArray({Kind::forward, Kind::forward, Kind::forward, Kind::forward, Kind::backward,
-                                 Kind::backward, Kind::dropout_mask, Kind::merge, Kind::append_kv, Kind::append_kv})) {
+    : kind_(draw.PickValueInArray({Kind::forward, Kind::forward, Kind::forward, Kind::forward, Kind::backward,
+                                   Kind::backward, Kind::dropout_mask, Kind::merge, Kind::append_kv, Kind::append_kv,
+                                   Kind::quantize})) {
     fill_memory(std::byte{draw.ConsumeIntegral<std::uint8_t>()});
     draw_options(draw);
     if (kind_ == Kind::dropout_mask) {
@@ -54,6 +54,8 @@ DrawnCall::DrawnCall(FuzzedDataProvider& draw)
         draw_merge(draw);
     } else if (kind_ == Kind::append_kv) {
         draw_append(draw);
+    } else if (kind_ == Kind::quantize) {
+        draw_quantize(draw);
     } else {
         draw_attention(draw);
     }
@@ -141,7 +143,11 @@ void DrawnCall::draw_attention(FuzzedDataProvider& draw) {
     const Shape q = queries(s.head_dim), k = keys(s.head_dim), v = keys(s.head_dim_v), out = queries(s.head_dim_v),
                 lse = s.packed ? Shape{s.heads, total_q} : Shape{s.batch, s.heads, s.seqlen_q};
     const bool has_new = inputs_.append != nullptr;  // for k and v, which are then written
-    add(&inputs_.q, dtype, q, draw), add(&inputs_.k, dtype, k, draw, has_new), add(&inputs_.v, dtype, v, draw, has_new);
+    const bool e4m3 = forward && one_in(4, draw), e4m3_queries = e4m3 && draw.ConsumeBool();
+    const auto keys_dtype = e4m3 ? FLASHTILE_FP8_E4M3 : dtype;
+    add(&inputs_.q, e4m3_queries ? FLASHTILE_FP8_E4M3 : dtype, q, draw);
+    add(&inputs_.k, keys_dtype, k, draw, has_new), add(&inputs_.v, keys_dtype, v, draw, has_new);
+    if (e4m3) draw_scales(draw, s, e4m3_queries);
 
     const auto broadcast = [&] {
         Shape shape = {s.batch, s.heads, s.seqlen_q, s.seqlen_k};
@@ -165,7 +171,7 @@ void DrawnCall::draw_attention(FuzzedDataProvider& draw) {
             add_list(list, FLASHTILE_INT64, {s.batch}, draw, [&](std::int64_t) { return size(-1, 20, draw); });
 
     if (forward) {
-        add(&outputs_.out, dtype, out, draw, true);
+        add(&outputs_.out, one_in(5, draw) ? FLASHTILE_FP32 : dtype, out, draw, true);
         if (draw.ConsumeBool()) add(&outputs_.lse, FLASHTILE_FP32, lse, draw, true);
         return;
     }
@@ -176,6 +182,24 @@ void DrawnCall::draw_attention(FuzzedDataProvider& draw) {
     add(&gradients_.dv, dtype, v, draw, true);
     if (!bias.empty() && draw.ConsumeBool()) add(&gradients_.dbias, bias_dtype, bias, draw, true);
     if (one_in(3, draw)) add(&gradients_.dsinks, draw.ConsumeBool() ? dtype : FLASHTILE_FP32, {s.heads}, draw, true);
+}
+
+// Of whole tensors, heads or blocks; a sequence, a page and a cache's row have one block at most.
+void DrawnCall::draw_scales(FuzzedDataProvider& draw, const Sizes& s, bool of_queries) {
+    if (draw.ConsumeBool()) inputs_.scale_block = draw.PickValueInArray({64, 128});
+    const auto shape = [&](std::int64_t heads, std::int64_t outer, std::int64_t rows, bool packed) {
+        if (one_in(3, draw)) return Shape{};
+        if (inputs_.scale_block == 0) return Shape{s.batch, s.kv_heads};
+        return packed ? Shape{heads, outer} : Shape{outer, heads, std::min<std::int64_t>(rows, 1)};
+    };
+    if (of_queries && draw.ConsumeBool())
+        add(&inputs_.q_scale, FLASHTILE_FP32, shape(s.heads, s.batch, s.seqlen_q, s.packed), draw);
+    for (const flashtile_tensor** scale : {&inputs_.k_scale, &inputs_.v_scale})
+        if (draw.ConsumeBool())
+            add(scale, FLASHTILE_FP32,
+                shape(s.kv_heads, s.cache ? s.pages : s.batch, s.cache ? s.page_size : s.seqlen_k,
+                      s.packed && !s.cache),
+                draw);
 }
 
 // One thing made wrong or strange.
@@ -198,7 +222,8 @@ void DrawnCall::draw_damage(FuzzedDataProvider& draw) {
             break;
         case 5:
             *draw.PickValueInArray({&options_.causal, &options_.alignment, &options_.isa, &options_.num_splits,
-                                    &options_.sm_limit, &append_.rotary_interleaved}) =
+                                    &options_.sm_limit, &append_.rotary_interleaved, &inputs_.scale_block,
+                                    &append_.scale_block, &quantize_.scale_block}) =
                 draw.ConsumeIntegral<std::int32_t>();
             break;
         case 6:
@@ -206,7 +231,7 @@ void DrawnCall::draw_damage(FuzzedDataProvider& draw) {
             break;
         case 7:
             *draw.PickValueInArray({&options_.size, &inputs_.size, &outputs_.size, &gradients_.size, &merge_.size,
-                                    &append_.size}) = draw.ConsumeIntegralInRange<std::size_t>(0, 250);
+                                    &append_.size, &quantize_.size}) = draw.ConsumeIntegralInRange<std::size_t>(0, 280);
             break;
         case 8:
             *draw.PickValueInArray({&options_.attention_chunk, &append_.rotary_begin, &options_.diagonal,
@@ -262,7 +287,8 @@ bool DrawnCall::is_seen(const void* field) const {
         const auto* begin = reinterpret_cast<const std::byte*>(&given);
         return at >= begin && at < begin + sizeof given && at >= begin + given.size;
     };
-    return !(beyond(inputs_) || beyond(outputs_) || beyond(gradients_) || beyond(merge_) || beyond(append_));
+    return !(beyond(inputs_) || beyond(outputs_) || beyond(gradients_) || beyond(merge_) || beyond(append_) ||
+             beyond(quantize_));
 }
 
 bool DrawnCall::appends() const {
@@ -290,7 +316,7 @@ bool DrawnCall::can_run() const {
     // name a page again and again.
     Wide work = 1;
     for (const flashtile_tensor* view :
-         {inputs_.q, inputs_.k, inputs_.block_table, append_.k, append_.q, merge_.outs, merge_.lses})
+         {inputs_.q, inputs_.k, inputs_.block_table, append_.k, append_.q, merge_.outs, merge_.lses, quantize_.x})
         for (int n = 0; view != nullptr && n < std::clamp(view->rank, 0, FLASHTILE_MAX_RANK) && work <= most_work; ++n)
             work *= std::max<std::int64_t>(view->shape[n], 1);
     // dbias goes over as many rows and columns as the longest sequence is said to have.
@@ -310,6 +336,8 @@ flashtile_status DrawnCall::run(const flashtile_options* options) const {
             return flashtile_merge(options, &merge_);
         case Kind::append_kv:
             return flashtile_append_kv(options, &append_);
+        case Kind::quantize:
+            return flashtile_quantize(options, &quantize_);
         case Kind::dropout_mask:
             break;
     }

@@ -14,7 +14,7 @@ namespace flashtile::fuzz {
 
 class DrawnCall {
 public:
-    enum class Kind { forward, backward, dropout_mask, merge, append_kv };
+    enum class Kind { forward, backward, dropout_mask, merge, append_kv, quantize };
 
     explicit DrawnCall(FuzzedDataProvider& draw);
     DrawnCall(const DrawnCall&) = delete;
@@ -59,6 +59,8 @@ private:
     void draw_attention(FuzzedDataProvider& draw);
     void draw_merge(FuzzedDataProvider& draw);
     void draw_append(FuzzedDataProvider& draw);
+    void draw_quantize(FuzzedDataProvider& draw);
+    void draw_scales(FuzzedDataProvider& draw, const Sizes& sizes, bool of_queries);
     void draw_cache(FuzzedDataProvider& draw, Sizes& sizes);
     void draw_serving(FuzzedDataProvider& draw, const Sizes& sizes, std::int64_t total_q);
     void draw_new_keys(FuzzedDataProvider& draw, const Sizes& sizes, const Shape& rows);
@@ -83,6 +85,7 @@ private:
     const flashtile_tensor* keep_ = nullptr;
     flashtile_merge_tensors merge_ = FLASHTILE_MERGE_TENSORS_INIT;
     flashtile_append_tensors append_ = FLASHTILE_APPEND_TENSORS_INIT;  // of a call, or within forward
+    flashtile_quantize_tensors quantize_ = FLASHTILE_QUANTIZE_TENSORS_INIT;
     std::list<Argument> arguments_;
     std::uint64_t seed_ = 0;
     flashtile_executor executor_{};

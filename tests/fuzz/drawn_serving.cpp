@@ -177,4 +177,28 @@ void DrawnCall::draw_merge(FuzzedDataProvider& draw) {
     if (draw.ConsumeBool()) output(&merge_.lse, 1, FLASHTILE_FP32, lses);
 }
 
+void DrawnCall::draw_quantize(FuzzedDataProvider& draw) {
+    const std::int64_t batch = size(0, 3, draw), rows = size(0, 6, draw), heads = size(1, 3, draw),
+                       d = size(1, 9, draw);
+    Shape x = {batch, rows, heads, d};
+    const bool packed = one_in(3, draw);
+    if (packed) x = {add_cumulative(&quantize_.cu_seqlens, batch, rows, draw), heads, d};
+    add(&quantize_.x, draw.PickValueInArray({FLASHTILE_FP32, FLASHTILE_FP16, FLASHTILE_BF16}), x, draw);
+    add(&quantize_.quantized, FLASHTILE_FP8_E4M3, x, draw, true);
+    quantize_.scale_given = one_in(3, draw);
+    if (draw.ConsumeBool()) quantize_.scale_block = draw.PickValueInArray({64, 128});
+    Shape scale = packed ? Shape{heads, batch} : Shape{batch, heads, std::min<std::int64_t>(rows, 1)};
+    if (quantize_.scale_block == 0) scale = draw.ConsumeBool() ? Shape{} : Shape{batch, 1};
+    add(&quantize_.scale, FLASHTILE_FP32, scale, draw, quantize_.scale_given == 0);
+    quantize_.has_hadamard = draw.ConsumeBool();
+    quantize_.hadamard_seed = draw.ConsumeIntegral<std::uint64_t>();
+    if (d < 2 || draw.ConsumeBool()) return;
+    const Shape table = {size(1, 30, draw), size(1, d / 2, draw)};
+    add(&quantize_.rotary_cos, FLASHTILE_FP32, table, draw), add(&quantize_.rotary_sin, FLASHTILE_FP32, table, draw);
+    quantize_.rotary_begin = one_in(4, draw) ? size(0, d, draw) : 0;
+    const auto position = [&](std::int64_t) { return size(0, table[0] - 1, draw); };
+    if (one_in(4, draw)) add_list(&quantize_.rotary_offsets, any_int(draw), {batch}, draw, position);
+    if (one_in(4, draw)) add_list(&quantize_.positions, any_int(draw), Shape(x.begin(), x.end() - 2), draw, position);
+}
+
 }  // namespace flashtile::fuzz

@@ -65,12 +65,17 @@ Matrix<Real> product(const Matrix<Real>& a, const Matrix<Real>& b, bool fused = 
 struct Exact {
     using Real = double;
     double operator()(double value) const { return value; }
+    double probability(double weight, double sum) const { return weight / sum; }
 };
 
 struct Stored {
     using Real = float;
-    Precision precision;
-    float operator()(float value) const { return round_to(value, precision); }
+    Formats formats;
+    float operator()(float value) const { return round_to(value, formats.scores); }
+    float probability(float weight, float sum) const {
+        if (formats.probabilities == Precision::e4m3) return round_to(256.0f * weight, Precision::e4m3) / 256.0f / sum;
+        return round_to(weight / sum, formats.probabilities);
+    }
 };
 
 // Rows [begin, begin + length) of head h of a (rows, heads, width) array.
@@ -260,7 +265,7 @@ private:
             Real sum = std::exp(sink - m);
             for (std::int64_t j = 0; j < nk; ++j) sum += p.row(i)[j] = std::exp(s.row(i)[j] - m);
             lse_[at((sequence.q_begin + i) * p_.heads + h)] = static_cast<double>(m + std::log(sum));
-            for (std::int64_t j = 0; j < nk; ++j) p.row(i)[j] = round_(p.row(i)[j] / sum);
+            for (std::int64_t j = 0; j < nk; ++j) p.row(i)[j] = round_.probability(p.row(i)[j], sum);
         }
         drop(p, kept, dropped);
         const Matrix<Real> out = product(dropped, v);
@@ -499,8 +504,8 @@ Result exact_attention(const Problem& problem, Pass pass) {
     return Attention<Exact>(problem, Exact{}).run(pass);
 }
 
-Result standard_attention(const Problem& problem, Precision precision, Pass pass, bool fused) {
-    return Attention<Stored>(problem, Stored{precision}, fused).run(pass);
+Result standard_attention(const Problem& problem, Formats formats, Pass pass, bool fused) {
+    return Attention<Stored>(problem, Stored{formats}, fused).run(pass);
 }
 
 }  // namespace flashtile::oracle

@@ -134,6 +134,14 @@ enum class Pass { forward, forward_and_backward };
 
 Result exact_attention(const Problem& problem, Pass pass);
 // fused: the sums of q.k are those of a processor with fused operations, as every one that matters has.
-Result standard_attention(const Problem& problem, Precision precision, Pass pass, bool fused = false);
+//
+// The formats in which it stores S and the results, and P: of e4m3 e^(s - m) 256 times, so that its range is used, and
+// divided by its sum after that.
+struct Formats {
+    Precision scores, probabilities;
+    Formats(Precision both) : scores(both), probabilities(both) {}
+    Formats(Precision of_scores, Precision of_probabilities) : scores(of_scores), probabilities(of_probabilities) {}
+};
+Result standard_attention(const Problem& problem, Formats formats, Pass pass, bool fused = false);
 
 }  // namespace flashtile::oracle

@@ -1,7 +1,8 @@
-// precision.cpp: fp16 and bf16 by integer arithmetic on the bits of an fp32.
+// precision.cpp: fp16 and bf16 by integer arithmetic on the bits of an fp32; e4m3 by its definition.
 #include "oracle/precision.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 
@@ -54,8 +55,37 @@ float from_bf16_bits(std::uint16_t bits) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
+float from_e4m3_bits(std::uint8_t bits) {
+    const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+    const double sign = (bits & 0x80) != 0 ? -1.0 : 1.0;
+    if (exponent == 15 && mantissa == 7) return std::nanf("");
+    if (exponent == 0) return static_cast<float>(sign * mantissa * 0x1p-9);
+    return static_cast<float>(sign * std::ldexp(8 + mantissa, exponent - 10));
+}
+
+// The nearest of all numbers that there are, the even one of two.
+std::uint8_t to_e4m3_bits(float value) {
+    static const auto numbers = [] {
+        std::array<float, 0x7F> all{};
+        for (std::uint8_t bits = 0; bits < 0x7F; ++bits) all[bits] = from_e4m3_bits(bits);
+        return all;
+    }();
+    const std::uint8_t sign = std::signbit(value) ? 0x80 : 0;
+    if (!std::isfinite(value)) return sign | 0x7F;
+    const double magnitude = std::abs(static_cast<double>(value));
+    const auto above = std::ranges::lower_bound(numbers, std::abs(value));
+    if (above == numbers.end()) return sign | 0x7E;
+    const auto high = static_cast<std::uint8_t>(above - numbers.begin());
+    if (high == 0) return sign;
+    const double to_high = static_cast<double>(*above) - magnitude, to_low = magnitude - static_cast<double>(above[-1]);
+    const bool up = to_high < to_low || (to_high == to_low && high % 2 == 0);
+    return static_cast<std::uint8_t>(sign | (up ? high : high - 1));
+}
+
 float round_to(float value, Precision precision) {
     switch (precision) {
+        case Precision::e4m3:
+            return from_e4m3_bits(to_e4m3_bits(value));
         case Precision::fp16:
             return from_fp16_bits(to_fp16_bits(value));
         case Precision::bf16:
@@ -67,8 +97,11 @@ float round_to(float value, Precision precision) {
 }
 
 double ulp_at(double value, Precision precision) {
-    const int stored_bits = precision == Precision::fp32 ? 23 : precision == Precision::fp16 ? 10 : 7;
-    const int smallest_exponent = precision == Precision::fp16 ? -14 : -126;
+    const int stored_bits = precision == Precision::fp32   ? 23
+                            : precision == Precision::fp16 ? 10
+                            : precision == Precision::bf16 ? 7
+                                                           : 3;
+    const int smallest_exponent = precision == Precision::fp16 ? -14 : precision == Precision::e4m3 ? -6 : -126;
     const int exponent = value == 0.0 ? smallest_exponent : std::max(std::ilogb(value), smallest_exponent);
     return std::ldexp(1.0, exponent - stored_bits);
 }

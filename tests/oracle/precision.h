@@ -6,12 +6,16 @@
 
 namespace flashtile::oracle {
 
-enum class Precision { fp32, fp16, bf16 };
+enum class Precision { fp32, fp16, bf16, e4m3 };
 
 std::uint16_t to_fp16_bits(float value);
 float from_fp16_bits(std::uint16_t bits);
 std::uint16_t to_bf16_bits(float value);
 float from_bf16_bits(std::uint16_t bits);
+
+// e4m3 without infinities: at most 448 either way, beyond which is NaN for what is not finite and 448 for the rest.
+std::uint8_t to_e4m3_bits(float value);
+float from_e4m3_bits(std::uint8_t bits);
 
 // The value that storing `value` in the format and reading it back gives.
 float round_to(float value, Precision precision);

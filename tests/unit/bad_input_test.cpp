@@ -62,6 +62,25 @@ Case packed_paged() {
     return c;
 }
 
+Case e4m3() {
+    Case c = dense();
+    using conformance::Scaling;
+    c.e4m3 = {.present = true, .q = Scaling::blocks, .k = Scaling::blocks, .v = Scaling::blocks};
+    return c;
+}
+
+Case packed_e4m3() {
+    Case c = packed();
+    c.e4m3 = e4m3().e4m3;
+    return c;
+}
+
+Case paged_e4m3() {
+    Case c = paged();
+    c.e4m3 = e4m3().e4m3;
+    return c;
+}
+
 Case with_sinks() {
     Case c = dense();
     c.sinks = conformance::Sinks::in_fp32;
@@ -138,12 +157,43 @@ const std::vector<Wrong>& wrong_calls() {
         {"q_dtype_unset", [](Call& c) { c.q.dtype = FLASHTILE_DTYPE_UNSET; }, {"q.dtype"}},
         {"q_dtype_unknown", [](Call& c) { c.q.dtype = 99; }, {"q.dtype", "99"}},
         {"q_dtype_bool", [](Call& c) { c.q.dtype = c.k.dtype = c.v.dtype = FLASHTILE_BOOL; }, {"q.dtype", "bool"}},
-        {"q_dtype_fp8",
+        {"backward_of_fp8",
          [](Call& c) { c.q.dtype = c.k.dtype = c.v.dtype = FLASHTILE_FP8_E4M3; },
-         {"q.dtype", "fp8"},
-         Pass::both,
+         {"k.dtype is fp8_e4m3", "backward runs in bf16", "flashtile_dequantize"},
+         Pass::backward,
          dense,
          FLASHTILE_UNSUPPORTED},
+        {"fp8_keys_beside_fp32",
+         [](Call& c) { c.k.dtype = c.v.dtype = FLASHTILE_FP8_E4M3; },
+         {"k.dtype is fp8_e4m3", "fp32, that of q"}},
+        {"fp8_queries_beside_others", [](Call& c) { c.q.dtype = FLASHTILE_FP8_E4M3; }, {"k.dtype is fp32", "fp8_e4m3, that of q"}},
+        {"v_of_another_type", [](Call& c) { c.v.dtype = FLASHTILE_FP16; }, {"v.dtype is fp16", "that of k"},
+         Pass::forward, e4m3},
+        {"out_of_fp8", [](Call& c) { c.out.dtype = FLASHTILE_FP8_E4M3; }, {"out.dtype is fp8_e4m3", "fp32, fp16 or bf16"},
+         Pass::forward, e4m3},
+        {"bias_of_fp8", [](Call& c) { c.bias.dtype = FLASHTILE_FP8_E4M3; }, {"bias.dtype is fp8_e4m3", "fp32"},
+         Pass::forward, e4m3},
+        {"scale_beside_fp32", [](Call& c) { c.inputs.k_scale = &c.slopes; },
+         {"k_scale is given beside fp32 elements", "NULL"}, Pass::forward},
+        {"scale_of_fp16", [](Call& c) { c.q_scale.dtype = FLASHTILE_FP16; }, {"q_scale.dtype is fp16", "fp32"},
+         Pass::forward, e4m3},
+        {"scale_block_of_32", [](Call& c) { c.inputs.scale_block = 32; }, {"scale_block is 32", "0, 64 or 128"},
+         Pass::forward, e4m3},
+        {"scale_block_of_nothing", [](Call& c) { c.inputs.q_scale = c.inputs.k_scale = c.inputs.v_scale = nullptr; },
+         {"scale_block is 64", "0, since no scale is for a block"}, Pass::forward, e4m3},
+        {"block_scales_without_block", [](Call& c) { c.inputs.scale_block = 0; },
+         {"q_scale.shape is (2, 4, 1)", "(batch, kv_heads), without scale_block = (2, 2)"}, Pass::forward, e4m3},
+        {"scale_blocks", [](Call& c) { c.k_scale.shape[2] = 2; }, {"k_scale.shape is (2, 2, 2)", "= (2, 2, 1)"},
+         Pass::forward, e4m3},
+        {"scale_heads", [](Call& c) { c.v_scale.shape[1] = 4; }, {"v_scale.shape is (2, 4, 1)", "= (2, 2, 1)"},
+         Pass::forward, e4m3},
+        {"scale_rank", [](Call& c) { c.v_scale.rank = 2; }, {"v_scale.rank is 2", "3: (batch, heads, blocks)"},
+         Pass::forward, e4m3},
+        {"too_few_packed_scales", [](Call& c) { c.k_scale.shape[1] = 1; },
+         {"k_scale.shape is 1 blocks of a head", "at least 2"}, Pass::forward, packed_e4m3},
+        {"scales_of_pages", [](Call& c) { c.k_scale.shape[0] -= 1; }, {"k_scale.shape is"}, Pass::forward, paged_e4m3},
+        {"out_over_scales", [](Call& c) { c.out.data = c.q_scale.data; }, {"out is overlapping q_scale"}, Pass::forward,
+         e4m3},
         {"k_dtype", [](Call& c) { c.k.dtype = FLASHTILE_BF16; }, {"k.dtype", "bf16"}},
         {"out_dtype", [](Call& c) { c.out.dtype = FLASHTILE_FP16; }, {"out.dtype", "fp16"}},
         {"lse_dtype", [](Call& c) { c.lse.dtype = FLASHTILE_FP16; }, {"lse.dtype", "fp16"}},

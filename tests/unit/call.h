@@ -43,6 +43,10 @@ struct Call {
         bind(data.diagonals, diagonals, inputs.diagonals);
         bind(data.origins_i, origins_i, inputs.origins_i);
         bind(data.origins_j, origins_j, inputs.origins_j);
+        bind(data.q_scale, q_scale, inputs.q_scale);
+        bind(data.k_scale, k_scale, inputs.k_scale);
+        bind(data.v_scale, v_scale, inputs.v_scale);
+        inputs.scale_block = cpp_options.scale_block;
         inputs.max_seqlen_q = cpp_options.max_seqlen_q;
         inputs.max_seqlen_k = cpp_options.max_seqlen_k;
         bind(data.out, out, outputs.out);
@@ -78,6 +82,7 @@ struct Call {
     flashtile_gradients gradients = FLASHTILE_GRADIENTS_INIT;
     flashtile_tensor q{}, k{}, v{}, slopes{}, bias{}, mask{}, cu_seqlens_q{}, cu_seqlens_k{}, used_k{};
     flashtile_tensor block_table{}, cache_batch_idx{}, first_k{}, used_q{}, tree{}, sinks{};
+    flashtile_tensor q_scale{}, k_scale{}, v_scale{};
     flashtile_tensor positions{}, prefix_groups{}, prefix_lengths{}, diagonals{}, origins_i{}, origins_j{};
     flashtile_tensor out{}, lse{}, dout{}, dlse{}, dq{}, dk{}, dv{}, dbias{}, dsinks{};
 

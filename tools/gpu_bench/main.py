@@ -11,6 +11,7 @@ from flashtile_torch import Library
 from gpu_bench import costs, slowdowns, speeds, summary
 from gpu_bench.decode import POINTS, decode, points_of
 from gpu_bench.errors import errors
+from gpu_bench.fp8 import fp8
 from gpu_bench.functions import functions
 from gpu_bench.machine import Gpu, Host
 from gpu_bench.methods import METHODS
@@ -22,8 +23,8 @@ WORK = {"host": costs.host, "memory": costs.memory, "errors": errors, "window": 
         "varlen": slowdowns.varlen, "options": slowdowns.options, "gqa": speeds.gqa, "few_queries": speeds.few_queries,
         "fp16": speeds.fp16, "head_dims": speeds.head_dims, **dict.fromkeys(speeds.PASSES),
         "deterministic": slowdowns.deterministic, "dropout": slowdowns.dropout, "decode": decode,
-        "functions": functions}
-ASKED_FOR = ("both", "decode", "functions")  # the others run where --work does not say which
+        "functions": functions, "fp8": fp8}
+ASKED_FOR = ("both", "decode", "functions", "fp8")  # the others run where --work does not say which
 
 
 def whole_numbers(text):

@@ -14,6 +14,8 @@ from pathlib import Path
 
 def with_marks(line: str) -> str:
     code, start, comment = re.match(r"(.*?)(/\*|//)(.*)", line, re.DOTALL).groups()
+    if code.strip() == "}":  # of a namespace, whose name is no description
+        return line
     behind = "<" if code.strip() else ""
     return code + ("/**" if start == "/*" else "///") + behind + comment
 

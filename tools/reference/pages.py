@@ -90,7 +90,8 @@ def escaped(text: str) -> str:
     return text
 
 
-def markdown(entries: list[Entry]) -> str:
+def markdown(entries: list[Entry], examples: dict[str, str], language: str) -> str:
+    """`examples`: of functions by their names; each comes behind the last of a name's overloads."""
     parts = []
     for kind, title in {"function": KINDS["function"], "struct": "Structs and classes", **KINDS}.items():
         of_kind = sorted((e for e in entries if e.kind == kind), key=lambda e: e.name)
@@ -98,7 +99,7 @@ def markdown(entries: list[Entry]) -> str:
             continue
         parts.append(f"## {title}\n")
         seen = set()
-        for each in of_kind:
+        for at, each in enumerate(of_kind):
             if each.name not in seen:  # overloads share a heading
                 parts.append(f"### {each.name}\n")
             seen.add(each.name)
@@ -108,7 +109,15 @@ def markdown(entries: list[Entry]) -> str:
                 parts.extend(f"| `{name.strip().replace('|', chr(92) + '|')}` | {escaped(' '.join(text.split()))} |"
                              for name, text in each.rows)
                 parts.append("")
+            last = each.name not in [later.name for later in of_kind[at + 1:]]
+            if each.kind == "function" and last and each.name in examples:
+                parts.append(f"```{language}\n{examples[each.name]}\n```\n")
     return "\n".join(parts)
+
+
+def without_example(entries: list[Entry], examples: dict[str, str]) -> list[str]:
+    """Functions."""
+    return sorted({e.name for e in entries if e.kind == "function" and e.name not in examples})
 
 
 def without_description(entries: list[Entry]) -> list[str]:

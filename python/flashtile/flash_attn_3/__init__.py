@@ -6,7 +6,7 @@
 pack_gqa and scheduler_metadata are ignored, since they tune FlashAttention-3's kernels. sm_margin multiprocessors of a
 GPU are left to other work, but where a gradient is recorded: backward takes no limit. num_splits counts where queries
 are few; without a cache its default, 1, is the library's choice, as 0 is. Arguments for what flashtile does not have
-(fp8 with scales, qv) raise a NotImplementedError that names them.
+(qv) raise a NotImplementedError that names them.
 """
 
 from ._functions import flash_attn_combine, flash_attn_func, flash_attn_qkvpacked_func, flash_attn_varlen_func

@@ -23,11 +23,11 @@ def flash_attn_func(
     return_attn_probs: bool = False,
 ) -> Result:
     """Attention of q on k and v: (batch, seqlen_q, nheads, d)."""
-    refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    refuse(qv=qv)
     return attention(q, k, v, causal=causal, window=window_size, scale=softmax_scale, softcap=softcap,
                      attention_chunk=attention_chunk, deterministic=deterministic,
                      num_splits=splits(num_splits, q), sm_limit=limit(sm_margin, q, k, v),
-                     return_lse=return_attn_probs)
+                     q_scale=q_descale, k_scale=k_descale, v_scale=v_descale, return_lse=return_attn_probs)
 
 
 def flash_attn_varlen_func(
@@ -39,13 +39,13 @@ def flash_attn_varlen_func(
     deterministic: bool = False, sm_margin: int = 0, return_attn_probs: bool = False,
 ) -> Result:
     """As flash_attn_func, of sequences that lie one after the other: q (total_q, nheads, d)."""
-    refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    refuse(qv=qv)
     return attention(q, k, v, causal=causal, window=window_size, scale=softmax_scale, softcap=softcap,
                      deterministic=deterministic, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
                      max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, seqused_k=seqused_k,
                      seqused_q=seqused_q, attention_chunk=attention_chunk,
                      num_splits=splits(num_splits, q, max_seqlen_q), sm_limit=limit(sm_margin, q, k, v),
-                     return_lse=return_attn_probs)
+                     q_scale=q_descale, k_scale=k_descale, v_scale=v_descale, return_lse=return_attn_probs)
 
 
 def flash_attn_qkvpacked_func(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .._append import Append
 from .._attention import attention
+from .._call import E4M3
 from ..flash_attn import flash_attn_with_kvcache as with_kvcache
 from ..flash_attn._kvcache import check, in_32_bits
 from ._options import limit, refuse
@@ -29,8 +30,9 @@ def flash_attn_with_kvcache(
     """As flash_attn.flash_attn_with_kvcache; page_table is its block_table. With cu_seqlens_q q is packed (total_q,
     nheads, d), with cu_seqlens_k_new k and v are; rotary_seqlens (batch) stands for cache_seqlens in positions. With
     return_softmax_lse it gives out, lse and two empty tensors, where FlashAttention-3 has those of its splits."""
-    refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
-    if (cu_seqlens_q is None and cu_seqlens_k_new is None and rotary_seqlens is None and attention_chunk == 0
+    refuse(qv=qv)
+    scaled = k_cache.dtype is E4M3 or not (q_descale is k_descale is v_descale is None)
+    if (not scaled and cu_seqlens_q is None and cu_seqlens_k_new is None and rotary_seqlens is None and attention_chunk == 0
             and sm_margin == 0):
         result = with_kvcache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx,
                               cache_leftpad, page_table, softmax_scale, causal, window_size, softcap,
@@ -46,7 +48,8 @@ def flash_attn_with_kvcache(
                                cache_batch_idx=cache_batch_idx, first_k=in_32_bits(cache_leftpad),
                                cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, causal=causal, window=window_size,
                                scale=softmax_scale, softcap=softcap, attention_chunk=attention_chunk,
-                               num_splits=num_splits, sm_limit=limit(sm_margin, q),
+                               num_splits=num_splits, sm_limit=limit(sm_margin, q), q_scale=q_descale,
+                               k_scale=k_descale, v_scale=v_descale,
                                return_lse=return_softmax_lse)
     if not return_softmax_lse:
         return result

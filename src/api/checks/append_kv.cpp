@@ -8,6 +8,8 @@
 #include "api/checks/options.h"
 #include "api/checks/read_struct.h"
 #include "api/checks/refuse.h"
+#include "api/checks/rotary_table.h"
+#include "api/checks/scales.h"
 #include "api/overlap.h"
 
 namespace flashtile::api {
@@ -46,13 +48,8 @@ struct AppendUnderCheck {
 Lengths check_list(AppendUnderCheck& c, const TensorArgument& t, std::span<const std::int64_t> shape,
                    const char* meaning) {
     if (!t.present()) return {};
-    c.check_form(t, static_cast<int>(shape.size()), meaning);
-    t.check_integer();
-    t.check_shape(shape, meaning);
-    if (t->rank == 2 && t.shape(0) > 1 && t.shape(1) > 0 && t.stride(0) != t.shape(1))
-        refuse(text(t.name(), ".stride"), text(t.stride(0), " in dimension 0"), text(t.shape(1), " (contiguous)"));
     c.memory.reads(t);
-    return {t->data, t.dtype() == DType::int64};
+    return list_operand(t, shape, meaning, c.k);
 }
 Lengths check_list(AppendUnderCheck& c, const TensorArgument& t, std::initializer_list<std::int64_t> shape,
                    const char* meaning) {
@@ -156,20 +153,47 @@ void check_places(AppendUnderCheck& c, const TensorArgument& k_cache) {
                text("at most ", p.capacity(), " new rows a sequence, which is all that the cache has for it"));
 }
 
+// Of a cache of e4m3.
+void check_append_scales(AppendUnderCheck& c) {
+    AppendProblem& p = c.call.problem;
+    const TensorArgument k_cache(c.tensors.k_cache, "k_cache"), k_scale(c.tensors.k_scale, "k_scale"),
+        v_scale(c.tensors.v_scale, "v_scale");
+    p.scale_block = check_scale_block(c.tensors.scale_block, {&k_scale, &v_scale});
+    const ScaledRows rows{.dtype = k_cache.dtype(),
+                          .batch = p.batch,
+                          .scale_heads = p.kv_heads,
+                          .heads = p.kv_heads,
+                          .outer = p.pages,
+                          .rows = p.page_size,
+                          .packed = false};
+    const CheckedScales of_k = check_scales(k_scale, p.scale_block, rows, c.k),
+                        of_v = check_scales(v_scale, p.scale_block, rows, c.k);
+    p.k_scale = of_k.kind, c.call.operands.k_scale = of_k.scales;
+    p.v_scale = of_v.kind, c.call.operands.v_scale = of_v.scales;
+    for (const TensorArgument* scale : {&k_scale, &v_scale})
+        if (scale->present()) c.memory.reads(*scale);
+}
+
 void check_caches(AppendUnderCheck& c) {
     AppendProblem& p = c.call.problem;
     AppendOperands& x = c.call.operands;
     const TensorArgument k_cache(c.tensors.k_cache, "k_cache"), v_cache(c.tensors.v_cache, "v_cache");
     for (const TensorArgument* cache : {&k_cache, &v_cache}) {
         if (cache == &v_cache && !v_cache.present()) break;
-        c.check_like_k(*cache, 4, kCacheShape);
+        c.check_form(*cache, 4, kCacheShape);
     }
+    if (k_cache.dtype() == DType::fp8_e4m3)
+        p.cache_dtype = DType::fp8_e4m3;
+    else
+        k_cache.check_dtype(p.dtype, ", that of k (allowed there are fp32, fp16 and bf16), or fp8_e4m3");
+    if (v_cache.present()) v_cache.check_dtype(k_cache.dtype(), ", that of k_cache");
     p.pages = k_cache.shape(0);
     p.page_size = k_cache.shape(1);
     check_count("num_pages x page_size x kv_heads", {p.pages, p.page_size, p.kv_heads});
     k_cache.check_shape({p.pages, p.page_size, p.kv_heads, p.head_dim}, kCacheShape);
     if (v_cache.present()) v_cache.check_shape({p.pages, p.page_size, p.kv_heads, p.head_dim_v}, kCacheShape);
     check_places(c, k_cache);
+    check_append_scales(c);
     x.k_cache = rows_operand(k_cache);
     c.memory.writes(k_cache);
     if (!v_cache.present()) return;
@@ -179,22 +203,11 @@ void check_caches(AppendUnderCheck& c) {
 
 void check_table(AppendUnderCheck& c, const TensorArgument& cos, const TensorArgument& sin) {
     AppendProblem& p = c.call.problem;
-    c.check_form(cos, 2, "(positions, angles)");
-    c.check_form(sin, 2, "(positions, angles)");
+    check_rotary_table(cos, sin, c.k, p.head_dim, c.tensors.rotary_begin);
     p.table_dtype = cos.dtype();
-    cos.check_float();
-    sin.check_dtype(p.table_dtype, ", that of rotary_cos");
     p.positions = cos.shape(0);
     p.pairs = cos.shape(1);
-    sin.check_shape({p.positions, p.pairs}, "rotary_cos's shape");
     p.rotary_begin = c.tensors.rotary_begin;
-    if (p.rotary_begin < 0 || p.rotary_begin >= p.head_dim)
-        refuse("rotary_begin", p.rotary_begin, text("0 to ", p.head_dim - 1));
-    const std::int64_t most = (p.head_dim - p.rotary_begin) / 2;
-    if (p.pairs < 1 || p.pairs > most)
-        refuse("rotary_cos.shape", shape_text(*cos),
-               text("1 to ", most, " angles, half of the columns from rotary_begin on"));
-    if (p.positions < 1) refuse("rotary_cos.shape", shape_text(*cos), "at least one position");
     p.interleaved = c.tensors.rotary_interleaved != 0;
     c.call.operands.cos = cos->data;
     c.call.operands.sin = sin->data;
@@ -289,7 +302,8 @@ void complete(flashtile_append_tensors& t, const flashtile_inputs& inputs) {
     for (const auto& [name, given] :
          {std::pair("k_cache", t.k_cache), std::pair("v_cache", t.v_cache), std::pair("block_table", t.block_table),
           std::pair("cache_batch_idx", t.cache_batch_idx), std::pair("cache_seqlens", t.cache_seqlens),
-          std::pair("q", t.q), std::pair("cu_seqlens_q", t.cu_seqlens_q)})
+          std::pair("q", t.q), std::pair("cu_seqlens_q", t.cu_seqlens_q), std::pair("k_scale", t.k_scale),
+          std::pair("v_scale", t.v_scale)})
         if (given != nullptr) refuse(name, "given", "NULL: forward's inputs say it");
     t.k_cache = inputs.k;
     if (t.v != nullptr) t.v_cache = inputs.v;
@@ -298,6 +312,10 @@ void complete(flashtile_append_tensors& t, const flashtile_inputs& inputs) {
         t.cache_batch_idx = inputs.cache_batch_idx;
     }
     t.cache_seqlens = inputs.seqused_k;
+    if (t.scale_block != 0) refuse("scale_block", t.scale_block, "0: forward's inputs say it");
+    t.k_scale = inputs.k_scale;
+    if (t.v != nullptr) t.v_scale = inputs.v_scale;
+    if (t.k_scale != nullptr || t.v_scale != nullptr) t.scale_block = inputs.scale_block;
     if (t.rotary_cos == nullptr && t.rotary_sin == nullptr) return;
     t.q = inputs.q;
     t.cu_seqlens_q = inputs.cu_seqlens_q;

@@ -11,6 +11,7 @@
 #include "api/checks/options.h"
 #include "api/checks/read_struct.h"
 #include "api/checks/refuse.h"
+#include "api/checks/scales.h"
 #include "api/checks/score_tensors.h"
 #include "api/checks/sequence_lengths.h"
 #include "api/checks/sequence_shards.h"
@@ -20,11 +21,14 @@ namespace {
 
 void check_dtypes(const TensorArgument& q, const TensorArgument& k, const TensorArgument& v, Problem& p) {
     p.dtype = q.dtype();
-    if (p.dtype == DType::fp8_e4m3)
-        throw Error(FLASHTILE_UNSUPPORTED, "q.dtype is fp8_e4m3, which is not supported yet");
-    q.check_float();
-    k.check_dtype(p.dtype, ", that of q");
-    v.check_dtype(p.dtype, ", that of q");
+    if (p.dtype != DType::fp8_e4m3) q.check_float();
+    const bool e4m3_keys = k.dtype() == DType::fp8_e4m3;
+    if (e4m3_keys && p.dtype == DType::fp32)
+        refuse("k.dtype", name(k.dtype()), "fp32, that of q (fp8_e4m3 goes with a q of fp8_e4m3, fp16 or bf16)");
+    if (!e4m3_keys) k.check_dtype(p.dtype, ", that of q");
+    v.check_dtype(k.dtype(), ", that of k");
+    if (k.dtype() != p.dtype) p.kv_dtype = k.dtype();
+    if (p.dtype == DType::fp8_e4m3) p.out_dtype = DType::bf16;  // until the outputs say another
 }
 
 void check_heads(const TensorArgument& q, const TensorArgument& k, const TensorArgument& v, Problem& p) {
@@ -105,6 +109,7 @@ void check_inputs(const flashtile_inputs* given, CallUnderCheck& c) {
     Problem& p = c.call.problem;
     check_queries_keys_values(c);
     check_used_lengths(c);
+    check_input_scales(c);
     check_sequence_shards({c.inputs.q, "q"}, c);
     if (c.inputs.append != nullptr) check_append(c);
     check_length_values(c);

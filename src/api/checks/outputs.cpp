@@ -27,18 +27,39 @@ Rows k_rows(const Problem& p, std::int64_t columns) {
     return {p.batch, p.rows_k(), p.kv_heads, columns};
 }
 
-Operand check_rows(const TensorArgument& t, const Rows& shape, const CallUnderCheck& c) {
+// Of any dtype.
+Operand check_rows_form(const TensorArgument& t, const Rows& shape, const CallUnderCheck& c) {
     const Problem& p = c.call.problem;
     t.require();
     t.check_form();
     t.check_device({c.inputs.q, "q"});
-    t.check_dtype(p.dtype, ", that of q");
     if (p.packed)
         t.check_shape(std::span(shape).subspan(1), "(total, heads, head_dim)");
     else
         t.check_shape(shape, "(batch, seqlen, heads, head_dim)");
     t.check_innermost();
     return rows_operand(t);
+}
+
+Operand check_rows(const TensorArgument& t, const Rows& shape, const CallUnderCheck& c) {
+    t.require();
+    t.check_form();
+    t.check_dtype(c.call.problem.dtype, ", that of q");
+    return check_rows_form(t, shape, c);
+}
+
+// Forward's, which may be more precise than the inputs.
+Operand check_out(const TensorArgument& out, CallUnderCheck& c) {
+    Problem& p = c.call.problem;
+    out.require();
+    out.check_form();
+    const DType is = out.dtype();
+    if (p.dtype == DType::fp8_e4m3)
+        out.check_float();
+    else if (is != p.dtype && is != DType::fp32)
+        refuse("out.dtype", name(is), text(name(p.dtype), ", that of q, or fp32"));
+    p.out_dtype = is != p.dtype ? is : DType::unset;
+    return check_rows_form(out, q_rows(p, p.head_dim_v), c);
 }
 
 Operand check_lse(const TensorArgument& t, const CallUnderCheck& c) {
@@ -129,6 +150,10 @@ void refuse_what_forward_alone_takes(const CallUnderCheck& c) {
           std::pair("tree_mask", inputs.tree_mask), std::pair("prefix_groups", inputs.prefix_groups)})
         if (given != nullptr) refuse(name, "given to backward", "NULL: only forward takes it");
     if (inputs.append != nullptr) refuse("append", "given to backward", "NULL: only forward takes it");
+    if (c.call.problem.has_e4m3())
+        throw Error(FLASHTILE_UNSUPPORTED,
+                    "k.dtype is fp8_e4m3, which only forward takes: backward runs in bf16, on tensors that "
+                    "flashtile_dequantize makes");
     if (c.call.problem.cache) refuse("cu_seqlens_k", "NULL", "a tensor beside cu_seqlens_q: backward takes no cache");
 }
 
@@ -136,9 +161,8 @@ void check_forward_outputs(const flashtile_forward_outputs* given, CallUnderChec
     const flashtile_forward_outputs defaults = FLASHTILE_FORWARD_OUTPUTS_INIT;
     const flashtile_forward_outputs outputs = read_struct(given, defaults, "outputs");
     const TensorArgument out(outputs.out, "out"), lse(outputs.lse, "lse");
-    const Problem& p = c.call.problem;
     Operands& x = c.call.operands;
-    x.out = check_rows(out, q_rows(p, p.head_dim_v), c);
+    x.out = check_out(out, c);
     c.memory.writes(out);
     if (lse.present()) {
         x.lse = check_lse(lse, c);

@@ -2,6 +2,7 @@
 #include "api/checks/score_tensors.h"
 
 #include <array>
+#include <string>
 
 #include "api/checks/refuse.h"
 
@@ -28,14 +29,23 @@ void check_slopes(const TensorArgument& slopes, CallUnderCheck& c) {
     c.memory.reads(slopes);
 }
 
+// The dtypes of tensors that are added to scores.
+std::string score_dtypes(const Problem& p) {
+    const bool of_inputs = p.dtype == DType::fp16 || p.dtype == DType::bf16;
+    return of_inputs ? text(name(p.dtype), " or fp32") : "fp32";
+}
+void check_score_dtype(const TensorArgument& t, const Problem& p) {
+    if (t.dtype() == DType::fp32 || (t.dtype() == p.dtype && p.dtype != DType::fp8_e4m3)) return;
+    refuse(text(t.name(), ".dtype"), name(t.dtype()), score_dtypes(p));
+}
+
 // An empty tensor has no elements to point at, and nothing will look for any: the problem is without it.
 void check_bias(const TensorArgument& bias, const std::array<std::int64_t, 4>& full, CallUnderCheck& c) {
     Problem& p = c.call.problem;
     Operands& x = c.call.operands;
     bias.check_form();
     bias.check_device({c.inputs.q, "q"});
-    if (bias.dtype() != p.dtype && bias.dtype() != DType::fp32)
-        refuse("bias.dtype", name(bias.dtype()), p.dtype == DType::fp32 ? "fp32" : text(name(p.dtype), " or fp32"));
+    check_score_dtype(bias, p);
     const auto shape = bias.check_broadcast(full);
     x.bias = broadcast_operand(bias);
     x.bias_batch = shape[0], x.bias_heads = shape[1], x.bias_rows = shape[2], x.bias_cols = shape[3];
@@ -74,8 +84,7 @@ void check_sinks(const TensorArgument& sinks, CallUnderCheck& c) {
     Problem& p = c.call.problem;
     sinks.check_form();
     sinks.check_device({c.inputs.q, "q"});
-    if (sinks.dtype() != p.dtype && sinks.dtype() != DType::fp32)
-        refuse("sinks.dtype", name(sinks.dtype()), p.dtype == DType::fp32 ? "fp32" : text(name(p.dtype), " or fp32"));
+    check_score_dtype(sinks, p);
     sinks.check_shape({p.heads}, "(heads)");
     c.call.operands.sinks = {.data = sinks->data, .dtype = sinks.dtype(), .stride_head = sinks.stride(0)};
     p.sinks = sinks.dtype();

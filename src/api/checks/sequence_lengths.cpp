@@ -5,6 +5,7 @@
 #include "api/checks/cache.h"
 #include "api/checks/readable_lengths.h"
 #include "api/checks/refuse.h"
+#include "api/checks/scales.h"
 
 namespace flashtile::api {
 namespace {
@@ -146,6 +147,9 @@ void check_length_values(CallUnderCheck& c) {
     const NewKeys new_k(p.append, x.append, execution);
     if (cu_q) check_cumulative(cu_q, p.batch, {"cu_seqlens_q", p.total_q, "max_seqlen_q", p.seqlen_q});
     if (cu_k) check_cumulative(cu_k, p.batch, {"cu_seqlens_k", p.total_k, "max_seqlen_k", p.seqlen_k});
+    if (cu_q && p.q_scale == ScaleKind::block) check_packed_blocks("q_scale", x.q_scale, cu_q, p.batch, p.scale_block);
+    if (cu_k && p.k_scale == ScaleKind::block) check_packed_blocks("k_scale", x.k_scale, cu_k, p.batch, p.scale_block);
+    if (cu_k && p.v_scale == ScaleKind::block) check_packed_blocks("v_scale", x.v_scale, cu_k, p.batch, p.scale_block);
     const bool lists = used_q || used_k || first_k || p.cache;
     for (std::int64_t b = 0; lists && b < p.batch; ++b) {
         check_used("seqused_q", used_q, b, cu_q ? cu_q[b + 1] - cu_q[b] : p.seqlen_q);

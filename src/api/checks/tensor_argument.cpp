@@ -140,4 +140,17 @@ Operand broadcast_operand(const TensorArgument& t) {
     return {t->data, t.dtype(), stride(4), stride(2), stride(3), column};
 }
 
+Lengths list_operand(const TensorArgument& t, std::span<const std::int64_t> shape, const char* meaning,
+                     const TensorArgument& like) {
+    t.check_form();
+    t.check_rank(static_cast<int>(shape.size()), meaning);
+    t.check_innermost();
+    t.check_device(like);
+    t.check_integer();
+    t.check_shape(shape, meaning);
+    if (t->rank == 2 && t.shape(0) > 1 && t.shape(1) > 0 && t.stride(0) != t.shape(1))
+        refuse(text(t.name(), ".stride"), text(t.stride(0), " in dimension 0"), text(t.shape(1), " (contiguous)"));
+    return {t->data, t.dtype() == DType::int64};
+}
+
 }  // namespace flashtile::api

@@ -63,4 +63,8 @@ Operand rows_operand(const TensorArgument& tensor);       // (batch, rows, heads
 Operand lse_operand(const TensorArgument& tensor);        // (batch, heads, rows), or (heads, rows) when packed
 Operand broadcast_operand(const TensorArgument& tensor);  // right-aligned in (batch, heads, rows, columns)
 
+// Checks a contiguous list of int32 or int64 of this shape, which lies where `like` does.
+Lengths list_operand(const TensorArgument& list, std::span<const std::int64_t> shape, const char* meaning,
+                     const TensorArgument& like);
+
 }  // namespace flashtile::api

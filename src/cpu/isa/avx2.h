@@ -54,5 +54,18 @@ inline void store_fp16(uint16_t* p, Vec x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
 
+// By way of fp16: with e4m3's exponent in the low bits of its own, fp16 has 2^-8 of the number, of subnormal ones too.
+// NaN gets fp16's highest exponent.
+#define FLASHTILE_WIDENS_E4M3
+inline void widen_e4m3(const uint8_t* p, Vec& first, Vec& second) {
+    const __m256i bytes = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m256i halves = _mm256_and_si256(_mm256_slli_epi16(bytes, 7), _mm256_set1_epi16(static_cast<short>(0xBF80)));
+    const __m256i nan =
+        _mm256_cmpeq_epi16(_mm256_and_si256(halves, _mm256_set1_epi16(0x3F80)), _mm256_set1_epi16(0x3F80));
+    const __m256i x = _mm256_or_si256(halves, _mm256_and_si256(nan, _mm256_set1_epi16(0x4000)));
+    first = _mm256_cvtph_ps(_mm256_castsi256_si128(x));
+    second = _mm256_cvtph_ps(_mm256_extracti128_si256(x, 1));
+}
+
 }  // namespace FLASHTILE_TARGET
 }  // namespace flashtile

@@ -122,5 +122,18 @@ inline void store_fp16(uint16_t* p, Vec x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
 
+// By way of fp16: with e4m3's exponent in the low bits of its own, fp16 has 2^-8 of the number, of subnormal ones too.
+// NaN gets fp16's highest exponent.
+#define FLASHTILE_WIDENS_E4M3
+inline void widen_e4m3(const uint8_t* p, Vec& first, Vec& second) {
+    const __m512i bytes = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    const __m512i halves = _mm512_and_si512(_mm512_slli_epi16(bytes, 7), _mm512_set1_epi16(static_cast<short>(0xBF80)));
+    const __mmask32 nan =
+        _mm512_testn_epi16_mask(_mm512_xor_si512(halves, _mm512_set1_epi16(0x3F80)), _mm512_set1_epi16(0x7FFF));
+    const __m512i x = _mm512_mask_mov_epi16(halves, nan, _mm512_set1_epi16(0x7E00));
+    first = _mm512_cvtph_ps(_mm512_castsi512_si256(x));
+    second = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(x, 1));
+}
+
 }  // namespace FLASHTILE_TARGET
 }  // namespace flashtile

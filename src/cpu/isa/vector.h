@@ -16,7 +16,8 @@
 //   fp16_to_float, float_to_fp16    one element, rounded to nearest even
 // and where instructions convert whole vectors, FLASHTILE_CONVERTS_VECTORS and
 //   widen_fp16(p), store_fp16(p, x)   kLanes elements of fp16 to a vector, and a vector to them
-// and where it has a better way than the one below, FLASHTILE_TRANSPOSES and transpose(rows).
+// and where it has a better way than the one below, FLASHTILE_TRANSPOSES and transpose(rows), FLASHTILE_WIDENS_E4M3 and
+// widen_e4m3(p, first, second), 2 kLanes elements of e4m3 to vectors of 2^-8 of them.
 // counted.h has them without their meaning, for a unit that only counts what moves.
 // src/cpu/kernels/README.md has the rules that hold here: all lies in FLASHTILE_TARGET, and no std template is used.
 #pragma once
@@ -66,6 +67,23 @@ inline Vec widen_bf16(const uint16_t* p) {
     memcpy(&halves, p, sizeof halves);
     return reinterpret_cast<Vec>(__builtin_convertvector(halves, UintVec) << 16);
 }
+#if !defined(FLASHTILE_WIDENS_E4M3)
+inline void widen_e4m3(const uint8_t* p, Vec& first, Vec& second) {
+    const auto widened = [](const uint8_t* from) {
+        using Bytes = uint8_t __attribute__((vector_size(kLanes)));
+        Bytes bytes;
+        memcpy(&bytes, from, sizeof bytes);
+        const UintVec bits = __builtin_convertvector(bytes, UintVec), magnitude = bits & 0x7Fu;
+        const Vec normal = reinterpret_cast<Vec>((magnitude << 20) + (112u << 23));
+        const Vec subnormal = __builtin_convertvector(reinterpret_cast<IntVec>(magnitude), Vec) * 0x1p-17f;
+        const Vec finite = magnitude < 8u ? subnormal : normal;
+        const Vec x = magnitude == 0x7Fu ? from_bits(0x7FC00000u) - Vec{} : finite;
+        return reinterpret_cast<Vec>((reinterpret_cast<UintVec>(x) & 0x7FFFFFFFu) | (bits & 0x80u) << 24);
+    };
+    first = widened(p);
+    second = widened(p + kLanes);
+}
+#endif
 inline Vec broadcast(float x) {
     return x - Vec{};
 }
@@ -106,6 +124,19 @@ inline void transpose(Vec (&rows)[kLanes]) {
     }
 }
 #endif
+
+constexpr float kE4m3Unit = 256.0f;  // of what widen_e4m3 gives
+
+// Lane n is the sum of x[n]'s lanes. Each pass interleaves vector n with vector n + half and adds the halves, which
+// makes of two vectors one, with as many partial sums of each.
+inline Vec sums_of(Vec (&x)[kLanes]) {
+    FLASHTILE_UNROLL
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+        FLASHTILE_UNROLL
+        for (int n = 0; n < half; ++n) x[n] = interleave_low(x[n], x[n + half]) + interleave_high(x[n], x[n + half]);
+    }
+    return x[0];
+}
 
 }  // namespace FLASHTILE_TARGET
 }  // namespace flashtile

@@ -9,6 +9,7 @@
 #include "cpu/kernels/decode.h"
 #include "cpu/kernels/forward.h"
 #include "cpu/kernels/merge.h"
+#include "cpu/kernels/quantize.h"
 #include "cpu/kernels/tile_choice.h"
 #if defined(FLASHTILE_COUNTED)
 #include "cpu/isa/counted_math.h"
@@ -37,10 +38,16 @@ inline auto with_vectors([[maybe_unused]] DType dtype, F f) {
 template <class F>
 inline auto with_math(const Problem& p, F f) {
 #if defined(FLASHTILE_TILES)
-    if (p.dtype == DType::bf16 && tiles_win(p)) return f(TileMath{});
-    if (p.dtype == DType::fp16 && tiles_win(p)) return f(SplitTileMath{});
+    if (p.dtype_of_k() == DType::bf16 && tiles_win(p)) return f(TileMath{});
+    if (p.dtype_of_k() == DType::fp16 && tiles_win(p)) return f(SplitTileMath{});
 #endif
-    return with_vectors(p.dtype, f);
+    return with_vectors(p.dtype_of_k(), f);
+}
+
+// The same for decode, which widens e4m3 to bf16 as it reads it, unless q has more digits than that.
+template <class F>
+inline auto with_decode_math(const Problem& p, F f) {
+    return with_vectors(p.has_e4m3() && p.dtype != DType::fp16 ? DType::bf16 : p.dtype_of_k(), f);
 }
 
 // How rows of k or v lie. A plan reads no memory: not the lists that say where.
@@ -83,17 +90,17 @@ inline int64_t part_floats(const Problem& p) {
 }
 
 inline std::size_t decode_scratch(const Problem& p) {
-    return with_vectors(p.dtype, [&]<class Math>(Math) { return Decode<Math>::scratch_bytes(p); });
+    return with_decode_math(p, [&]<class Math>(Math) { return Decode<Math>::scratch_bytes(p); });
 }
 
 inline void decode(const Problem& p, const Operands& x, const cpu::DecodeState& state, const cpu::KeyRange& range,
                    std::byte* scratch) {
-    with_vectors(p.dtype, [&]<class Math>(Math) { Decode<Math>(p, x, state, scratch).run(range); });
+    with_decode_math(p, [&]<class Math>(Math) { Decode<Math>(p, x, state, scratch).run(range); });
 }
 
 inline void combine(const Problem& p, const Operands& x, const cpu::DecodeState& state, int64_t b, int64_t h,
                     std::byte* scratch) {
-    with_vectors(p.dtype, [&]<class Math>(Math) { Decode<Math>(p, x, state, scratch).combine(b, h); });
+    with_decode_math(p, [&]<class Math>(Math) { Decode<Math>(p, x, state, scratch).combine(b, h); });
 }
 
 // Which way of computing dk and dv a problem gets.
@@ -110,6 +117,13 @@ inline auto with_backward_keys(const Problem& p, F f) {
 // What with_math and with_backward_keys pick, in words. Cold, or GCC would inline other things in the kernels.
 [[gnu::cold]] inline cpu::Choice choice(const Problem& p) {
     cpu::Choice made{};
+    if (p.has_e4m3() && p.seqlen_q <= decode_queries(p)) {
+        with_decode_math(p, [&]<class Math>(Math) {
+            made.arithmetic = Math::kPack == 2 ? "bf16 pairs" : "fp32 vectors";
+            made.why = Math::kPack == 2 ? "bf16 has all of e4m3's numbers" : "e4m3 is widened";
+        });
+        return made;
+    }
     with_backward_keys(p, [&]<class Math, class Keys>() {
         made.backward_queries = Keys::kQueries;
         if constexpr (Math::kTiles)
@@ -118,10 +132,11 @@ inline auto with_backward_keys(const Problem& p, F f) {
             made.arithmetic = Math::kPack == 2 ? "bf16 pairs" : "fp32 vectors";
         made.why = Math::kPack == 2         ? "the instruction set has a dot product of bf16"
                    : p.dtype == DType::fp32 ? "the inputs' type"
+                   : p.has_e4m3()           ? "e4m3 is widened"
                                             : "16-bit inputs are widened";
     });
 #if defined(FLASHTILE_TILES)
-    if (p.dtype == DType::fp32) return made;
+    if (p.dtype == DType::fp32 || p.has_e4m3()) return made;
     made.tiles_from = tiles_from(p);
     made.why = p.batch_invariant ? "batch_invariant takes tiles for any number of keys"
                : tiles_win(p)    ? "enough keys for tiles"
@@ -250,6 +265,9 @@ constexpr cpu::Kernels make_kernels(flashtile_isa isa) {
             finish_tensor,
             merge,
             append_kv,
+            quantize_prepare,
+            quantize_store,
+            dequantize,
             probe};
 }
 

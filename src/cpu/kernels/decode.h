@@ -50,6 +50,7 @@ public:
         v_ = arena_.take<float>(kTile * dv_);
         line_ = arena_.take<float>(greater(kPanel * width, kLanes * Bc));
         visible_ = arena_.take<uint8_t>(rows * Bc);
+        scales_ = arena_.take<float>(Bc);
     }
 
     static std::size_t scratch_bytes(const Problem& p) {
@@ -125,6 +126,7 @@ private:
         row.end = row.head.end_key(i);
         row.part = parts_ + n * part_floats(p_);
         row.sum = sums_ + n * part_floats(p_);
+        row.head.scale *= row.head.q.scale_of(i);
         load_query(row.head, i, q_ + n * words_);
         clear(row.sum);
     }
@@ -165,9 +167,23 @@ private:
                 for (int64_t c = 0; c < d_; ++c) q[c] = -q[c];
         } else {
             q[words_ - 1] = 0;  // what is beside a last odd column
-            memcpy(q, head.q.at(i), static_cast<size_t>(d_) * 2);
+            copy_bf16(head.q, i, d_, q);
             if (negative)
                 for (int64_t c = 0; c < words_; ++c) q[c] ^= 0x80008000u;
+        }
+    }
+
+    // A row of bf16, or of e4m3 as bf16.
+    template <class AnyRows>
+    static void copy_bf16(const AnyRows& x, int64_t row, int64_t cols, void* to) {
+        if (x.dtype == DType::bf16) {
+            memcpy(to, x.at(row), static_cast<size_t>(cols) * 2);
+            return;
+        }
+        const auto* const from = reinterpret_cast<const uint8_t*>(x.at(row));
+        for (int64_t c = 0; c < cols; ++c) {
+            const uint16_t bits = float_to_bf16(e4m3_to_float(from[c]));
+            memcpy(static_cast<uint16_t*>(to) + c, &bits, sizeof bits);
         }
     }
 
@@ -181,16 +197,41 @@ private:
             const int64_t at = first_tile - j0;
             for (int64_t j = first_tile; j < j1; j += kTile)
                 for (int64_t head = 0; head < key_heads_; ++head) scores(head, j, lesser(to, j + kTile), s_ + (j - j0));
+            if (rows_[0].head.k.has_scales())
+                scale_keys([](const Head& head) -> const KeyRows& { return head.k; }, block, at);
             for (int64_t n = 0; n < count_; ++n)
                 modify_row(rows_[n].head, rows_[n].i, block, rows_[n].first, rows_[n].end, s_ + n * kScores + at,
                            line_);
             const bool asks = rows_[0].head.hides();
             if (asks) find_visible(at, lanes);
             for (int64_t n = 0; n < count_; ++n) softmax(rows_[n], block, s_ + n * kScores + at);
+            if (rows_[0].head.v.has_scales())
+                scale_keys([](const Head& head) -> const KeyRows& { return head.v; }, block, at);
             for (int64_t j = first_tile; j < j1; j += kTile)
                 for (int64_t head = 0; head < key_heads_; ++head)
                     accumulate(head, j, greater(first, j), lesser(to, j + kTile), s_ + (j - j0),
                                asks ? visible_ + head * Bc + (j - j0) : nullptr);
+        }
+    }
+
+    // S or P of a block's keys times the scales of K or V. What is 0 stays so: a hidden key's scale may be anything.
+    template <class RowsOf>
+    void scale_keys(RowsOf rows_of, const RowBlock& block, int64_t at) {
+        for (int64_t head = 0; head < key_heads_; ++head) {
+            const KeyRows& keys = rows_of(rows_[head * sharing_].head);
+            for (int64_t j = block.j0, end; j < block.j1; j = end) {
+                end = keys.end_of_scale(j, block.j1);
+                const float scale = keys.scale_of(j);
+                for (int64_t n = j; n < end; ++n) scales_[n - block.j0] = scale;
+            }
+            for (int64_t n = block.j1 - block.j0; n < block.lanes; ++n) scales_[n] = 1.0f;
+            for (int64_t row = head * sharing_; row < (head + 1) * sharing_; ++row) {
+                float* const s = s_ + row * kScores + at;
+                for (int64_t n = 0; n < block.lanes; n += kLanes) {
+                    const Vec x = load(s + n);
+                    store(s + n, x == 0.0f ? x : x * load(scales_ + n));
+                }
+            }
         }
     }
 
@@ -211,6 +252,7 @@ private:
         s += row * kScores;
         const float* source[kPanel];
         find_words(rows_[row].head.k, j, to, source);
+        if (widens_in_place(rows_[row].head.k)) return widened_scores(source, row, s);
         for (int64_t w0 = 0; w0 < words_; w0 += kChain) {
             const int64_t words = lesser(kChain, words_ - w0);
             for (int64_t w = 0; w < words; w += kLanes)
@@ -234,11 +276,68 @@ private:
         }
     }
 
-    // Where the words of the rows from `key` on lie: in place, or copied and filled up with zeros.
+    // The same of e4m3 keys that are widened in registers, each once for some rows. Lanes hold columns, whose sums are
+    // added up for as many keys and rows together as a vector has lanes. A score is the same sum whichever these are.
+    void widened_scores(const float* const (&source)[kPanel], int64_t row, float* s) {
+        int64_t rows = sharing_;
+        const typename Math::Scalar* q = q_ + row * words_;
+        const auto tile = [&]<int R>() {
+            for (; rows >= R; rows -= R, q += R * words_, s += R * kScores) widened_tile<R>(source, q, s);
+        };
+        if constexpr (kLanes >= 8) tile.template operator()<8>();
+        tile.template operator()<4>();
+        tile.template operator()<2>();
+        tile.template operator()<1>();
+    }
+
+    template <int R>
+    void widened_tile(const float* const (&source)[kPanel], const typename Math::Scalar* q, float* s) {
+        constexpr int kKeys = kLanes / R, kVectors = Math::kE4m3Vectors;
+        constexpr float kUnit = Math::kE4m3;
+        for (int64_t key = 0; key < kPanel; key += kKeys) {
+            Vec sums[R][kKeys];  // in registers, which what is handed on to a function would not be
+            FLASHTILE_UNROLL
+            for (int r = 0; r < R; ++r)
+                for (int n = 0; n < kKeys; ++n) sums[r][n] = Vec{};
+            for (int64_t w = 0; w < words_; w += kVectors * kLanes) {
+                typename Math::Operand of_q[R][kVectors];
+                FLASHTILE_UNROLL
+                for (int r = 0; r < R; ++r)
+                    for (int v = 0; v < kVectors; ++v) of_q[r][v] = Math::load_panel(q + r * words_ + w + v * kLanes);
+                FLASHTILE_UNROLL
+                for (int n = 0; n < kKeys; ++n) {
+                    typename Math::Operand of_k[kVectors];
+                    Math::load_e4m3(reinterpret_cast<const uint8_t*>(source[key + n]) + w * Math::kPack, of_k);
+                    FLASHTILE_UNROLL
+                    for (int r = 0; r < R; ++r)
+                        for (int v = 0; v < kVectors; ++v)
+                            sums[r][n] = Math::multiply_add(of_q[r][v], of_k[v], sums[r][n]);
+                }
+                FLASHTILE_UNROLL
+                for (int n = 0; n < (kKeys + 1) / 2; ++n) ahead_.step();
+            }
+            Vec all[kLanes];
+            FLASHTILE_UNROLL
+            for (int r = 0; r < R; ++r)
+                for (int n = 0; n < kKeys; ++n) all[r * kKeys + n] = sums[r][n];
+            alignas(64) float scores[kLanes];
+            store(scores, sums_of(all) * kUnit);
+            FLASHTILE_UNROLL
+            for (int r = 0; r < R; ++r) memcpy(s + r * kScores + key, scores + r * kKeys, kKeys * sizeof(float));
+        }
+    }
+
+    // Whether rows of e4m3 are whole vectors of words, to be widened as they are read.
+    bool widens_in_place(const KeyRows& k) const {
+        return k.dtype == DType::fp8_e4m3 && d_ % (Math::kE4m3Vectors * kLanes * Math::kPack) == 0;
+    }
+
+    // Where the words of the rows from `key` on lie, or their e4m3 elements: in place, or copied and filled up with
+    // zeros.
     void find_words(const KeyRows& k, int64_t key, int64_t to, const float* (&source)[kPanel]) const {
         constexpr int64_t kBytes = 4 / Math::kPack;  // of an element in a word
         const int64_t width = round_up(words_, kLanes);
-        const bool in_place = d_ * kBytes == width * 4 && k.bytes == kBytes;
+        const bool in_place = widens_in_place(k) || (d_ * kBytes == width * 4 && k.bytes == kBytes);
         for (int64_t n = 0; n < kPanel; ++n) {
             float* const row = line_ + n * width;
             source[n] = row;
@@ -252,7 +351,7 @@ private:
             if constexpr (Math::kPack == 1)
                 load_row(k.dtype, from, d_, row);
             else
-                memcpy(row, from, static_cast<size_t>(d_) * 2);
+                copy_bf16(k, key + n, d_, row);
         }
     }
 
@@ -309,6 +408,8 @@ private:
                 end = v.end_of_run(key, to);
                 if (v.dtype == DType::fp32)
                     add_products(p + (key - j), reinterpret_cast<const float*>(v.at(key)), v.stride_row, end - key, o);
+                else if (v.dtype == DType::fp8_e4m3)
+                    add_products(p + (key - j), reinterpret_cast<const E4m3*>(v.at(key)), v.stride_row, end - key, o);
                 else
                     add_products(p + (key - j), reinterpret_cast<const Bf16*>(v.at(key)), v.stride_row, end - key, o);
             }
@@ -329,7 +430,10 @@ private:
                 memcpy(row, from_row, static_cast<size_t>(cols) * sizeof(Bf16));
             });
         else
-            gather(v_, [&](const char* from_row, float* row) { load_row(v.dtype, from_row, cols, row); });
+            gather(v_, [&](const char* from_row, float* row) {
+                load_row(v.dtype, from_row, cols, row);
+                for (int64_t c = 0; c < cols && v.dtype == DType::fp8_e4m3; ++c) row[c] /= kE4m3Unit;
+            });
     }
 
     // O += P V for `keys` rows of V, `step` elements apart.
@@ -393,6 +497,9 @@ private:
         odd = reinterpret_cast<Vec>(pairs & 0xFFFF0000u);
     }
 
+    // Of e4m3 1 / kE4m3Unit of it, which O's last factor makes up for.
+    static void load_values(const E4m3* v, Vec& first, Vec& second) { widen_e4m3(&v->bits, first, second); }
+
     // Adds a split's m, l and O to those of the splits before it.
     void fold(float* sum, float* part) const {
         const float m = m_of(part) > m_of(sum) ? m_of(part) : m_of(sum);
@@ -408,11 +515,13 @@ private:
     void finish(Row& row) const {
         const float l = l_of(row.sum);
         double lse = lse_of(m_of(row.sum), 1.0, l);
-        float factor = l == 0.0f ? 0.0f : (row.head.drops ? row.head.dropout.scale() : 1.0f) / l;
+        const float unit = row.head.v.dtype == DType::fp8_e4m3 ? row.head.v_scale * kE4m3Unit : 1.0f;
+        const float kept = (row.head.drops ? row.head.dropout.scale() : 1.0f) * unit;
+        float factor = l == 0.0f ? 0.0f : kept / l;
         if (row.head.sink > -__builtin_inff()) factor *= with_sink(lse, static_cast<double>(row.head.sink));
         float* const o = o_of(row.sum);
         for (int64_t c = 0; c < dv_; c += kLanes) store(o + c, load(o + c) * factor);
-        if (p_.dtype == DType::bf16)
+        if (row.head.v.dtype == DType::bf16)
             for (int64_t c = 0; c < dv_; c += kPanel) {
                 const Vec even = load(o + c), odd = load(o + c + kLanes);
                 store(o + c, interleave_low(even, odd));
@@ -441,6 +550,7 @@ private:
     float* v_;                  // V of a tile, widened
     float* line_;               // of a bias or mask, and rows on their way into a tile
     uint8_t* visible_;
+    float* scales_;  // of one block of keys
     PrefetchHeads ahead_;
 };
 

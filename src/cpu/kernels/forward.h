@@ -320,7 +320,7 @@ private:
             if (panel.again) return;
         }
         alignas(64) float factor[kPanel];
-        const float kept = head_.drops ? head_.dropout.scale() : 1.0f;
+        const float kept = (head_.drops ? head_.dropout.scale() : 1.0f) * head_.v_scale;
         for (int64_t n = 0; n < kPanel; ++n) factor[n] = panel.l[n] == 0.0f ? 0.0f : kept / panel.l[n];
         const bool sinks = head_.sink > -__builtin_inff();
         double lse[kPanel];

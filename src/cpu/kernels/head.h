@@ -32,11 +32,24 @@ struct Rows {
     explicit operator bool() const { return data != nullptr; }
     char* at(int64_t row, int64_t col = 0) const { return data + (row * stride_row + col * stride_col) * bytes; }
     float element(int64_t row, int64_t col) const { return load_element(dtype, at(row, col), 0); }
+    // What the elements of a row are multiplied by.
+    float scale_of(int64_t) const { return 1.0f; }
 };
 
 inline int64_t element_size(DType dtype) {
-    return dtype == DType::fp32 ? 4 : (dtype == DType::boolean ? 1 : 2);
+    return dtype == DType::fp32 ? 4 : (dtype == DType::boolean || dtype == DType::fp8_e4m3 ? 1 : 2);
 }
+
+// Scales of blocks of 2^shift rows of one head. Null: none, and rows are multiplied by 1.
+struct BlockScales {
+    const float* data = nullptr;
+    int64_t stride_page = 0;
+    int64_t stride_block = 0;
+    int shift = 0;
+
+    explicit operator bool() const { return data != nullptr; }
+    float at(int64_t row) const { return data[(row >> shift) * stride_block]; }
+};
 
 inline Rows rows_of(const Operand& x, int64_t b, int64_t h, int64_t first_row) {
     Rows rows;
@@ -49,6 +62,13 @@ inline Rows rows_of(const Operand& x, int64_t b, int64_t h, int64_t first_row) {
         static_cast<char*>(x.data) + (b * x.stride_batch + h * x.stride_head + first_row * x.stride_row) * rows.bytes;
     return rows;
 }
+
+// Queries of one head.
+struct QueryRows : Rows {
+    BlockScales scales{};
+
+    float scale_of(int64_t row) const { return scales ? scales.at(row) : 1.0f; }
+};
 
 // Keys or values of one head: rows one after the other, or in the pages of a cache.
 class KeyRows : private Rows {
@@ -80,6 +100,22 @@ public:
         return Rows::at(row - n * page_size_, col) + (row < prefix_ ? prefix_pages_ : pages_)[n] * page_bytes_;
     }
 
+    bool has_scales() const { return static_cast<bool>(scales_); }
+    void set_scales(const BlockScales& scales) { scales_ = scales; }
+    float scale_of(int64_t row) const {
+        if (!scales_) return 1.0f;
+        if (!paged()) return scales_.at(row);
+        const int64_t n = page_of(row);
+        return scales_.data[(row < prefix_ ? prefix_pages_ : pages_)[n] * scales_.stride_page +
+                            ((row - n * page_size_) >> scales_.shift) * scales_.stride_block];
+    }
+    // The end of those rows from `row` on that have its scale, at most `end`.
+    int64_t end_of_scale(int64_t row, int64_t end) const {
+        if (!scales_) return end;
+        const int64_t first = paged() ? page_of(row) * page_size_ : 0, block = int64_t{1} << scales_.shift;
+        return lesser(first + ((row - first) / block + 1) * block, end_of_run(row, end));
+    }
+
     // Whether rows lie in runs long enough to be worth a step each.
     bool has_long_runs() const { return !paged() || page_size_ >= 16; }
     // The end of those rows from `row` on that are stride_row apart, at most `end`: of a page.
@@ -98,6 +134,7 @@ private:
     int64_t prefix_ = 0;
     int64_t page_size_ = 0, page_bytes_ = 0;
     int shift_ = -1;  // of a page_size that is a power of two
+    BlockScales scales_;
 };
 
 struct Head {
@@ -107,12 +144,14 @@ struct Head {
     ChunkedBand band;
     const int32_t* positions;  // of the queries; null: i + off
     int64_t first_of_any;      // with positions: no query may see a key before it
-    Rows q, out, lse, bias, mask;
+    QueryRows q;
+    Rows out, lse, bias, mask;
     KeyRows k, v;
     Rows tree;   // the mask of the last seqlen_q keys
     float sink;  // -infinity: none
     Rows dout, dq, dk, dv, dlse;
-    float scale;
+    float scale;    // with the scales of q and k that are the same for all rows
+    float v_scale;  // likewise, of v
     float softcap;  // 0: off
     float slope;
     bool alibi;
@@ -224,6 +263,38 @@ inline KeyRows key_rows_of(const Problem& p, const Operands& x, const Operand& k
     return KeyRows(rows_of(keys, x.cache_batch_idx.data != nullptr ? length_at(x.cache_batch_idx, b) : b, kv_head, 0));
 }
 
+// A scale that all rows of a head have; kv_head is that of q's group.
+inline float head_scale(ScaleKind kind, const Scales& scales, int64_t b, int64_t kv_head) {
+    if (kind != ScaleKind::tensor && kind != ScaleKind::head) return 1.0f;
+    return scales.data[b * scales.stride_batch + kv_head * scales.stride_head];
+}
+
+// The scales of a head's blocks of rows in sequence, page or row `outer`, or from block `first` on.
+inline BlockScales block_scales(const Problem& p, ScaleKind kind, const Scales& scales, int64_t outer, int64_t h,
+                                int64_t first) {
+    if (kind != ScaleKind::block) return {};
+    return {scales.data + outer * scales.stride_batch + h * scales.stride_head + first * scales.stride_block,
+            scales.stride_batch, scales.stride_block, p.scale_block == 64 ? 6 : 7};
+}
+
+// How many blocks the sequences before this one have in a packed batch.
+inline int64_t blocks_before(const Problem& p, const Lengths& cu_seqlens, int64_t b) {
+    int64_t blocks = 0;
+    for (int64_t n = 0; n < b; ++n)
+        blocks += (length_at(cu_seqlens, n + 1) - length_at(cu_seqlens, n) + p.scale_block - 1) / p.scale_block;
+    return blocks;
+}
+
+// Of k or v.
+inline BlockScales key_scales(const Problem& p, const Operands& x, ScaleKind kind, const Scales& scales, int64_t b,
+                              int64_t kv_head) {
+    if (kind != ScaleKind::block) return {};
+    if (p.packed && !p.cache) return block_scales(p, kind, scales, 0, kv_head, blocks_before(p, x.cu_seqlens_k, b));
+    if (x.block_table != nullptr) return block_scales(p, kind, scales, 0, kv_head, 0);
+    return block_scales(p, kind, scales, x.cache_batch_idx.data != nullptr ? length_at(x.cache_batch_idx, b) : b,
+                        kv_head, 0);
+}
+
 // What the call has appended to a sequence, whose length does not count it.
 inline int64_t appended_keys(const Problem& p, const Operands& x, int64_t b) {
     if (!p.append.packed_k) return p.append.seqlen_k;
@@ -271,7 +342,7 @@ inline Head make_head(const Problem& p, const Operands& x, int64_t b, int64_t h)
     }
 
     const int64_t kv_head = h / (p.heads / p.kv_heads);
-    head.q = rows_of(x.q, pointer_b, h, q0);
+    head.q = {rows_of(x.q, pointer_b, h, q0)};
     head.k = key_rows_of(p, x, x.k, b, kv_head, k0);
     head.v = key_rows_of(p, x, x.v, b, kv_head, k0);
     head.out = rows_of(x.out, pointer_b, h, q0);
@@ -287,6 +358,19 @@ inline Head make_head(const Problem& p, const Operands& x, int64_t b, int64_t h)
     head.dlse = rows_of(x.dlse, pointer_b, h, q0);
 
     head.scale = p.scale;
+    head.v_scale = 1.0f;
+    if (p.has_e4m3()) {
+        const float q_scale = head_scale(p.q_scale, x.q_scale, b, kv_head),
+                    k_scale = head_scale(p.k_scale, x.k_scale, b, kv_head);
+        head.scale = static_cast<float>(static_cast<double>(p.scale) * static_cast<double>(q_scale) *
+                                        static_cast<double>(k_scale));
+        head.v_scale = head_scale(p.v_scale, x.v_scale, b, kv_head);
+        if (p.q_scale == ScaleKind::block)
+            head.q.scales =
+                block_scales(p, p.q_scale, x.q_scale, pointer_b, h, p.packed ? blocks_before(p, x.cu_seqlens_q, b) : 0);
+        head.k.set_scales(key_scales(p, x, p.k_scale, x.k_scale, b, kv_head));
+        head.v.set_scales(key_scales(p, x, p.v_scale, x.v_scale, b, kv_head));
+    }
     head.softcap = p.softcap;
     head.alibi = p.alibi;
     if (p.alibi) head.slope = rows_of(x.slopes, b, h, 0).element(0, 0);

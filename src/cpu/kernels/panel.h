@@ -2,8 +2,9 @@
 //   transposed panel  [col][kPanel]: kPanel rows side by side, one lane for each (Q^T, dO^T, a tile of bias or mask)
 //   rows operand      A(r, s) is element s of row r: K for S, V for dP
 //   columns operand   A(r, s) is element s of column r: V for O, K for dQ
-// fp32 rows of K and V are read in place where they lie close together. 16-bit rows are widened to fp32 once a block,
-// or stay 16-bit in pairs for Bf16Math and for tiles. For tiles, fp16 is split into two bf16 parts.
+// fp32 rows of K and V are read in place where they lie close together. 16-bit and e4m3 rows are widened to fp32 once a
+// block, these times their scales; or 16-bit ones stay 16-bit in pairs for Bf16Math and for tiles. For tiles, fp16 is
+// split into two bf16 parts.
 #pragma once
 
 #include "cpu/isa/bf16_math.h"
@@ -15,6 +16,15 @@
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
+
+// dst = row `row` of x in fp32: of e4m3 what its elements stand for.
+template <class AnyRows>
+inline void load_row_of(const AnyRows& x, int64_t row, int64_t first_col, int64_t cols, float* dst) {
+    load_row(x.dtype, x.at(row, first_col), cols, dst);
+    const float scale = x.scale_of(row);
+    if (scale == 1.0f) return;
+    for (int64_t n = 0; n < cols; ++n) dst[n] *= scale;
+}
 
 // panel[col][lane] = factor * rows(first_row + lane, first_col + col) for lane < count, and 0 in the other lanes.
 // `row_buffer` holds kLanes rows of round_up(cols, kLanes) floats.
@@ -36,7 +46,7 @@ inline void load_panel(const AnyRows& rows, int64_t first_row, int64_t count, in
             }
             source[lane] = row;
             if (present && rows.stride_col == 1) {
-                load_row(rows.dtype, src, cols, row);
+                load_row_of(rows, first_row + half + lane, first_col, cols, row);
             } else {
                 const float same = present ? load_element(rows.dtype, src, 0) : 0.0f;
                 for (int64_t c = 0; c < cols; ++c) row[c] = same;
@@ -126,7 +136,7 @@ inline void copy_rows(const AnyRows& x, int64_t first, int64_t end, int64_t cols
     for (int64_t r = first; r < end; ++r) {
         typename Math::Scalar* row = buffer + (r - first) * row_step<Math>(cols);
         if constexpr (Math::kPack == 1) {
-            load_row(x.dtype, x.at(r), cols, row);
+            load_row_of(x, r, 0, cols, row);
         } else if constexpr (Math::kParts > 1) {
             Math::split_row(reinterpret_cast<const uint16_t*>(x.at(r)), cols, row);
         } else {
@@ -195,7 +205,7 @@ inline void copy_columns(const AnyRows& x, int64_t first, int64_t end, int64_t c
         for (int64_t r = first; r < end; ++r) {
             float* row = buffer + (r - first) * step;
             if (shown(r)) {
-                load_row(x.dtype, x.at(r), cols, row);
+                load_row_of(x, r, 0, cols, row);
             } else {
                 memset(row, 0, static_cast<size_t>(cols) * sizeof(float));
             }

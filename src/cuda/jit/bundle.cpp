@@ -66,15 +66,25 @@ Bundle::Bundle(std::string path)
     }
 }
 
+std::optional<std::string> Bundle::read(const Entry& entry) const {
+    std::string image = file_.read(entry.bytes, static_cast<off_t>(entry.offset));
+    if (sha256(image) != entry.checksum) return std::nullopt;
+    return image;
+}
+
 std::optional<std::string> Bundle::find(const std::string& key) const {
     const auto found = entries_.find(key);
     if (found == entries_.end()) return std::nullopt;
-    const Entry& entry = found->second;
-    std::string image = file_.read(entry.bytes, static_cast<off_t>(entry.offset));
-    if (sha256(image) != entry.checksum)
+    std::optional<std::string> image = read(found->second);
+    if (!image)
         throw Error(FLASHTILE_DEVICE_ERROR, "the bundle " + path_ + " is damaged: the kernel " + key +
                                                 " in it does not have its checksum. Make it anew");
     return image;
+}
+
+std::size_t Bundle::damaged() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(entries_, [this](const auto& each) { return !read(each.second); }));
 }
 
 namespace {

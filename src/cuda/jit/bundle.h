@@ -30,6 +30,7 @@ public:
 
     const std::string& path() const { return path_; }
     std::size_t kernels() const { return entries_.size(); }
+    std::size_t damaged() const;  // how many of them do not have their checksums; reads the whole file
     const std::vector<std::string>& targets() const { return targets_; }
 
 private:
@@ -37,6 +38,8 @@ private:
         std::string checksum;
         std::uint64_t offset, bytes;
     };
+    std::optional<std::string> read(const Entry& entry) const;  // nothing where it is damaged
+
     std::string path_;
     Descriptor file_;  // stays open: what was checked is what is read, though the file be replaced
     std::map<std::string, Entry> entries_;

@@ -35,6 +35,9 @@ constexpr void visit_members(Visit&& visit) {
     visit("blocks_per_sm", &C::blocks_per_sm, tile);
     visit("vector_bytes", &C::vector_bytes, kernel);
     visit("out_element", &C::out_element, kernel);
+    visit("converts_q", &C::converts_q, kernel);
+    visit("converts_kv", &C::converts_kv, kernel);
+    visit("scale_blocks", &C::scale_blocks, kernel);
     visit("lse", &C::lse, manner);
     visit("band", &C::band, option);
     visit("window", &C::window, option);

@@ -16,6 +16,13 @@ namespace fs = std::filesystem;
 // Newest first. The unversioned name comes last: it belongs to a toolkit's development files.
 constexpr std::array kNames = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
 
+// What CUDA's toolkits call this machine: servers with Arm CPUs, as Grace is one; before them, and on Jetson, aarch64.
+#ifdef __aarch64__
+constexpr std::array kMachines = {"sbsa-linux", "aarch64-linux"};
+#else
+constexpr std::array kMachines = {"x86_64-linux"};
+#endif
+
 // The folders of `folder` whose names start with `start`, later versions first.
 std::vector<fs::path> children(const fs::path& folder, const std::string& start) {
     std::vector<fs::path> list;
@@ -59,6 +66,7 @@ public:
         if (!root.is_absolute()) return;
         folder(root / "lib64");
         folder(root / "lib");
+        for (const char* machine : kMachines) folder(root / "targets" / machine / "lib");
     }
 
     NvrtcPlaces places;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string_view>
@@ -77,27 +78,36 @@ std::string constant(const Step& step, bool short_ints) {
     throw std::logic_error("a function's constant has no type");
 }
 
-// An element of `tensor`, of the type that the language gives it.
-std::string load(int number, DType dtype, std::span<const std::string> indices) {
-    std::vector<std::string> arguments = {joined({"tensors[", std::to_string(number), "]"})};
-    arguments.insert(arguments.end(), indices.begin(), indices.end());
-    const auto element = [&](const std::string& type) { return call(joined({"op::element<", type, ">"}), arguments); };
+// What an element of a tensor is, and what the language makes of it.
+std::string element_type(DType dtype) {
     switch (dtype) {
         case DType::fp32:
-            return element("float");
+            return "float";
         case DType::fp16:
-            return joined({"Math<Element::fp16>::to_float(", element("Math<Element::fp16>::Scalar"), ")"});
+            return "Math<Element::fp16>::Scalar";
         case DType::bf16:
-            return joined({"Math<Element::bf16>::to_float(", element("Math<Element::bf16>::Scalar"), ")"});
+            return "Math<Element::bf16>::Scalar";
         case DType::int32:
-            return element("int");
+            return "int";
         case DType::int64:
-            return element("long long");
+            return "long long";
         case DType::boolean:
-            return element("unsigned char") + " != 0";
+            return "unsigned char";
         default:
             throw std::logic_error("a function reads a tensor of a type that it cannot");
     }
+}
+std::string value_of_element(DType dtype, const std::string& element) {
+    if (dtype == DType::fp16) return joined({"Math<Element::fp16>::to_float(", element, ")"});
+    if (dtype == DType::bf16) return joined({"Math<Element::bf16>::to_float(", element, ")"});
+    return dtype == DType::boolean ? element + " != 0" : element;
+}
+
+// A call with a tensor and then indices.
+std::string of_tensor(const char* function, int number, DType dtype, std::span<const std::string> indices) {
+    std::vector<std::string> arguments = {joined({"tensors[", std::to_string(number), "]"})};
+    arguments.insert(arguments.end(), indices.begin(), indices.end());
+    return call(joined({"op::", function, "<", element_type(dtype), ">"}), arguments);
 }
 
 std::string conversion(const Step& step, const std::string& of) {
@@ -155,8 +165,10 @@ std::string value_of(const Step& step, std::span<const std::string> x, std::span
             return "i.at";
         case Op::j:
             return "j.at";
-        case Op::load:
-            return load(step.tensor, tensors[static_cast<std::size_t>(step.tensor)].dtype, x);
+        case Op::load: {
+            const DType dtype = tensors[static_cast<std::size_t>(step.tensor)].dtype;
+            return value_of_element(dtype, of_tensor("element", step.tensor, dtype, x));
+        }
         case Op::add:
             return whole ? call("op::add", x) : infix(x[0], "+", x[1]);
         case Op::subtract:
@@ -309,6 +321,7 @@ private:
     std::string value(const Step& step) const {
         const bool shorter = computes_short(step);
         if (step.op == Op::constant) return constant(step, shorter);
+        if (step.op == Op::load && has_short_indices(step)) return near_load(step);
         if (step.op == Op::convert && step.type == Type::real && step.of == Type::integer)
             return real_of(argument(step, 0));
         std::vector<std::string> arguments;
@@ -324,6 +337,42 @@ private:
         std::string text = value_of(step, arguments, tensors_);
         return is_short(step) && !shorter ? joined({"static_cast<int>(", text, ")"}) : text;
     }
+    // Loads with indices of 32 bits. What the last index does not take part in is computed before, where it may be: a
+    // line of the tensor.
+    bool has_short_indices(const Step& step) const {
+        for (int a = 0; a < step.rank; ++a)
+            if (!is_short(argument(step, a))) return false;
+        return true;
+    }
+    std::vector<std::string> indices_of(const Step& step, int count) const {
+        std::vector<std::string> indices;
+        for (int a = 0; a < count; ++a) indices.push_back(name_of(argument(step, a)));
+        return indices;
+    }
+    static std::string line_name(const Step& step) { return joined({"l", std::to_string(step.out)}); }
+    // The stage at which a load's line is known, before the element is.
+    std::optional<Stage> line_stage(const Step& step) const {
+        if (step.op != Op::load || !has_short_indices(step)) return std::nullopt;
+        Stage latest = Stage::uniform;
+        for (int a = 0; a + 1 < step.rank; ++a) {
+            const Stage stage = argument(step, a).stage;
+            if (stage == latest || stage == Stage::uniform) continue;
+            latest = latest == Stage::uniform ? stage : Stage::tile;
+        }
+        if (latest == Stage::tile || latest == step.stage) return std::nullopt;
+        return latest;
+    }
+    DType dtype_of(const Step& load) const { return tensors_[static_cast<std::size_t>(load.tensor)].dtype; }
+    std::string near_load(const Step& step) const {
+        const DType dtype = dtype_of(step);
+        if (const std::optional<Stage> stage = line_stage(step)) {
+            constexpr const char* kHolders[] = {"", "row.", "column.", ""};
+            return value_of_element(dtype, joined({kHolders[static_cast<int>(*stage)], line_name(step), "[",
+                                                   name_of(argument(step, step.rank - 1)), "]"}));
+        }
+        return value_of_element(dtype, of_tensor("near_element", step.tensor, dtype, indices_of(step, step.rank)));
+    }
+
     bool is_natural(const Step& step) const { return step.rank > 0 && within(argument(step, 0), 0, kGreatest32); }
 
     // An int in fp32. Where fp32 has it, and the ints that it is made of, no instruction converts it.
@@ -360,6 +409,9 @@ private:
             text += joined({indent, type_name(step.type, is_short(step)), " ", own_name(step), ";\n"});
             if (is_position(step)) text += joined({indent, "float ", real_name(step), ";\n"});
         }
+        for (const Step& step : all_steps())
+            if (line_stage(step) == stage)
+                text += joined({indent, "op::Line<", element_type(dtype_of(step)), "> ", line_name(step), ";\n"});
         return text;
     }
     std::string assignments(Stage stage, std::string_view holder) const {
@@ -369,6 +421,11 @@ private:
             if (is_position(step))
                 text += joined({"        ", holder, real_name(step), " = ", step.op == Op::i ? "i" : "j", ".real;\n"});
         }
+        for (const Step& step : all_steps())
+            if (line_stage(step) == stage)
+                text +=
+                    joined({"        ", holder, line_name(step), " = ",
+                            of_tensor("line_of", step.tensor, dtype_of(step), indices_of(step, step.rank - 1)), ";\n"});
         return text;
     }
     std::string constants() const {

@@ -69,6 +69,19 @@ struct OwnBundle {
 };
 constinit PerProcess<OwnBundle> own_bundle;
 
+// A damaged kernel of a bundle that nobody named is compiled where it can be, and `flashtile info` counts it. Throws
+// for any other damaged one.
+std::optional<std::string> bundled(const std::string& key) {
+    for (const auto& bundle : bundles()) {
+        try {
+            if (std::optional<std::string> image = bundle->find(key)) return image;
+        } catch (const Error&) {
+            if (bundle != own_bundle.get().bundle || !why_no_nvrtc().empty()) throw;
+        }
+    }
+    return std::nullopt;
+}
+
 void say_once(const std::string& note) {
     static std::once_flag said;
     if (!note.empty() && ::isatty(STDERR_FILENO) == 1)
@@ -117,11 +130,9 @@ std::string kept_or_made(const KernelConfig& config, int architecture,
 
 std::string image_for(const KernelConfig& config, int architecture) {
     return state.get().flights.run(to_string(config) + target_name(architecture), [&] {
-        if (const BundleList list = bundles(); !list.empty()) {
-            const std::string key = key_of(program_for(config, architecture));
-            for (const auto& bundle : list)
-                if (std::optional<std::string> image = bundle->find(key)) return *std::move(image);
-        }
+        if (!bundles().empty())
+            if (std::optional<std::string> image = bundled(key_of(program_for(config, architecture))))
+                return *std::move(image);
         if (!why_no_nvrtc().empty()) throw Error(FLASHTILE_UNSUPPORTED, no_way(config, architecture));
         return kept_or_made(config, architecture, compile_and_say);
     });

@@ -1,5 +1,6 @@
 // append_kv.h: new keys and values to their places in a cache, keys rotated by their positions, and queries rotated
-// likewise. Where a row goes and how a pair is rotated stands in shared/append_params.h. What is not rotated is copied.
+// likewise. Where a row goes and how a pair is rotated stands in shared/append_params.h. What is not rotated is copied,
+// or quantised for a cache of e4m3.
 #pragma once
 
 #include "cuda/kernels/parts/common/element.h"
@@ -7,6 +8,7 @@
 #include "cuda/kernels/parts/common/sequence.h"
 #include "cuda/kernels/ptx/dependent_launch.h"
 #include "shared/append_params.h"
+#include "shared/e4m3.h"
 
 namespace flashtile {
 
@@ -16,6 +18,8 @@ struct AppendRows {
     using Scalar = typename M::Scalar;
     static constexpr int kPiece = config.vector_bytes / static_cast<int>(sizeof(Scalar));
     using Vector = Piece<Scalar, kPiece>;
+    // An element of the cache.
+    using Kept = typename Math<config.converts_kv ? Element::e4m3 : config.element>::Scalar;
 
     const AppendParams& p;
 
@@ -24,23 +28,49 @@ struct AppendRows {
         if (of.n < 0) return;
         const CachePlace place = place_of(p, of, row);
         if (place.page < 0) return;
-        rotate(rows_of<const Scalar>(p.k, of.row_batch, h, of.row),
-               rows_of<Scalar>(p.k_cache, place.page, h, place.row), p.pairs != 0 ? key_position(p, of, row) : 0);
+        rotate(rows_of<const Scalar>(p.k, of.row_batch, h, of.row), rows_of<Kept>(p.k_cache, place.page, h, place.row),
+               p.pairs != 0 ? key_position(p, of, row) : 0, inverse_scale(p.k_scale, of, place, h));
         if (p.v.data == nullptr) return;
         const Scalar* from = rows_of<const Scalar>(p.v, of.row_batch, h, of.row);
-        Scalar* to = rows_of<Scalar>(p.v_cache, place.page, h, place.row);
+        Kept* to = rows_of<Kept>(p.v_cache, place.page, h, place.row);
+        const float inverse = inverse_scale(p.v_scale, of, place, h);
         for (int n = static_cast<int>(lane_id()); n < p.head_dim_v / kPiece; n += kLanes)
-            *at(to, n * kPiece) = *at(from, n * kPiece);
+            copy(to + n * kPiece, *at(from, n * kPiece), inverse);
     }
 
     __device__ __forceinline__ void query(Index row, Index h) const {
         const OwnedRow of = owned_row(p.cu_seqlens_q, p.batch, p.seqlen_q, p.rows_q, row);
         if (of.n < 0) return;
         rotate(rows_of<const Scalar>(p.q, of.row_batch, h, of.row), rows_of<Scalar>(p.q_out, of.row_batch, h, of.row),
-               query_position(p, of, row));
+               query_position(p, of, row), 1.0f);
     }
 
 private:
+    __device__ __forceinline__ float inverse_scale(const DeviceScales& scale, const OwnedRow& of,
+                                                   const CachePlace& place, Index h) const {
+        if (!config.converts_kv || scale.data == nullptr) return 1.0f;
+        const Index outer = p.scale_blocks != 0 ? place.page : of.b, block = place.row >> p.scale_shift;
+        return 1.0f / scale.data[outer * scale.stride_batch + h * scale.stride_head + block * scale.stride_block];
+    }
+    __device__ static __forceinline__ void copy(Scalar* to, const Vector& x, float) { *at(to, 0) = x; }
+    __device__ static __forceinline__ void copy(unsigned char* to, const Vector& x, float inverse) {
+        float values[kPiece];
+#pragma unroll
+        for (int c = 0; c < kPiece; ++c) values[c] = M::to_float(x.x[c]);
+        store(to, values, inverse);
+    }
+    __device__ static __forceinline__ void store(Scalar* to, const float (&x)[kPiece], float) {
+        Vector piece;
+#pragma unroll
+        for (int c = 0; c < kPiece; ++c) piece.x[c] = M::from_float(x[c]);
+        *at(to, 0) = piece;
+    }
+    __device__ static __forceinline__ void store(unsigned char* to, const float (&x)[kPiece], float inverse) {
+        Piece<unsigned char, kPiece> piece;
+#pragma unroll
+        for (int c = 0; c < kPiece; ++c) piece.x[c] = static_cast<unsigned char>(float_to_e4m3(x[c] * inverse));
+        *reinterpret_cast<Piece<unsigned char, kPiece>*>(to) = piece;
+    }
     __device__ static __forceinline__ const Vector* at(const Scalar* row, int column) {
         return reinterpret_cast<const Vector*>(row + column);
     }
@@ -50,19 +80,20 @@ private:
 
     // A warp's lanes take two pieces that hold whole pairs, or copy one piece. Each reads before it writes, and only it
     // touches these columns, so `to` may be `from`.
-    __device__ __forceinline__ void rotate(const Scalar* from, Scalar* to, Index position) const {
+    template <class To>
+    __device__ __forceinline__ void rotate(const Scalar* from, To* to, Index position, float inverse) const {
         const int turns = p.pairs / kPiece, copies = p.head_dim / kPiece - 2 * turns;
         for (int n = static_cast<int>(lane_id()); n < turns + copies; n += kLanes) {
             if (n >= turns) {
                 const int column = (n - turns) * kPiece, after = column < p.rotary_begin ? 0 : 2 * p.pairs;
-                *at(to, column + after) = *at(from, column + after);
+                copy(to + column + after, *at(from, column + after), inverse);
                 continue;
             }
             const int first = p.rotary_begin + n * kPiece * (p.interleaved != 0 ? 2 : 1);
             const int second = first + (p.interleaved != 0 ? kPiece : p.pairs);
             const Vector x = *at(from, first), y = *at(from, second);
             const Scalar* const both[] = {x.x, y.x};
-            Vector turned[2];
+            float turned[2][kPiece];
 #pragma unroll
             for (int c = 0; c < kPiece; ++c) {
                 const int pair = n * kPiece + c;
@@ -73,17 +104,16 @@ private:
                 const Scalar u = next ? both[2 * c / kPiece][2 * c % kPiece] : x.x[c];
                 const Scalar v = next ? both[(2 * c + 1) / kPiece][(2 * c + 1) % kPiece] : y.x[c];
                 const Pair to_pair = rotated({M::to_float(u), M::to_float(v)}, cos, sin);
-                const Scalar to_u = M::from_float(to_pair.x), to_v = M::from_float(to_pair.y);
                 if (next) {
-                    turned[2 * c / kPiece].x[2 * c % kPiece] = to_u;
-                    turned[(2 * c + 1) / kPiece].x[(2 * c + 1) % kPiece] = to_v;
+                    turned[2 * c / kPiece][2 * c % kPiece] = to_pair.x;
+                    turned[(2 * c + 1) / kPiece][(2 * c + 1) % kPiece] = to_pair.y;
                 } else {
-                    turned[0].x[c] = to_u;
-                    turned[1].x[c] = to_v;
+                    turned[0][c] = to_pair.x;
+                    turned[1][c] = to_pair.y;
                 }
             }
-            *at(to, first) = turned[0];
-            *at(to, second) = turned[1];
+            store(to + first, turned[0], inverse);
+            store(to + second, turned[1], inverse);
         }
     }
 

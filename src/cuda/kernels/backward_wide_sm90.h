@@ -22,7 +22,8 @@ struct BackwardWideSm90 : KeyBlock<config> {
     using HandedP = typename Handed::template Left<1, NT>;  // of which each lane has what it has of P
     static constexpr bool kWidest = Base::kColumns + Base::kColumnsV > 384;
     static constexpr int kProducerRegisters = kWidest ? 24 : 40, kConsumerRegisters = kWidest ? 240 : 232;
-    static constexpr int kTilesP = config.exact_max ? 1 : 2;  // one in fp32 takes the place of two
+    static constexpr int kTilesP = config.exact_max ? 1 : 2;     // one in fp32 takes the place of two
+    static constexpr bool kKeepsAddresses = Base::kPaired == 2;  // else other values take all registers
     static_assert(config.Br == 64 && config.Bc == 64, "one wgmma of 64 rows and columns");
 
     // Chunks of dQ's columns that the first consumer makes; the other makes the rest.

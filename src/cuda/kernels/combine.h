@@ -11,9 +11,9 @@ namespace flashtile {
 
 template <KernelConfig config>
 __device__ __forceinline__ void combine(const KernelParams& p) {
-    using M = Math<config.element>;
+    using M = Math<output_element(config)>;
     using Scalar = typename M::Scalar;
-    constexpr int kPiece = config.vector_bytes / static_cast<int>(sizeof(Scalar)), kRowLanes = row_lanes(config);
+    constexpr int kPiece = config.vector_bytes / size_of(config.element), kRowLanes = row_lanes(config);
     const Index n = Index{blockIdx.x} * (config.warps * 32 / kRowLanes) + threadIdx.x / kRowLanes;
     const Index h = n % p.heads, i = n / p.heads % p.part_queries, b = n / p.heads / p.part_queries;
     if (b >= p.batch) return;

@@ -83,9 +83,9 @@ private:
 
 template <KernelConfig config>
 __device__ __forceinline__ void combine_shares(const KernelParams& p) {
-    using M = Math<config.element>;
+    using M = Math<output_element(config)>;
     using Scalar = typename M::Scalar;
-    constexpr int kPiece = config.vector_bytes / static_cast<int>(sizeof(Scalar)), kColumns = config.head_dim_v;
+    constexpr int kPiece = config.vector_bytes / size_of(config.element), kColumns = config.head_dim_v;
     constexpr int kGroups = combine_groups(config), kGroupLanes = config.warps * 32 / kGroups;
     ptx::wait_for_launch_before();
     ptx::let_next_launch_begin();

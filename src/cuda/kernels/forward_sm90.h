@@ -5,9 +5,9 @@
 // next tile's Q, K and V while the consumers finish this one.
 #pragma once
 
-#include "cuda/kernels/parts/common/softmax.h"
 #include "cuda/kernels/parts/hopper/quad_store.h"
 #include "cuda/kernels/parts/hopper/query_pipeline_sm90.h"
+#include "cuda/kernels/parts/hopper/scaled_softmax.h"
 #include "cuda/kernels/parts/hopper/seen_product.h"
 #include "cuda/kernels/parts/hopper/sequence_edges.h"
 #include "cuda/kernels/parts/hopper/swizzled_tile.h"
@@ -23,20 +23,26 @@ struct ForwardSm90 : QueryPipeline<config> {
         Base::keys_at_hand;
     using Base::kBytesK, Base::kBytesV, Base::kPartsO;
     using Base::params, Base::q, Base::k, Base::v, Base::bias, Base::out, Base::q_ring, Base::k_ring, Base::v_ring;
-    using typename Base::M, typename Base::Scalar, typename Base::Tile, typename Base::Slot, typename Base::KeysAtHand;
+    using typename Base::M, typename Base::Tile, typename Base::Slot, typename Base::KeysAtHand;
+    static constexpr Element kOutElement = output_element(config);
+    using OutScalar = typename Math<kOutElement>::Scalar;
+    using Units = ScoreUnits<config>;
+    using RowSoftmax = typename Units::RowSoftmax;
     using Optimistic = Optimism<config>;
     static constexpr bool kBrings = config.has_bias_or_mask();
     static constexpr bool kMayHide = kBrings || config.has_functions();
-    static constexpr float kAllowedGrowth = kMayHide ? 16.0f : NT / 2;  // Softmax::find_growth
+    // Softmax::find_growth
+    static constexpr float kAllowedGrowth = kMayHide ? 16.0f : (NT / 2) * RowSoftmax::kHighest;
     using Accumulators = Fragments<1, OT>;
     using Scores = Fragments<1, NT>;
     // Whether TMA brings rows behind a sequence's own.
     static constexpr bool kRowsDiffer = config.packed || config.seqused_q || config.prefixes;
+    static constexpr bool kClearsValues = config.maps_hold_hidden_keys() && !Base::kTransposes;
     using LeftP = typename M::template Left<1, NT>;
     // Whether the registers hold P of two blocks beside S, O and about 40 values more. Options take more than that, and
     // wider heads wait for their products anyway.
     static constexpr bool kTwoOfP = !config.softcap && !kMayHide && kColumns <= 128 && kColumnsV <= 128 &&
-                                    NT * 4 + OT * 4 + 2 * NT * 2 + 40 <= Base::kConsumerRegisters;
+                                    NT * 4 + OT * 4 + 2 * NT * size_of(config.element) + 40 <= Base::kConsumerRegisters;
     // In the block on the diagonal a warp may leave out whole groups of 8 kGroup columns.
     static constexpr int kGroupShift = NT % 8 == 0 ? 6 : 4, kGroup = (1 << kGroupShift) / 8;
 
@@ -68,13 +74,15 @@ struct ForwardSm90 : QueryPipeline<config> {
         Accumulators o;
         Scores s;
         LeftP p;
-        Softmax<1, own_units<config>()> softmax;
+        RowSoftmax softmax;
+        Units units;
         float factor[2] = {0.0f, 0.0f};
         // Short tiles of few columns lose more by keeping in step than turns gain.
         const bool turns = kConsumers > 1 && (kColumns > 64 || tile.keys.count >= 12);
         bool held = true;           // what an optimistic pass takes for granted of maxima
         int first_of_kept_max = 1;  // the first block that is not searched for its maximum
         softmax.start(log2_factor<config>(params));
+        units.start(params, tile.seq, tile.i0 + consumer * 64);
         // Bias and mask of the block at hand. Where registers are left, those of the next block are loaded one step
         // ahead, because loading takes about as long as a step.
         BiasAndMask<config, 1, NT> bias_and_mask, coming;
@@ -93,6 +101,7 @@ struct ForwardSm90 : QueryPipeline<config> {
             if constexpr (kRowsDiffer) clear_queries<config>(tile, consumer, own_q);
             if constexpr (kBrings && kAhead) coming.load(params, tile.seq, place_of(tile, consumer, 0));
             bring(0);
+            units.find(params, tile.seq, tile.key_of(0));
             k_ring.wait_full();
             KeysAtHand keys = keys_at_hand(tile, 0);
             start(s, own_q);
@@ -101,10 +110,10 @@ struct ForwardSm90 : QueryPipeline<config> {
             pin(s);
             release_keys(elected);
             if constexpr (config.band && !config.chunk && !config.hides_first_keys()) {
-                exponentiate_first(tile, consumer, keys, s, bias_and_mask, softmax);
+                exponentiate_first(tile, consumer, keys, s, bias_and_mask, softmax, units);
             } else {
-                ready<false>(tile, consumer, 0, keys, s, bias_and_mask, softmax);
-                softmax.exponentiate(s, log2_factor<config>(params));
+                ready<false>(tile, consumer, 0, keys, s, bias_and_mask, softmax, units);
+                softmax.exponentiate(s, units.at_hand(params));
             }
             p = M::left_of(s);
             if constexpr (config.dropout) drop(consumer, p);
@@ -114,13 +123,14 @@ struct ForwardSm90 : QueryPipeline<config> {
             // registers of its own and is packed at once; otherwise P V must be done first.
             const auto step = [&]<bool kKept, bool kApart>(int n, LeftP& before, LeftP& now) {
                 bring(n);
+                units.find(params, tile.seq, tile.key_of(n));
                 k_ring.wait_full();
                 [[maybe_unused]] const int before_at = keys.j0;
                 keys = keys_at_hand(tile, n);
                 if (turns) wait_turn(consumer);
                 start(s, own_q);
                 v_ring.wait_full();  // while S is computed
-                if constexpr (config.maps_hold_hidden_keys())
+                if constexpr (kClearsValues)
                     if (n == 1) {
                         const Tile now = tile_at_hand();
                         clear_hidden_values<config>(now, consumer, config.mask_function ? before_at : now.key_of(0),
@@ -131,8 +141,8 @@ struct ForwardSm90 : QueryPipeline<config> {
                 ptx::wgmma_wait<spares_hidden_values(pass) ? 0 : 1>();
                 pin(s);
                 release_keys(elected);
-                ready<kKept>(tile, consumer, n, keys, s, bias_and_mask, softmax);
-                const auto sum = softmax.exponentiate(s, log2_factor<config>(params));
+                ready<kKept>(tile, consumer, n, keys, s, bias_and_mask, softmax, units);
+                const auto sum = softmax.exponentiate(s, units.at_hand(params));
                 if constexpr (kApart) now = M::left_of(s);
                 if constexpr (kKept) {
                     // A row may have seen only one key before its second block, and so its sum may grow more there.
@@ -146,6 +156,7 @@ struct ForwardSm90 : QueryPipeline<config> {
                 pin(o);
                 if (elected) v_ring.release();
                 v_ring.advance();
+                units.keep_output_units(softmax);
                 softmax.rescale(o);
                 if constexpr (!kApart) now = M::left_of(s);
                 if constexpr (config.dropout) this->drop(consumer, now);
@@ -155,7 +166,9 @@ struct ForwardSm90 : QueryPipeline<config> {
             // one.
             int n = 1;
 #pragma unroll 1
-            for (; n < tile.keys.count && !(kKeepsMaxima && all_of(consumer, softmax.anchored())); ++n)
+            for (; n < tile.keys.count &&
+                   !(kKeepsMaxima && n >= Units::kSearched && all_of(consumer, softmax.anchored()));
+                 ++n)
                 step.template operator()<false, false>(n, p, p);
             if constexpr (kKeepsMaxima) {
                 first_of_kept_max = n;
@@ -176,12 +189,12 @@ struct ForwardSm90 : QueryPipeline<config> {
             const Tile done = end_of(tile);
             if constexpr (!kTrustsHiddenValues) release_query();
             v_ring.wait_full();
-            if constexpr (config.maps_hold_hidden_keys())
+            if constexpr (kClearsValues)
                 clear_hidden_values<config>(done, consumer,
                                             config.mask_function ? keys.j0 : done.key_of(done.keys.count - 1),
                                             v + v_ring.stage * kBytesV);
             accumulate<pass>(o, p, consumer);
-            finish_rows(done, consumer, softmax, factor);
+            finish_rows(done, consumer, softmax, units, factor);
             ptx::wgmma_wait<0>();
             pin(o);
             if (elected) v_ring.release();
@@ -190,12 +203,12 @@ struct ForwardSm90 : QueryPipeline<config> {
                 if (!__all_sync(~0u, finite(o))) Slot::fail(slot());
                 release_query();
             }
-            store<pass>(done, consumer, softmax, factor, o);
+            store<pass>(done, consumer, softmax, units, factor, o);
         } else {  // no row sees a key
             release_query();
             o.clear();
-            finish_rows(tile, consumer, softmax, factor);
-            store<pass>(tile, consumer, softmax, factor, o);
+            finish_rows(tile, consumer, softmax, units, factor);
+            store<pass>(tile, consumer, softmax, units, factor, o);
         }
     }
 
@@ -292,7 +305,7 @@ struct ForwardSm90 : QueryPipeline<config> {
     // it, and each leaves out those that none of its rows sees.
     __device__ __forceinline__ void exponentiate_first(const Tile& tile, int consumer, const KeysAtHand& keys,
                                                        Scores& s, BiasAndMask<config, 1, NT>& bias_and_mask,
-                                                       Softmax<1, own_units<config>()>& softmax) {
+                                                       RowSoftmax& softmax, const Units& units) {
         const Place place{warp_row(tile, consumer), keys.j0};
         modify(tile, place, keys, bias_and_mask, s);
         const int all =
@@ -301,8 +314,8 @@ struct ForwardSm90 : QueryPipeline<config> {
         const int first_group = __shfl_sync(~0u, all >> kGroupShift, 0);
         const int seen = __shfl_sync(~0u, (any + 8 * kGroup - 1) >> kGroupShift, 0);
         apply_band<config, kGroup>(s, tile.seq, place, first_group, seen);
-        softmax.template find_maximum<config.lazy_rescale, kGroup>(s, log2_factor<config>(params), seen);
-        softmax.template exponentiate_seen<kGroup>(s, log2_factor<config>(params), seen);
+        softmax.template find_maximum<config.lazy_rescale, kGroup>(s, units.at_hand(params), seen);
+        softmax.template exponentiate_seen<kGroup>(s, units.at_hand(params), seen);
     }
 
     __device__ __forceinline__ static void hide(const Tile& tile, const Place& place, Scores& s) {
@@ -314,8 +327,8 @@ struct ForwardSm90 : QueryPipeline<config> {
     // Line 9 up to P = 2^(S - m): options, masks, and the maximum unless that of an earlier block is kept.
     template <bool kKept>
     __device__ __forceinline__ void ready(const Tile& tile, int consumer, int n, const KeysAtHand& keys, Scores& s,
-                                          BiasAndMask<config, 1, NT>& bias_and_mask,
-                                          Softmax<1, own_units<config>()>& softmax) {
+                                          BiasAndMask<config, 1, NT>& bias_and_mask, RowSoftmax& softmax,
+                                          const Units& units) {
         const Place place{warp_row(tile, consumer), keys.j0};
         modify(tile, place, keys, bias_and_mask, s);
         // After a block in which every row saw a key, only the left side of a window hides keys, or first_k, or the end
@@ -328,13 +341,13 @@ struct ForwardSm90 : QueryPipeline<config> {
             hide(tile, place, s);
         else if (config.prefixes && n + 1 == tile.keys.count)
             hide(tile_at_hand(), place, s);
-        if constexpr (!kKept) softmax.template find_maximum<config.lazy_rescale>(s, log2_factor<config>(params));
+        if constexpr (!kKept) softmax.template find_maximum<config.lazy_rescale>(s, units.at_hand(params));
     }
 
     // Lines 13 to 15, while the last product runs: LSE = m + log l, and the factor of O, 1 / l, which is the only
     // division. l is large enough for the approximate reciprocal, since it is at least the row's greatest P.
-    __device__ __forceinline__ void finish_rows(const Tile& tile, int consumer,
-                                                Softmax<1, own_units<config>()>& softmax, float (&factor)[2]) const {
+    __device__ __forceinline__ void finish_rows(const Tile& tile, int consumer, RowSoftmax& softmax, const Units& units,
+                                                float (&factor)[2]) const {
         softmax.finish();
         const float kept = kept_factor<config>(params);
         const int warp_i0 = warp_row(tile, consumer);
@@ -342,11 +355,11 @@ struct ForwardSm90 : QueryPipeline<config> {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float l = softmax.l[0][half];
-            factor[half] = l == 0.0f ? 0.0f : kept * ptx::reciprocal(l);
+            factor[half] = l == 0.0f ? 0.0f : units.of_output(kept * ptx::reciprocal(l));
             const int row = warp_i0 + Place::row(0, 2 * half), of_group = row % config.group_rows;
             if constexpr (config.sinks)
                 if (is_row(tile, row))
-                    factor[half] = row_factor<config>(params, seq.h + of_group, softmax.m[0][half], l);
+                    factor[half] = units.of_output(row_factor<config>(params, seq.h + of_group, softmax.m[0][half], l));
             if constexpr (config.lse)
                 if (lane_id() % 4 == 0 && is_row(tile, row) && (!config.shares || tile.part == TileNumber::kWhole)) {
                     const DeviceTensor& lse = params.lse;
@@ -361,13 +374,13 @@ struct ForwardSm90 : QueryPipeline<config> {
 
     // Line 12: O = O / l.
     template <Pass pass>
-    __device__ __forceinline__ void store(const Tile& tile, int consumer,
-                                          [[maybe_unused]] const Softmax<1, own_units<config>()>& softmax,
-                                          const float (&factor)[2], const Accumulators& o) const {
+    __device__ __forceinline__ void store(const Tile& tile, int consumer, [[maybe_unused]] const RowSoftmax& softmax,
+                                          [[maybe_unused]] const Units& units, const float (&factor)[2],
+                                          const Accumulators& o) const {
         if constexpr (config.shares) {
-            if (tile.part != TileNumber::kWhole) return store_part(tile, consumer, softmax, o);
+            if (tile.part != TileNumber::kWhole) return store_part(tile, consumer, softmax, units, o);
             const int i0 = warp_row(tile, consumer);
-            return store_rows_at<config.element>(
+            return store_rows_at<kOutElement>(
                 o, factor, config.head_dim_v, [&](int row) { return is_row(tile, i0 + row); },
                 [&](int row) { return row_of(tile, i0 + row); });
         }
@@ -377,8 +390,8 @@ struct ForwardSm90 : QueryPipeline<config> {
                 return store_by_tma<pass>(tile, consumer, factor, o);
         const int i0 = warp_row(tile, consumer);
         const DeviceTensor& to = params.out;
-        store_rows<config.element, config.head_dim_v>(
-            o, factor, rows_of<Scalar>(to, tile.seq.batch_row, tile.seq.h, tile.seq.first_q) + i0 * to.stride_row,
+        store_rows<kOutElement, config.head_dim_v>(
+            o, factor, rows_of<OutScalar>(to, tile.seq.batch_row, tile.seq.h, tile.seq.first_q) + i0 * to.stride_row,
             to.stride_row, tile.i1 - i0);
     }
 
@@ -386,15 +399,14 @@ struct ForwardSm90 : QueryPipeline<config> {
     __device__ __forceinline__ bool is_row(const Tile& tile, int row) const {
         return row < tile.i1 && (config.group_rows == 1 || row % config.group_rows < params.group);
     }
-    __device__ __forceinline__ Scalar* row_of(const Tile& tile, int row) const {
-        return rows_of<Scalar>(params.out, tile.seq.batch_row, tile.seq.h + row % config.group_rows,
-                               tile.seq.first_q + query_of<config>(row));
+    __device__ __forceinline__ OutScalar* row_of(const Tile& tile, int row) const {
+        return rows_of<OutScalar>(params.out, tile.seq.batch_row, tile.seq.h + row % config.group_rows,
+                                  tile.seq.first_q + query_of<config>(row));
     }
 
     // What a piece of the tile's keys comes to, for combine_shares.h: m, l, and O as it stands.
-    __device__ __forceinline__ void store_part(const Tile& tile, int consumer,
-                                               const Softmax<1, own_units<config>()>& softmax,
-                                               const Accumulators& o) const {
+    __device__ __forceinline__ void store_part(const Tile& tile, int consumer, const RowSoftmax& softmax,
+                                               const Units& units, const Accumulators& o) const {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int row = warp_row(tile, consumer) + Place::row(0, 2 * half);
@@ -407,7 +419,8 @@ struct ForwardSm90 : QueryPipeline<config> {
 #pragma unroll
             for (int n = 0; n < OT; ++n)
                 if (const int column = Place::column(n, 0); column < config.head_dim_v)
-                    *reinterpret_cast<float2*>(to + column) = make_float2(o.c[0][n][2 * half], o.c[0][n][2 * half + 1]);
+                    *reinterpret_cast<float2*>(to + column) =
+                        make_float2(units.of_output(o.c[0][n][2 * half]), units.of_output(o.c[0][n][2 * half + 1]));
         }
     }
 
@@ -425,8 +438,8 @@ struct ForwardSm90 : QueryPipeline<config> {
             if (elected && kReplaces) ptx::tma_wait_written();
             if (elected && !kReplaces) ptx::tma_wait_read();
             ptx::named_barrier(barrier, barriers::kWarpgroup);  // what this consumer stored last has been read
-            write_warp_rows<config.element, config.Br, kPartsO>(o, factor, own, static_cast<int>(warp_id() % 4) * 16,
-                                                                part);
+            write_warp_rows<kOutElement, config.Br, kPartsO>(o, factor, own, static_cast<int>(warp_id() % 4) * 16,
+                                                             part);
             ptx::fence_async_proxy();
             ptx::named_barrier(barrier, barriers::kWarpgroup);  // all four warps have written
             if (elected)

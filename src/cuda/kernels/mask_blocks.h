@@ -7,20 +7,10 @@
 
 namespace flashtile {
 
-// Each warp has a block of the scores. Several thread blocks make a pair of words.
+// A block of the scores, on one warp: 16 queries at a time, until it is known to be mixed.
 template <KernelConfig config>
-__device__ __forceinline__ void mask_blocks(const KernelParams& p) {
-    using Map = BlockMap<config>;
-    constexpr int kShares = 32 / config.warps;  // of a word
-    Index n = blockIdx.x / kShares;
-    MapWords* const to = reinterpret_cast<MapWords*>(p.ws_block_map) + n;
-    const int bit = static_cast<int>(blockIdx.x % kShares * config.warps + warp_id());
-    const int block = (static_cast<int>(n % Map::words(p)) * 32 + bit) * Map::kBlockRows;
-    n /= Map::words(p);
-    const int line = static_cast<int>(n % Map::lines(p)) * Map::kLineRows;
-    n /= Map::lines(p);
-    const Sequence seq = Sequence::make<config>(p, n / p.block_map_heads, n % p.block_map_heads);
-    const int i0 = Map::kOfKeys ? block : line, j0 = Map::kOfKeys ? line : block;
+__device__ __forceinline__ void evaluate_block(const KernelParams& p, const Sequence& seq, int i0, int j0, bool& shown,
+                                               bool& whole) {
     const int i1 = smaller(i0 + config.Br, seq.seqlen_q), j1 = smaller(j0 + config.Bc, seq.seqlen_k);
     if (i0 >= i1 || j0 >= j1 || !seq.sees_any<config>(i0, i1, j0, j1)) return;
     bool any = false, all = true;
@@ -33,17 +23,45 @@ __device__ __forceinline__ void mask_blocks(const KernelParams& p) {
             each_function_value<MaskFunction, config, 1, config.Bc / 8>(
                 p, seq, {i, j0}, [&](int m, int t, int e, const auto& function, const auto& row, const auto& column) {
                     const bool inside = i + Place::row(m, e) < i1 && j0 + Place::column(t, e) < j1;
-                    const bool shown = function.value(row, column);
-                    any = any || (shown && inside);
-                    all = all && (shown || !inside);
+                    const bool value = function.value(row, column);
+                    any = any || (value && inside);
+                    all = all && (value || !inside);
                 });
             any = __any_sync(~0u, any);
             all = __all_sync(~0u, all);
         }
     }
-    if (lane_id() != 0) return;
-    if (any) atomicOr(&to->shown, 1u << bit);
-    if (any && all) atomicOr(&to->whole, 1u << bit);
+    shown = any;
+    whole = any && all;
+}
+
+extern __shared__ __align__(16) unsigned char shared_memory[];
+
+// Each of a thread block's eight warps has a block of the scores, and so the thread block makes a byte of a word that
+// says what is shown, and one of a word that says what is whole.
+template <KernelConfig config>
+__device__ __forceinline__ void mask_blocks(const KernelParams& p) {
+    using Map = BlockMap<config>;
+    static_assert(config.warps == 8, "");
+    Index n = blockIdx.x / 4;
+    const int byte = static_cast<int>(blockIdx.x % 4);
+    auto* const to = reinterpret_cast<unsigned char*>(p.ws_block_map + n * 2) + byte;
+    const int block =
+        (static_cast<int>(n % Map::words(p)) * 32 + byte * 8 + static_cast<int>(warp_id())) * Map::kBlockRows;
+    n /= Map::words(p);
+    const int line = static_cast<int>(n % Map::lines(p)) * Map::kLineRows;
+    n /= Map::lines(p);
+    const Sequence seq = Sequence::make<config>(p, n / p.block_map_heads, n % p.block_map_heads);
+    bool shown = false, whole = false;
+    evaluate_block<config>(p, seq, Map::kOfKeys ? block : line, Map::kOfKeys ? line : block, shown, whole);
+    if (lane_id() == 0) shared_memory[warp_id()] = static_cast<unsigned char>((shown ? 1 : 0) + (whole ? 2 : 0));
+    __syncthreads();
+    if (threadIdx.x >= 2) return;
+    unsigned bits = 0;
+    for (int w = 0; w < config.warps; ++w) bits |= (shared_memory[w] >> threadIdx.x & 1u) << w;
+    to[threadIdx.x * 4] = static_cast<unsigned char>(bits);
+    // the next launch deals tiles out by it
+    if (blockIdx.x == 0 && threadIdx.x == 0 && p.ws_ticket != nullptr) *p.ws_ticket = 0;
 }
 
 }  // namespace flashtile

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
+#include <limits>
 #include <optional>
 
 #include "cuda/plan/append_kv.h"
@@ -11,10 +13,15 @@
 namespace flashtile::gpu {
 namespace {
 
-// With every bit that is set in the bytes of a row of q and k, or of v.
-std::uint64_t row_bytes(const Problem& p) {
-    const auto size = static_cast<std::uint64_t>(size_of(p.dtype));
-    return static_cast<std::uint64_t>(p.head_dim) * size | static_cast<std::uint64_t>(p.head_dim_v) * size;
+// What kernels compute in: e4m3 becomes 16 bits as it is loaded, unless its kernel has no use for vector_bytes.
+std::int64_t computed_size(const Problem& p) {
+    return std::max<std::int64_t>(size_of(p.dtype), 2);
+}
+
+// Bytes of what kernels compute in, of so many elements as a vector in memory may have.
+int vector_bytes_of(std::uint64_t all_bytes, std::int64_t size, std::int64_t computed) {
+    const int aligned = alignment_of(all_bytes);
+    return aligned == 16 ? 16 : static_cast<int>(std::min<std::int64_t>(16, aligned * computed / size));
 }
 
 bool holds_values(const Problem& p, const Operands& x) {
@@ -29,6 +36,18 @@ bool lies_evenly(const Problem& p, const Operand& q) {
     return q.stride_batch == q.stride_row * p.seqlen_q;
 }
 
+bool lies_near(const functions::FunctionTensor& tensor) {
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+    std::int64_t farthest = 0;
+    for (int d = 0; d < tensor.rank; ++d) {
+        if (tensor.shape[d] <= 1) continue;
+        const std::int64_t stride = std::abs(tensor.stride[d]);
+        if (stride > kMost || tensor.shape[d] > kMost || farthest > kMost) return false;
+        farthest += (tensor.shape[d] - 1) * stride;  // of two numbers of 31 bits
+    }
+    return farthest <= kMost;
+}
+
 }  // namespace
 
 int alignment_of(std::uint64_t bytes) {
@@ -41,26 +60,25 @@ Access access_of(const Problem& p, const Operands& given) {
     if (p.appends && given.append.q_out) rotated.emplace(given).q = given.append.q_out;
     const Operands& x = rotated ? *rotated : given;
     Access access;
-    const auto size = static_cast<std::uint64_t>(size_of(p.dtype));
-    std::uint64_t all = row_bytes(p);
     const auto see = [&](const Operand& t, std::int64_t rows, std::int64_t heads, std::int64_t runs) {
         if (!t) return;
-        all |= reinterpret_cast<std::uintptr_t>(t.data);
-        const auto stride = [&](std::int64_t count, std::int64_t elements) {
-            if (count > 1) all |= static_cast<std::uint64_t>(elements) * size;
-        };
-        stride(rows, t.stride_row);
-        stride(heads, t.stride_head);
-        stride(runs, t.stride_batch);
+        const std::int64_t size = size_of(t.dtype);
+        std::uint64_t all = reinterpret_cast<std::uintptr_t>(t.data);
+        const auto add = [&](std::int64_t elements) { all |= static_cast<std::uint64_t>(elements * size); };
+        add(p.head_dim), add(p.head_dim_v);
+        if (rows > 1) add(t.stride_row);
+        if (heads > 1) add(t.stride_head);
+        if (runs > 1) add(t.stride_batch);
+        access.vector_bytes = std::min(access.vector_bytes, vector_bytes_of(all, size, computed_size(p)));
     };
     for (const Operand* t : {&x.q, &x.out, &x.dout, &x.dq}) see(*t, p.rows_q(), p.heads, p.runs());
     for (const Operand* t : {&x.k, &x.v, &x.dk, &x.dv}) see(*t, p.rows_k(), p.kv_heads, runs_of_keys(p));
-    access.vector_bytes = alignment_of(all);
     access.tensor_maps = can_map(p, x);
     access.bias_map = can_map_bias(p, x);
     access.even_queries = lies_evenly(p, x.q);
     access.values_in_keys = holds_values(p, x);
     access.lse = static_cast<bool>(x.lse);
+    access.near_tensors = std::ranges::all_of(x.function_tensors, lies_near);
     access.seqused = static_cast<bool>(x.seqused_k);
     access.dbias = static_cast<bool>(x.dbias);
     access.dsinks = static_cast<bool>(x.dsinks);
@@ -75,8 +93,10 @@ Access access_of(const Problem& p, const Operands& given) {
 
 Access contiguous_access(const Problem& p) {
     Access access;
-    access.vector_bytes = alignment_of(row_bytes(p));
-    access.tensor_maps = access.vector_bytes == 16;
+    const auto columns = static_cast<std::uint64_t>(p.head_dim | p.head_dim_v);
+    access.vector_bytes = alignment_of(columns * static_cast<std::uint64_t>(computed_size(p)));
+    const auto narrowest = static_cast<std::uint64_t>(p.dtype_of_k() == DType::fp8_e4m3 ? 1 : size_of(p.dtype));
+    access.tensor_maps = alignment_of(columns * narrowest) == 16;
     return access;
 }
 

@@ -3,6 +3,7 @@
 
 #include "cuda/plan/limits.h"
 #include "functions/functions.h"
+#include "shared/kernel_layout.h"
 
 namespace flashtile::gpu {
 namespace {
@@ -62,10 +63,12 @@ void add_block_map(const Question& q, const KernelConfig& main, Plan& plan) {
     const std::int64_t words = of_keys ? blocks_of(p.seqlen_q, 32 * main.Br) : blocks_of(p.seqlen_k, 32 * main.Bc);
     const std::int64_t pairs =
         checked_blocks(std::int64_t{plan.block_map_batch} * plan.block_map_heads * lines * words);
-    plan.launches.push_back({.config = map_config(main),
+    const KernelConfig config = map_config(main);
+    plan.launches.push_back({.config = config,
+                             .shared_memory = shared_bytes(config),
                              .blocks = checked_blocks(pairs * (32 / kWarps)),
                              .why = "a warp for each block of scores"});
-    plan.workspace.add(Region::block_map, static_cast<std::size_t>(pairs) * 2 * sizeof(std::uint32_t), true);
+    plan.workspace.add(Region::block_map, static_cast<std::size_t>(pairs) * 2 * sizeof(std::uint32_t));
 }
 
 }  // namespace flashtile::gpu

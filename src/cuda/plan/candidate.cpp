@@ -24,12 +24,27 @@ bool has_near_positions(const Problem& p) {
 }  // namespace
 
 Element element_of(DType dtype) {
-    return dtype == DType::fp32 ? Element::fp32 : dtype == DType::fp16 ? Element::fp16 : Element::bf16;
+    switch (dtype) {
+        case DType::fp32:
+            return Element::fp32;
+        case DType::fp16:
+            return Element::fp16;
+        case DType::fp8_e4m3:
+            return Element::e4m3;
+        default:
+            return Element::bf16;
+    }
 }
 
 Question question_of(const Problem& p, const Access& access, const DeviceFacts& device) {
     KernelConfig c;
-    c.element = element_of(p.dtype);
+    // Where no kernel of its own serves e4m3, bf16 holds its values exactly.
+    c.converts_q = p.dtype == DType::fp8_e4m3;
+    c.converts_kv = p.dtype_of_k() == DType::fp8_e4m3;
+    c.element = c.converts_q ? Element::bf16 : element_of(p.dtype);
+    if (p.out_dtype != DType::unset) c.out_element = element_of(p.out_dtype);
+    for (const ScaleKind kind : {p.q_scale, p.k_scale, p.v_scale})
+        c.scale_blocks = c.scale_blocks || kind == ScaleKind::block;
     c.head_dim = static_cast<int>(p.head_dim);
     c.head_dim_v = static_cast<int>(p.head_dim_v);
     c.vector_bytes = access.vector_bytes;
@@ -55,7 +70,7 @@ Question question_of(const Problem& p, const Access& access, const DeviceFacts& 
         c.functions = p.functions;
         c.score_function = given.score() >= 0;
         c.mask_function = given.mask() >= 0;
-        c.near_positions = has_near_positions(p);
+        c.near_positions = access.near_tensors && has_near_positions(p);
     }
     c.block_lists = p.block_q != 0;
     c.lists_alone = c.block_lists && !c.mask_function;

@@ -17,6 +17,11 @@ inline constexpr Condition kConditionsSm90[] = {
      [](const Question& q) { return !q.problem.batch_invariant; }},
 };
 
+// What those ask for that know no e4m3, nor an out that is not like q.
+inline constexpr Condition kOneElement{
+    "k and v in e4m3, or an out of another type than q, which other kernels have so far",
+    [](const Question& q) { return !q.config.converts_kv && output_element(q.config) == q.config.element; }};
+
 // What those ask for that are not for latent heads.
 inline constexpr Condition kAtMost256{"a head dimension over 256", [](const Question& q) {
                                           return std::max(q.config.head_dim, q.config.head_dim_v) <= 256;

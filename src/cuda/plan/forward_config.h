@@ -27,6 +27,7 @@ inline KernelConfig fold_config(const Question& q, const KernelConfig& main, Ker
     KernelConfig c = q.config;
     reset(c, FieldGroup::option);
     c.kernel = kernel;
+    c.converts_kv = c.scale_blocks = false;
     take_lengths(c, main);
     c.sinks = main.sinks;
     c.dropout = main.dropout;

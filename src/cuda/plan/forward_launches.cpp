@@ -98,7 +98,9 @@ void add_forward_launches(const Question& q, Launch launch, Plan& plan) {
     } else {
         // Where only the device knows what there is to do, tiles are dealt out as they are asked for: how many have
         // been is counted.
-        if (tiles > 0 && c.uneven_in_memory()) plan.workspace.add(Region::ticket, sizeof(std::uint32_t), true);
+        // mask_blocks clears the count, where there is a block for it.
+        if (tiles > 0 && c.uneven_in_memory())
+            plan.workspace.add(Region::ticket, sizeof(std::uint32_t), !c.mask_function || p.seqlen_k == 0);
         // Persistent, as many thread blocks as there is room for at a time, where tiles are unequal or short; long
         // equal ones gain nothing.
         const bool persistent = has_uneven_tiles(c) || p.seqlen_k < kLongKeys || p.sm_limit != 0;

@@ -6,6 +6,7 @@
 
 #include "cuda/plan/block_map.h"
 #include "cuda/plan/candidate.h"
+#include "cuda/plan/conditions_sm90.h"
 #include "cuda/plan/forward_config.h"
 #include "cuda/plan/limits.h"
 #include "cuda/plan/tile_fit.h"
@@ -49,8 +50,10 @@ void complete(const Question& q, const Launch& main, Plan& plan) {
     plan.launches.push_back(launch);
 }
 
+constexpr Condition kConditions[] = {kOneElement};
+
 }  // namespace
 
-constinit const Candidate forward_sm80 = {"forward_sm80", {}, main_launch, complete, kAnyLength, kAnyLength};
+constinit const Candidate forward_sm80 = {"forward_sm80", {kConditions}, main_launch, complete, kAnyLength, kAnyLength};
 
 }  // namespace flashtile::gpu

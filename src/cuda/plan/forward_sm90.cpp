@@ -24,9 +24,14 @@ int widest(const KernelConfig& c) {
     return std::max(c.head_dim, c.head_dim_v);
 }
 
+// q, k and v are e4m3, and so are the products' factors.
+bool all_e4m3(const KernelConfig& c) {
+    return c.converts_q;
+}
+
 // Few queries, and all heads of a group do the same with a key.
 bool few_alike(const KernelConfig& c, const Problem& p) {
-    const bool alike = !c.alibi && !c.dropout && !c.has_bias_or_mask() && !c.has_functions();
+    const bool alike = !c.alibi && !c.dropout && !c.has_bias_or_mask() && !c.has_functions() && !all_e4m3(c);
     return alike && p.seqlen_q <= kFewQueries && p.group() <= kMostOfGroup;
 }
 
@@ -47,6 +52,21 @@ bool shares_keys(const Question& q) {
 
 constexpr Condition kConditions[] = {
     kAtMost256,
+    {"e4m3 with softcap, ALiBi, a bias, a mask, dropout or a scale that is not positive, which the general kernel has",
+     [](const Question& q) {
+         const KernelConfig& c = q.config;
+         return !c.converts_kv || (!c.softcap && !c.scale_first && !c.mask && !c.dropout);
+     }},
+    {"k and v in e4m3 beside 16-bit queries, with scales of blocks, a head dimension over 128, first_k, "
+     "attention_chunk "
+     "or a shared prefix, which the general kernel has",
+     [](const Question& q) {
+         const KernelConfig& c = q.config;
+         const bool more = c.scale_blocks || c.first_k || c.chunk || q.problem.prefix_groups != 0;
+         return !c.converts_kv || all_e4m3(c) || (!more && widest(c) <= 128);
+     }},
+    {"e4m3 with a cache or what serving asks for beside one, which the general kernel has",
+     [](const Question& q) { return !all_e4m3(q.config) || !asks_for_serving(q.config); }},
     kNoTree,
     {"a prefix that sequences share, of which something is hidden (a window, attention_chunk, first_k)",
      [](const Question& q) { return q.problem.prefix_groups == 0 || (!q.config.window && !q.config.first_k); }},
@@ -101,6 +121,8 @@ int group_rows(const KernelConfig& c, const Problem& p) {
 }
 
 std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
+    if (c.element == Element::e4m3) return sm90::kForwardE4m3;
+    if (c.converts_kv) return sm90::kForwardE4m3Keys;
     // what a group shares, the queries of many sequences see
     if (c.prefixes && widest(c) <= 128 && !c.softcap && !c.sinks) return sm90::kForwardCache;
     if (c.shares) {
@@ -129,6 +151,10 @@ std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
 
 std::optional<Launch> main_launch(const Question& q) {
     KernelConfig c = forward_config(q, Kernel::forward_sm90);
+    if (all_e4m3(c)) {
+        c.element = Element::e4m3;
+        c.converts_q = c.converts_kv = false;
+    }
     c.bias_mapped = c.bias == BiasElement::same && q.access.bias_map && !c.dropout;
     c.shares = shares_keys(q);
     c.prefixes = c.shares && q.problem.prefix_groups != 0;

@@ -32,6 +32,7 @@ constexpr Condition kConditions[] = {
      [](const Question& q) { return !q.config.has_bias_or_mask() && !q.config.alibi && !q.config.dropout; }},
     {"score_function or mask_function, which the general kernels have so far",
      [](const Question& q) { return !q.config.has_functions(); }},
+    kOneElement,
     kNoTree,
     kOneDiagonal,
     {"a prefix that sequences share, which the general kernel has so far",

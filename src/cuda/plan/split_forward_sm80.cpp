@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/plan/candidate.h"
+#include "cuda/plan/conditions_sm90.h"
 #include "cuda/plan/forward_config.h"
 #include "cuda/plan/forward_sm80.h"
 #include "cuda/plan/limits.h"
@@ -156,7 +157,8 @@ void complete(const Question& q, const Launch& main, Plan& plan) {
 bool alone_serves(const Question& q) {
     const Problem& p = q.problem;
     const bool hopper = why_passed_over(forward_sm90, q).empty();
-    return (asks_for_serving(q.config) || p.sm_limit != 0 || p.batch_invariant) && !hopper;
+    const bool asks = asks_for_serving(q.config) || p.sm_limit != 0 || p.batch_invariant || !kOneElement.holds(q);
+    return asks && !hopper;
 }
 
 constexpr Condition kConditions[] = {

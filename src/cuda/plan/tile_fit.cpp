@@ -28,7 +28,11 @@ int warps_down(int rows, std::initializer_list<int> columns, int warps) {
 
 // Sets how warps share the results of a tile; false where they cannot.
 bool place_warps(KernelConfig& c) {
-    if (c.kernel == Kernel::forward_sm90) return c.group_rows == 1 || c.shares || output_parts(c) > 0;
+    if (c.kernel == Kernel::forward_sm90) {
+        constexpr int kScaleGroup = 64;  // keys that share scales, which a block has some of (scales.h)
+        if (c.scale_blocks && c.Bc % kScaleGroup != 0) return false;
+        return c.group_rows == 1 || c.shares || output_parts(c) > 0;
+    }
     if (c.kernel == Kernel::latent_forward_sm90) return true;
     if (c.kernel == Kernel::backward_sm90 || c.kernel == Kernel::backward_wide_sm90 ||
         c.kernel == Kernel::backward_pair_sm90) {

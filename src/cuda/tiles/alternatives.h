@@ -57,6 +57,16 @@ inline constexpr Tile kForwardSm90[] = {
     {256, 128, 80, 12, 2, 1, "two consumers"},
 };
 
+inline constexpr Tile kForwardE4m3[] = {
+    {64, 128, 128, 12, 4, 1, "two consumers"},   {64, 128, 192, 12, 3, 1, "two consumers, more keys"},
+    {64, 192, 64, 16, 4, 1, kFewerKeys},         {64, 192, 128, 16, 2, 1, kFewerStages},
+    {64, 192, 128, 16, 3, 1, "three consumers"}, {128, 128, 64, 12, 3, 1, kFewerKeys},
+    {128, 128, 128, 12, 2, 1, kFewerKeys},       {128, 128, 128, 12, 3, 1, kMoreStages},
+    {128, 128, 160, 12, 2, 1, kFewerKeys},       {128, 128, 192, 12, 2, 1, "two consumers"},
+    {192, 128, 64, 12, 3, 1, kFewerKeys},        {192, 128, 128, 12, 2, 1, "two consumers"},
+    {256, 128, 64, 12, 2, 1, kFewerKeys},
+};
+
 inline constexpr Tile kBackward[] = {
     {64, 32, 128, 4, 2, 2, kFewerQueries},  {64, 64, 64, 4, 2, 2, "two blocks a multiprocessor"},
     {64, 64, 64, 8, 2, 1, kFewerKeys},      {64, 64, 128, 8, 2, 1, kFewerQueries},
@@ -83,7 +93,7 @@ constexpr std::span<const Tile> of(Kernel kernel, Element element) {
         case Kernel::forward_sm80:
             return kForward;
         case Kernel::forward_sm90:
-            return kForwardSm90;
+            return element == Element::e4m3 ? std::span<const Tile>(kForwardE4m3) : kForwardSm90;
         case Kernel::backward_sm80:
             return kBackward;
         case Kernel::backward_sm90:

@@ -101,6 +101,20 @@ inline constexpr Tile kForwardFunctions[] = {
     {192, 128, 80, 12, 2, 1, "O takes 96 registers a lane"},
     {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane"},
 };
+// For e4m3. Products are twice as fast, and exponentials are not. Transposed V has stages of its own.
+inline constexpr Tile kForwardE4m3[] = {
+    {64, 192, 128, 16, 3, 1, "three consumers: exponentials are the limit"},
+    {128, 128, 192, 12, 2, 1, "two consumers; S takes 96 registers a lane"},
+    {192, 128, 128, 12, 2, 1, "O takes 96 registers a lane"},
+    {256, 128, 96, 12, 2, 1, "O takes 128 registers a lane"},
+    {256, 128, 64, 12, 2, 1, "where groups of 64 keys share scales"},
+};
+
+// For e4m3 keys and values under 16-bit queries. A stage has them as they come and as they are multiplied.
+inline constexpr Tile kForwardE4m3Keys[] = {
+    {64, 128, 64, 12, 4, 1, "two consumers; 32 KB of K and V on their way"},
+    {128, 128, 64, 12, 3, 1, "two consumers; 48 KB of K and V on their way"},
+};
 
 // For lists of blocks that 128 keys do not divide: more blocks of 64 are hidden whole.
 inline constexpr Tile kForwardNarrowLists[] = {

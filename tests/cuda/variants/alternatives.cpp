@@ -27,6 +27,9 @@ std::vector<Variant> alternatives() {
             };
             add(gpu::plan_forward(p, access, device).main());
             add(gpu::plan_backward(p, access, device).main());
+            p.dtype = DType::fp8_e4m3;
+            p.out_dtype = DType::bf16;
+            add(gpu::plan_forward(p, gpu::contiguous_access(p), device).main());
         }
     }
     return result;

@@ -276,6 +276,7 @@ std::vector<Variant> all_variants() {
     add(latent());
     add(shares());
     add(shifted_dropout());
+    add(e4m3());
     add(with_functions());
     return result;
 }

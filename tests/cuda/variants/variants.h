@@ -51,6 +51,9 @@ std::vector<Variant> latent();
 // Those of Hopper's forward as it serves.
 std::vector<Variant> shares();
 
+// Those that take e4m3, and those that make it.
+std::vector<Variant> e4m3();
+
 // Those with a user's functions.
 std::vector<Variant> with_functions();
 

@@ -10,4 +10,11 @@ __device__ __forceinline__ unsigned permute(unsigned x, unsigned selector) {
     return y;
 }
 
+// The same of two words; digits from 4 on are bytes of the second.
+__device__ __forceinline__ unsigned permute(unsigned x, unsigned y, unsigned selector) {
+    unsigned z;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(z) : "r"(x), "r"(y), "r"(selector));
+    return z;
+}
+
 }  // namespace flashtile::ptx

@@ -12,7 +12,7 @@ namespace {
 
 // The emulator's file in place of a program's, or null.
 const flashtile::gpu::EmbeddedSource* replacement(const std::string& name) {
-    const std::string_view start = "cuda/kernels/ptx/", wgmma = "wgmma_n";
+    const std::string_view start = "cuda/kernels/ptx/", wgmma = "wgmma_";
     if (!name.starts_with(start)) return nullptr;
     std::string own = "ptx/" + name.substr(start.size());
     if (name.substr(start.size()).starts_with(wgmma)) own = "ptx/wgmma.h";

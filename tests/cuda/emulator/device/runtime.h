@@ -30,6 +30,7 @@ struct WarpgroupProduct {
     unsigned long long shared_a, shared_b;
     int columns;
     bool add, bf16, transposed_a, transposed_b;
+    bool e4m3 = false;  // and not bf16 or fp16: K is 32
 };
 
 // Every function counts as something that the calling thread has done, except rest().

@@ -228,6 +228,35 @@ private:
     }
 };
 
+// e4m3, of which Hopper's products take 32 of the inner dimension at a time (wgmma_product.h).
+template <>
+struct Math<Element::e4m3> {
+    using Scalar = unsigned char;
+
+    // A fragments of P. A lane's accumulators are of columns 2 t, 2 t + 1, 8 + 2 t and 9 + 2 t of each 16, while a lane
+    // of A has four neighbours: the product takes keys in the order 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15, as V has
+    // them (transposed_values.h).
+    template <int MT, int NT>
+    struct Left {
+        static_assert(NT % 4 == 0, "");
+        unsigned a[MT][NT / 4][4];
+    };
+    template <int MT, int NT>
+    __device__ static __forceinline__ Left<MT, NT> left_of(const Fragments<MT, NT>& p) {
+        Left<MT, NT> left;
+#pragma unroll
+        for (int m = 0; m < MT; ++m)
+#pragma unroll
+            for (int k = 0; k < NT / 2; ++k)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const float *x = &p.c[m][2 * k][2 * half], *y = &p.c[m][2 * k + 1][2 * half];
+                    left.a[m][k / 2][k % 2 * 2 + half] = ptx::pack_e4m3(x[0], x[1], y[0], y[1]);
+                }
+        return left;
+    }
+};
+
 // fp32: plain FMAs on the same fragments, since tensor cores would round the factors to 11 bits.
 template <>
 struct Math<Element::fp32> {

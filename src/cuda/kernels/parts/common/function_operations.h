@@ -94,4 +94,42 @@ __device__ __forceinline__ T element(const DeviceFunctionTensor& tensor, Indices
     return offset < 0 ? T{} : static_cast<const T*>(tensor.data)[offset];
 }
 
+// The same, where 32 bits hold indices and offsets.
+template <class T, class... Indices>
+__device__ __forceinline__ T near_element(const DeviceFunctionTensor& tensor, Indices... indices) {
+    const unsigned index[] = {static_cast<unsigned>(indices)...};
+    unsigned offset = 0;
+#pragma unroll
+    for (int d = 0; d < static_cast<int>(sizeof...(Indices)); ++d) {
+        if (index[d] >= static_cast<unsigned>(tensor.near_shape[d])) return T{};
+        offset += index[d] * static_cast<unsigned>(tensor.near_stride[d]);
+    }
+    return static_cast<const T*>(tensor.data)[static_cast<int>(offset)];
+}
+
+// The elements of a tensor along its last dimension, at indices of the others; none where one of these lies outside.
+template <class T>
+struct Line {
+    const T* data;
+    unsigned first, stride, shape;
+
+    __device__ __forceinline__ T operator[](int index) const {
+        const auto n = static_cast<unsigned>(index);
+        return n < shape ? data[static_cast<int>(first + n * stride)] : T{};
+    }
+};
+template <class T, class... Indices>
+__device__ __forceinline__ Line<T> line_of(const DeviceFunctionTensor& tensor, Indices... indices) {
+    constexpr int kLast = sizeof...(Indices);
+    const unsigned index[kLast + 1] = {static_cast<unsigned>(indices)...};
+    Line<T> line{static_cast<const T*>(tensor.data), 0, static_cast<unsigned>(tensor.near_stride[kLast]),
+                 static_cast<unsigned>(tensor.near_shape[kLast])};
+#pragma unroll
+    for (int d = 0; d < kLast; ++d) {
+        if (index[d] >= static_cast<unsigned>(tensor.near_shape[d])) line.shape = 0;
+        line.first += index[d] * static_cast<unsigned>(tensor.near_stride[d]);
+    }
+    return line;
+}
+
 }  // namespace flashtile::op

@@ -12,8 +12,11 @@ namespace flashtile {
 // m is in log2 units, those of factor S, or, with kOwnUnits, in the scores' own. Where options have worked on scores, a
 // bias may move a whole row by 1e10; the row would lose all its digits in the rounding of factor m, while S - m is
 // exact. And in fp32, the P of a row that sees one key alone would not be exactly 1 in log2 units.
-template <int MT, bool kOwnUnits>
+// A row's greatest P is 2^kRise where the row has just been searched for its maximum: m lies so far below the maximum.
+template <int MT, bool kOwnUnits, int kRise = 0>
 struct Softmax {
+    static constexpr float kHighest = 1 << kRise;
+
     RowPair m[MT];
     float l[MT][2];
     float alpha[MT][2];  // valid where `grows`
@@ -168,11 +171,11 @@ struct Softmax {
             for (int half = 0; half < 2; ++half) {
                 const float most = m[n][half] >= kUpwards ? kMostJumpUpwards : kMostJump;
                 held = held && sum.of[n][half] <= most;  // false for a NaN
-                float highest = 1.0f;
+                float highest = kHighest;
                 each_of_row(s, n, half, [&](float& p) { highest = fmaxf(highest, p); });
                 highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 1));
                 highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 2));
-                move(n, half, m[n][half] + ptx::log2(highest), 1.0f);
+                move(n, half, m[n][half] + (ptx::log2(highest) - kRise), 1.0f);
                 each_of_row(s, n, half, [&](float& p) { p *= alpha[n][half]; });
             }
         return held;
@@ -195,7 +198,7 @@ struct Softmax {
         return static_cast<float>(lse_of(m[n][half], l[n][half], unit));
     }
 
-private:
+protected:
     static constexpr float kMostLag = 3.0f;  // in log2 units
 
     // alpha is made of the difference of the old and the new m, both as rounded, so that m's rounding does not count.

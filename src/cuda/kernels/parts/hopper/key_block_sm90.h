@@ -41,6 +41,7 @@ struct KeyBlock {
     static constexpr bool kScalesP = kBytesP > 0 && !config.exact_max;
     static constexpr float kExponentP = kScalesP ? 15.0f : 0.0f, kFactorP = kScalesP ? 1.0f / 32768.0f : 1.0f;
     static constexpr int kBytesRow = config.Br * 4;  // of LSE or D
+    static constexpr bool kKeepsAddresses = true;    // of shared memory
     static constexpr unsigned kConsumerThreads = barriers::kTwoWarpgroups;
     // Blocks of keys start at different blocks of queries, so that they do not add to the same dQ at once.
     static constexpr bool kShifts = !config.band && !config.deterministic;
@@ -551,10 +552,10 @@ __device__ __forceinline__ void run_backward_sm90(const KernelParams& params) {
     HeadBlock own;
     if (!KeyBlockOrder<config>::find(params, own)) return;
     const Sequence seq = own.of_keys<config>(params);
+    unsigned memory = (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u;
     // The shuffle tells the compiler that all lanes have the same address, which it then keeps. Else it asks for it
     // again at every step, before the step's first product.
-    const unsigned memory =
-        __shfl_sync(~0u, (static_cast<unsigned>(__cvta_generic_to_shared(shared_memory)) + 1023) & ~1023u, 0);
+    if constexpr (Backward::kKeepsAddresses) memory = __shfl_sync(~0u, memory, 0);
     const int first = launched_key_block<config>(own) * kPaired;
     if (first * config.Bc >= seq.rows_k) return;  // of a sequence that is shorter than others
     Backward backward(params, seq, memory, first + static_cast<int>(blockIdx.x % kPaired));

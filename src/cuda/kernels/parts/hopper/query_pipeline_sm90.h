@@ -1,12 +1,14 @@
 // query_pipeline_sm90.h: all of Hopper's forward pass but the computation itself: where Q, K, V and O lie in shared
 // memory, how many registers each role has, the producer, which loads the tiles of the schedule with TMA, and the warps
-// that draw for dropout. (Backward has key_block_sm90.h.)
+// that draw for dropout or prepare what is e4m3. (Backward has key_block_sm90.h.)
 #pragma once
 
 #include "cuda/kernels/parts/common/dropout.h"
 #include "cuda/kernels/parts/hopper/latent_ring.h"
 #include "cuda/kernels/parts/hopper/ring.h"
 #include "cuda/kernels/parts/hopper/tile_copy.h"
+#include "cuda/kernels/parts/hopper/transposed_values.h"
+#include "cuda/kernels/parts/hopper/widened_tile.h"
 #include "cuda/kernels/parts/schedule/sequence_order.h"
 #include "cuda/kernels/parts/schedule/share_schedule.h"
 #include "cuda/kernels/parts/schedule/ticket_schedule.h"
@@ -67,30 +69,46 @@ struct QueryPipeline {
     using Tile = QueryTile<config>;
     using Slot = TileSlot<config>;
     static constexpr int kConsumers = forward_consumers(config);
-    static constexpr int kColumns = chunk_columns(config.head_dim), kColumnsV = chunk_columns(config.head_dim_v);
-    static constexpr int NT = config.Bc / 8, OT = kColumnsV / 8;
+    static constexpr int kColumns = chunk_columns(config.head_dim, chunk_of(config.element));
+    static constexpr int kColumnsV = chunk_columns(config.head_dim_v, chunk_of(config.element));
+    static constexpr int NT = config.Bc / 8, OT = output_columns(config) / 8;
     static constexpr int kQueryStages = query_stages(config);
     static constexpr int kSize = size_of(config.element);
     static constexpr int kBytesQ = config.Br * kColumns * kSize;
     static constexpr int kBytesK = config.Bc * kColumns * kSize;
-    static constexpr int kBytesV = keys_hold_values(config) ? 0 : config.Bc * kColumnsV * kSize;
+    static constexpr bool kTransposes = config.element == Element::e4m3, kWidens = config.converts_kv;
+    static constexpr int kBytesV = keys_hold_values(config) ? 0
+                                   : kTransposes            ? transposed_bytes(config)
+                                                            : config.Bc * kColumnsV * kSize;
+    // Of K and V as TMA brings them, where these are prepared before consumers read them.
+    static constexpr int kColumnsOfChunk = chunk_of(kWidens ? Element::e4m3 : config.element);
+    static constexpr int kRawColumns = chunk_columns(config.head_dim, kColumnsOfChunk);
+    static constexpr int kRawColumnsV = chunk_columns(config.head_dim_v, kColumnsOfChunk);
+    static constexpr int kBytesRawK = raw_key_bytes(config), kBytesRawV = raw_value_bytes(config);
     static constexpr int kPartsO = output_parts(config), kBytesO = output_bytes(config);
     // The drawers are the warps that draw for dropout: a warpgroup of their own, or the three warps that stand idle
     // beside the producer.
     static constexpr bool kDrawersApart = config.warps == 4 * (kConsumers + 2);
     static constexpr int kDrawers = !config.dropout ? 0 : (kDrawersApart ? 4 : 3);
+    // The preparers are those three warps where V must be transposed, or K and V widened: they read what TMA has
+    // loaded, and consumers read what they write.
+    static constexpr bool kPrepares = kTransposes || kWidens;
+    static constexpr int kPreparers = kPrepares ? 3 : 0;
+    static_assert(!(kPrepares && config.dropout), "the same warps");
     // Registers of a thread. The launch gives every warpgroup the same number, a multiple of 8, and the kernel
     // redistributes them. A producer needs more where it has to look lengths or shown blocks up, where heads share a
-    // tile, where it loads a bias, and where drawers share its warpgroup. Three consumers of many columns leave it few.
+    // tile, where it loads a bias, and where drawers or preparers share its warpgroup. Three consumers of many columns
+    // leave it few.
     static constexpr int kAllRegisters =
         65536 / (config.warps * 32 * config.blocks_per_sm) / 8 * 8 * (config.warps / 4);
     static constexpr int kDrawerRegisters = 56;
     static constexpr bool kBusyProducer = config.dropout ? !kDrawersApart
                                                          : config.lengths_in_memory() || config.group_rows > 1 ||
-                                                               config.bias_mapped || config.mask_function;
-    static constexpr int kProducerRegisters = kConsumers > 2
-                                                  ? (NT * 6 + OT * 4 > 124 ? 32 : 56)
-                                                  : (kBusyProducer ? (config.blocks_per_sm > 2 ? 48 : 56) : 40);
+                                                               config.bias_mapped || config.mask_function || kPrepares;
+    static constexpr int kProducerRegisters = kWidens          ? 80
+                                              : kConsumers > 2 ? (NT*(4 + kSize) + OT * 4 > 124 ? 32 : 56)
+                                              : kBusyProducer  ? (config.blocks_per_sm > 2 ? 48 : 56)
+                                                               : 40;
     static constexpr int kConsumerRegisters =
         (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers / 8 * 8;
     static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
@@ -103,17 +121,17 @@ struct QueryPipeline {
     __device__ __forceinline__ Tile tile_at_hand() const { return Tile::read(params, slot() + Slot::kBytes); }
 
     const KernelParams& params;
-    unsigned q, k, v, bias, out;  // shared addresses
-    unsigned handed;              // likewise, of what one consumer of latent heads hands to the other
-    unsigned slots;               // likewise, one a stage of Q
-    unsigned kept;                // likewise, of the kept bits' stages
-    unsigned order;               // likewise, of sequences whose lengths lie in device memory
+    unsigned q, k, v, raw_k, raw_v, bias, out;  // shared addresses
+    unsigned handed;                            // likewise, of what one consumer of latent heads hands to the other
+    unsigned slots;                             // likewise, one a stage of Q
+    unsigned kept;                              // likewise, of the kept bits' stages
+    unsigned order;                             // likewise, of sequences whose lengths lie in device memory
     // Likewise, a word for each stage of K, where kTold: of pages, which keys lie in none, a bit for each eight; beside
     // a mask function, which block of keys it is, and whether all of it is shown.
     unsigned told;
     unsigned share;  // likewise, where this thread block's share begins
     Ring<kQueryStages> q_ring;
-    Ring<config.stages> k_ring, v_ring;
+    Ring<config.stages> k_ring, v_ring, raw_k_ring, raw_v_ring;
     LatentRing<config> latent_ring;  // in the place of both, where V is the first columns of K
     Ring<1> bias_ring;
     Ring<kDropoutStages> kept_ring;
@@ -124,7 +142,9 @@ struct QueryPipeline {
           q(memory),
           k(q + kQueryStages * kBytesQ),
           v(k + config.stages * kBytesK),
-          bias(v + config.stages * kBytesV),
+          raw_k(v + config.stages * kBytesV),
+          raw_v(raw_k + config.stages * kBytesRawK),
+          bias(raw_v + config.stages * kBytesRawV),
           out(bias + bias_bytes(config)),
           handed(out + kBytesO) {
         unsigned barriers = handed + handed_to_second_bytes(config);
@@ -135,28 +155,33 @@ struct QueryPipeline {
             barriers = k_ring.place(barriers);
             barriers = v_ring.place(barriers);
         }
+        if constexpr (kWidens) barriers = raw_k_ring.place(barriers);
+        if constexpr (kPrepares) barriers = raw_v_ring.place(barriers);
         if constexpr (config.bias_mapped) barriers = bias_ring.place(barriers);
         slots = config.dropout ? kept_ring.place(barriers) : barriers;
         kept = slots + kQueryStages * kBytesSlot;
         order = kept + dropout_bytes(config);
         told = order + order_bytes(config);
-        share = told + config.stages * 4 + (16 - config.stages * 4 % 16) % 16;
-        static_assert(
-            !config.shares ||
-                config.stages * 4 + 12 + ShareSchedule<config>::kBytes + 2 * kQueryStages * 32 <= serving_bytes(config),
-            "");
+        constexpr int kToldBytes = config.stages * 4 * (kWidens ? 2 : 1);
+        share = told + kToldBytes + (16 - kToldBytes % 16) % 16;
+        static_assert(!config.shares || kToldBytes + 12 + ShareSchedule<config>::kBytes + 2 * kQueryStages * 32 <=
+                                            serving_bytes(config),
+                      "");
     }
 
     // A stage of Q is released by every warp that reads it, a stage of K or V by one thread of each consumer, but for K
     // of which something is told (release_keys).
     __device__ __forceinline__ void init_barriers() const {
         for (int n = 0; n < kQueryStages; ++n) Slot{}.write(slots + n * kBytesSlot);
-        q_ring.init((kConsumers * 4 + kDrawers) * kArrivalsOfWarp);
+        q_ring.init((kConsumers * 4 + kDrawers + kPreparers) * kArrivalsOfWarp);
         if constexpr (keys_hold_values(config)) {
             latent_ring.init();
         } else {
-            k_ring.init(kTold ? kConsumers * 4 * kArrivalsOfWarp : kConsumers);
-            v_ring.init(kConsumers);
+            constexpr int kPrepared = kPreparers * kArrivalsOfWarp;
+            k_ring.init(kTold ? kConsumers * 4 * kArrivalsOfWarp : kConsumers, kWidens ? kPrepared : 1);
+            v_ring.init(kConsumers, kPrepares ? kPrepared : 1);
+            if constexpr (kWidens) raw_k_ring.init(kPrepared);
+            if constexpr (kPrepares) raw_v_ring.init(kPrepared);
         }
         if constexpr (config.bias_mapped) bias_ring.init(kConsumers * 4 * kArrivalsOfWarp);
         if constexpr (config.dropout) kept_ring.init(kConsumers * 4 * kArrivalsOfWarp, kDrawers * kArrivalsOfWarp);
@@ -291,20 +316,34 @@ struct QueryPipeline {
     __device__ __forceinline__ void load_k(const KeyRows& keys) {
         if constexpr (keys_hold_values(config))
             load_latent(keys);
-        else if constexpr (config.paged)
-            load_pages(k_ring, k, kBytesK, params.k_map, kColumns, keys,
-                       [&](unsigned none) { ptx::store_shared(told + k_ring.stage * 4, none); });
+        else if constexpr (kWidens)
+            load_k(keys, raw_k_ring, raw_k, kBytesRawK, told + config.stages * 4);
         else
-            load(k_ring, k, kBytesK, params.k_map, kColumns, keys, [&] {
-                if constexpr (config.mask_function) ptx::store_shared(told + k_ring.stage * 4, keys.block);
+            load_k(keys, k_ring, k, kBytesK, told);
+    }
+    // `words` is where each stage has its word of `told`.
+    __device__ __forceinline__ void load_k(const KeyRows& keys, Ring<config.stages>& ring, unsigned stages, int bytes,
+                                           unsigned words) {
+        if constexpr (config.paged)
+            load_pages(ring, stages, bytes, params.k_map, kRawColumns, keys,
+                       [&](unsigned none) { ptx::store_shared(words + ring.stage * 4, none); });
+        else
+            load(ring, stages, bytes, params.k_map, kRawColumns, keys, [&] {
+                if constexpr (config.mask_function) ptx::store_shared(words + ring.stage * 4, keys.block);
             });
     }
     __device__ __forceinline__ void load_v(const KeyRows& keys) {
         if constexpr (keys_hold_values(config)) return;
-        if constexpr (config.paged)
-            load_pages(v_ring, v, kBytesV, params.v_map, kColumnsV, keys, [](unsigned) {});
+        if constexpr (kPrepares)
+            load_v(keys, raw_v_ring, raw_v, kBytesRawV);
         else
-            load(v_ring, v, kBytesV, params.v_map, kColumnsV, keys, [] {});
+            load_v(keys, v_ring, v, kBytesV);
+    }
+    __device__ __forceinline__ void load_v(const KeyRows& keys, Ring<config.stages>& ring, unsigned stages, int bytes) {
+        if constexpr (config.paged)
+            load_pages(ring, stages, bytes, params.v_map, kRawColumnsV, keys, [](unsigned) {});
+        else
+            load(ring, stages, bytes, params.v_map, kRawColumnsV, keys, [] {});
     }
     // Loads a block of latent keys chunk by chunk, in the order in which the chunks before were released.
     __device__ __forceinline__ void load_latent(const KeyRows& keys) {
@@ -350,8 +389,8 @@ struct QueryPipeline {
         ring.wait_empty();
         tell();
         ptx::mbarrier_arrive_expect(ring.full_barrier(), bytes);
-        copy_tile(stages + ring.stage * bytes, map, ring.full_barrier(), columns, config.Bc, keys.row, keys.head,
-                  keys.b);
+        copy_tile<kColumnsOfChunk>(stages + ring.stage * bytes, map, ring.full_barrier(), columns, config.Bc, keys.row,
+                                   keys.head, keys.b);
         ring.advance();
     }
 
@@ -401,9 +440,9 @@ struct QueryPipeline {
         __device__ __forceinline__ void copy(const KernelParams& p, unsigned to, const TensorMap& map, unsigned barrier,
                                              int columns, int head, int column = 0) const {
             if (first >= config.Bc) return;
-            for (int c = 0; c < columns; c += kChunk)
-                ptx::tma_load(to + (c / kChunk * config.Bc + first) * kChunkRowBytes, &map, barrier, column + c, row,
-                              head, page);
+            for (int c = 0; c < columns; c += kColumnsOfChunk)
+                ptx::tma_load(to + (c / kColumnsOfChunk * config.Bc + first) * kChunkRowBytes, &map, barrier,
+                              column + c, row, head, page);
         }
     };
     // The block of keys whose K has come, the n-th of a tile.
@@ -425,6 +464,70 @@ struct QueryPipeline {
                   params.bias.stride_head != 0 ? static_cast<int>(tile.seq.h) : 0,
                   params.bias.stride_batch != 0 ? static_cast<int>(tile.seq.b) : 0, tile.key_of(n));
         bias_ring.advance();
+    }
+
+    // The preparers work for all consumers, in the order in which the producer loads. Where V is transposed and TMA
+    // cannot know which keys are a sequence's own, they leave the others out, since V of those may be NaN. (Consumers
+    // clear a V that lies as it came.)
+    __device__ __forceinline__ void prepare(int preparer) {
+        while (true) {
+            q_ring.wait_full();
+            const Slot now = Slot::read(slot());
+            if (now.number.head == Slot::kEnd) return;
+            int blocks = 0, first = 0, end = 0;  // keys, counted from the first one of the block at hand
+            if (now.is_tile()) {
+                const Tile tile = tile_at_hand();
+                blocks = tile.keys.count;
+                if constexpr (kTransposes && config.maps_hold_hidden_keys()) {
+                    first = tile.seq.template first_key<config>(0) - tile.key_of(0);
+                    end = tile.seq.template end_key<config>(tile.seq.seqlen_q) - tile.key_of(0);
+                }
+            }
+            release_query();
+            if constexpr (kTransposes) {
+#pragma unroll 1
+                for (int n = 0; n < blocks; ++n, first += config.Bc, end += config.Bc)
+                    transpose_values(preparer, first, end);
+            } else {
+#pragma unroll 1
+                for (int n = 0; n <= blocks && blocks > 0; ++n) {
+                    if (n < blocks) widen_keys(preparer);
+                    if (n > 0) widen_values(preparer);
+                }
+            }
+        }
+    }
+    __device__ __forceinline__ void transpose_values(int preparer, int first, int end) {
+        raw_v_ring.wait_full();
+        v_ring.wait_empty();
+        TransposedValues<config>::template transpose < kPreparers,
+            kProducerRegisters<40 ? 1 : 2>(raw_v + raw_v_ring.stage * kBytesRawV, v + v_ring.stage * kBytesV, preparer,
+                                           first, end);
+        hand_over(raw_v_ring, v_ring);
+    }
+    __device__ __forceinline__ void widen_keys(int preparer) {
+        raw_k_ring.wait_full();
+        k_ring.wait_empty();
+        if constexpr (config.paged)
+            if (preparer == 0 && lane_id() == 0)
+                ptx::store_shared(told + k_ring.stage * 4,
+                                  ptx::load_shared_word(told + (config.stages + raw_k_ring.stage) * 4));
+        widen_tile<config.element, config.Bc, kColumns, kPreparers>(raw_k + raw_k_ring.stage * kBytesRawK,
+                                                                    k + k_ring.stage * kBytesK, preparer);
+        hand_over(raw_k_ring, k_ring);
+    }
+    __device__ __forceinline__ void widen_values(int preparer) {
+        raw_v_ring.wait_full();
+        v_ring.wait_empty();
+        widen_tile<config.element, config.Bc, kColumnsV, kPreparers>(raw_v + raw_v_ring.stage * kBytesRawV,
+                                                                     v + v_ring.stage * kBytesV, preparer);
+        hand_over(raw_v_ring, v_ring);
+    }
+    __device__ static __forceinline__ void hand_over(Ring<config.stages>& from, Ring<config.stages>& to) {
+        arrive_by_warp(to.full_barrier());
+        to.advance();
+        from.release_by_warp();
+        from.advance();
     }
 
     // Dropout has warps of its own, because Philox takes as long as the softmax, and the consumers would have to do one
@@ -506,6 +609,8 @@ __device__ __forceinline__ void run_forward_sm90(const KernelParams& params) {
         if (Forward::kWarpProduces ? warp == 0 : threadIdx.x == Forward::kConsumers * 128) forward.produce();
         if constexpr (config.dropout && !Forward::kDrawersApart)
             if (warp > 0) forward.draw(warp - 1);
+        if constexpr (Forward::kPrepares)
+            if (warp > 0) forward.prepare(warp - 1);
     } else {
         ptx::registers_take<Forward::kConsumerRegisters>();
         forward.consume(warpgroup);

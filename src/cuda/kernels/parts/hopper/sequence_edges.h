@@ -12,13 +12,13 @@
 namespace flashtile {
 
 // The 128 threads of a warpgroup clear rows [first, end) of a tile of kRows rows. The swizzle stays within a row.
-template <int kRows, int kColumns>
+template <int kRows, int kColumns, int kColumnsOfChunk = kChunk>
 __device__ __forceinline__ void clear_rows(unsigned tile, int first, int end) {
     constexpr int kPieces = 8;  // of 16 bytes, in a row of a chunk
     for (int n = static_cast<int>(threadIdx.x % 128); n < (end - first) * kPieces; n += 128)
 #pragma unroll
-        for (int c = 0; c < kColumns; c += kChunk)
-            ptx::store_shared(tile + c / kChunk * kRows * kChunkRowBytes + first * kChunkRowBytes + n * 16,
+        for (int c = 0; c < kColumns; c += kColumnsOfChunk)
+            ptx::store_shared(tile + c / kColumnsOfChunk * kRows * kChunkRowBytes + first * kChunkRowBytes + n * 16,
                               make_uint4(0, 0, 0, 0));
 }
 
@@ -34,7 +34,9 @@ template <KernelConfig config>
 __device__ __forceinline__ void clear_queries(const QueryTile<config>& tile, int consumer, unsigned own_q) {
     const int own = tile.i1 - tile.i0 - consumer * 64;
     if (own >= 64) return;
-    clear_rows<config.Br, chunk_columns(config.head_dim)>(own_q, own > 0 ? own : 0, 64);
+    constexpr int kColumnsOfChunk = chunk_of(config.element);
+    clear_rows<config.Br, chunk_columns(config.head_dim, kColumnsOfChunk), kColumnsOfChunk>(own_q, own > 0 ? own : 0,
+                                                                                            64);
     publish(consumer);
 }
 

@@ -5,6 +5,13 @@
 
 #include "cuda/kernels/parts/common/element.h"
 #include "cuda/kernels/ptx/warpgroup.h"
+#include "cuda/kernels/ptx/wgmma_e4m3_n128.h"
+#include "cuda/kernels/ptx/wgmma_e4m3_n160.h"
+#include "cuda/kernels/ptx/wgmma_e4m3_n192.h"
+#include "cuda/kernels/ptx/wgmma_e4m3_n224.h"
+#include "cuda/kernels/ptx/wgmma_e4m3_n256.h"
+#include "cuda/kernels/ptx/wgmma_e4m3_n64.h"
+#include "cuda/kernels/ptx/wgmma_e4m3_n96.h"
 #include "cuda/kernels/ptx/wgmma_n128.h"
 #include "cuda/kernels/ptx/wgmma_n192.h"
 #include "cuda/kernels/ptx/wgmma_n256.h"
@@ -34,16 +41,24 @@ __device__ __forceinline__ void pin(Fragments<1, NT>& x) {
         for (int e = 0; e < 4; ++e) ptx::pin(x.c[0][n][e]);
 }
 
+// Of the inner dimension, what one instruction multiplies: 32 bytes of a row.
+constexpr int inner_columns(Element element) {
+    return 32 / size_of(element);
+}
+
 // S = A B^T, or S += A B^T, for this warpgroup's 64 rows of A; A is kRowsA high, B kRowsB; both have kColumns columns.
 template <Element kElement, int kColumns, int kRowsA, int kRowsB, int NT>
 __device__ __forceinline__ void start_scores(Fragments<1, NT>& s, unsigned a, unsigned b, bool add = false) {
     const unsigned long long from_a = tile_descriptor(a, 16), from_b = tile_descriptor(b, 16);
+    constexpr int kColumnsOfChunk = chunk_of(kElement);
 #pragma unroll
-    for (int k = 0; k < kColumns; k += 16) {
-        const int step = k % kChunk * size_of(kElement);  // bytes within a chunk
-        const unsigned long long da = from_a + ((k / kChunk * kRowsA * kChunkRowBytes + step) >> 4);
-        const unsigned long long db = from_b + ((k / kChunk * kRowsB * kChunkRowBytes + step) >> 4);
-        if constexpr (kElement == Element::bf16)
+    for (int k = 0; k < kColumns; k += inner_columns(kElement)) {
+        const int step = k % kColumnsOfChunk * size_of(kElement);  // bytes within a chunk
+        const unsigned long long da = from_a + ((k / kColumnsOfChunk * kRowsA * kChunkRowBytes + step) >> 4);
+        const unsigned long long db = from_b + ((k / kColumnsOfChunk * kRowsB * kChunkRowBytes + step) >> 4);
+        if constexpr (kElement == Element::e4m3)
+            ptx::wgmma_shared_e4m3(flat(s), da, db, add || k != 0);
+        else if constexpr (kElement == Element::bf16)
             ptx::wgmma_shared_bf16(flat(s), da, db, add || k != 0);
         else
             ptx::wgmma_shared_fp16(flat(s), da, db, add || k != 0);
@@ -66,18 +81,28 @@ __device__ __forceinline__ void start_scores(Fragments<1, NT>& s,
     }
 }
 
-// O += P B, P in registers with kRowsB columns, B [kRowsB][columns of O].
+// O += P B, P in registers with kRowsB columns, B [kRowsB][columns of O]; of e4m3, B transposed (transposed_values.h).
 template <Element kElement, int kRowsB, int NT, int OT>
 __device__ __forceinline__ void start_output(Fragments<1, OT>& o,
                                              const typename Math<kElement>::template Left<1, NT>& p, unsigned b) {
-    const unsigned long long from_b = tile_descriptor(b, kRowsB * kChunkRowBytes);
+    if constexpr (kElement == Element::e4m3) {
+        constexpr int kKeys = chunk_of(kElement), kBytesChunk = OT * 8 * kChunkRowBytes,
+                      kStep = inner_columns(kElement);
+        const unsigned long long from_b = tile_descriptor(b, 16);
 #pragma unroll
-    for (int k = 0; k < kRowsB; k += 16) {
-        const unsigned long long db = from_b + (k * kChunkRowBytes >> 4);
-        if constexpr (kElement == Element::bf16)
-            ptx::wgmma_registers_bf16(flat(o), p.a[0][k / 16], db, 1);
-        else
-            ptx::wgmma_registers_fp16(flat(o), p.a[0][k / 16], db, 1);
+        for (int k = 0; k < kRowsB; k += kStep)
+            ptx::wgmma_registers_rows_e4m3(flat(o), p.a[0][k / kStep],
+                                           from_b + ((k / kKeys * kBytesChunk + k % kKeys) >> 4), 1);
+    } else {
+        const unsigned long long from_b = tile_descriptor(b, kRowsB * kChunkRowBytes);
+#pragma unroll
+        for (int k = 0; k < kRowsB; k += 16) {
+            const unsigned long long db = from_b + (k * kChunkRowBytes >> 4);
+            if constexpr (kElement == Element::bf16)
+                ptx::wgmma_registers_bf16(flat(o), p.a[0][k / 16], db, 1);
+            else
+                ptx::wgmma_registers_fp16(flat(o), p.a[0][k / 16], db, 1);
+        }
     }
 }
 

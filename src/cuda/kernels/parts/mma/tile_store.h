@@ -20,6 +20,25 @@ __device__ __forceinline__ void write_fragments(const Fragments<MT, NT>& x, type
                                            x.c[m][n][2 * half], x.c[m][n][2 * half + 1]);
 }
 
+// Stores the first `count` rows of one warp's accumulators in fp32, each to where row_at(row) says, straight from
+// registers.
+template <int kColumns, int MT, int NT, class RowAt>
+__device__ __forceinline__ void store_fragments(const Fragments<MT, NT>& x, Index count, RowAt row_at) {
+#pragma unroll
+    for (int m = 0; m < MT; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = Place::row(m, 2 * half);
+            if (row >= count) continue;
+            float* const to = row_at(row);
+#pragma unroll
+            for (int n = 0; n < NT; ++n)
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (const int column = Place::column(n, e); column < kColumns) to[column] = x.c[m][n][2 * half + e];
+        }
+}
+
 // kThreads threads, of which this is number `thread`, store the first `count` rows of a tile, each to where row_at(row)
 // says.
 template <class Scalar, int kRows, int kColumns, int kPitch, int kThreads, int kVectorBytes, class RowAt>
