@@ -431,8 +431,8 @@ private:
     std::string constants() const {
         std::string text;
         for (const Step& step : steps_of(Stage::tile))
-            text += joined({"        const ", type_name(step.type, is_short(step)), " ", own_name(step), " = ",
-                            value(step), ";\n"});
+            text += joined({"        [[maybe_unused]] const ", type_name(step.type, is_short(step)), " ",
+                            own_name(step), " = ", value(step), ";\n"});
         return text;
     }
 
