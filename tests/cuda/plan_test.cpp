@@ -774,9 +774,9 @@ TEST(Plan, HoppersBackwardSharesHeadsWhereBlocksOfKeysAreFew) {
     for (const Shape& s : {Shape{128, 16, 1, 1, 16384, true, 2},  // 128 blocks, of which one has twice the mean's work
                            Shape{128, 16, 1, 4, 4096, false, 1},  // 128 equal blocks for 132 multiprocessors
                            Shape{128, 16, 1, 1, 4096, false, 2},  // 32 of them
-                           Shape{64, 8, 2, 1, 16384, true, 1},    // 256
-                           Shape{128, 64, 8, 1, 4096, true, 1},   // 256
-                           Shape{128, 32, 8, 1, 2048, true, 2},   // 128
+                           Shape{64, 8, 2, 1, 16384, true, 2},    // thread blocks stay closer together
+                           Shape{128, 64, 8, 1, 4096, true, 2},   // likewise
+                           Shape{128, 64, 8, 1, 8192, false, 1},   // 512 equal blocks
                            Shape{128, 24, 8, 1, 2048, true, 1},   // three heads cannot be halved
                            Shape{128, 16, 16, 1, 1024, true, 1},  // nothing is shared
                            Shape{192, 16, 1, 1, 4096, false, 1}}) {  // another kernel
@@ -786,7 +786,7 @@ TEST(Plan, HoppersBackwardSharesHeadsWhereBlocksOfKeysAreFew) {
                   s.seqlen / plan.main().config.Bc * s.kv_heads * s.batch * plan.main().config.head_parts);
     }
     // Sections of heads are large enough that every multiprocessor begins with a block of keys.
-    EXPECT_EQ(plan_of(128, 64, 8, 1, 4096, true).section_heads, 8);
+    EXPECT_EQ(plan_of(128, 64, 8, 1, 4096, true).section_heads, 4);
     EXPECT_EQ(plan_of(128, 16, 16, 1, 16384, true).section_heads, 2);
     EXPECT_EQ(plan_of(128, 16, 16, 4, 4096, true).section_heads, 8);
     EXPECT_EQ(plan_of(256, 8, 8, 1, 16384, true).section_heads, 1) << "66 pairs of thread blocks begin at a time";
