@@ -24,7 +24,7 @@ struct DlTensor {
     std::uint64_t byte_offset;
 };
 
-enum TypeCode : std::uint8_t { kInt = 0, kFloat = 2, kBfloat = 4, kBool = 6 };
+enum TypeCode : std::uint8_t { kInt = 0, kFloat = 2, kBfloat = 4, kBool = 6, kFloat8E4m3fn = 10 };
 
 DType dtype_of(const DlTensor& t) {
     const int code = t.type_code, bits = t.type_bits;
@@ -33,12 +33,14 @@ DType dtype_of(const DlTensor& t) {
         if (code == kFloat && bits == 16) return DType::fp16;
         if (code == kBfloat && bits == 16) return DType::bf16;
         if (code == kBool && bits == 8) return DType::boolean;
+        if (code == kFloat8E4m3fn && bits == 8) return DType::fp8_e4m3;
         if (code == kInt && bits == 32) return DType::int32;
         if (code == kInt && bits == 64) return DType::int64;
     }
-    throw Error(FLASHTILE_INVALID_ARGUMENT, "dl_tensor.dtype is (code " + std::to_string(code) + ", " +
-                                                std::to_string(bits) + " bits, " + std::to_string(t.type_lanes) +
-                                                " lanes), allowed is float 16 or 32, bfloat 16, bool 8, int 32 or 64");
+    throw Error(FLASHTILE_INVALID_ARGUMENT,
+                "dl_tensor.dtype is (code " + std::to_string(code) + ", " + std::to_string(bits) + " bits, " +
+                    std::to_string(t.type_lanes) +
+                    " lanes), allowed is float 16 or 32, bfloat 16, float8_e4m3fn, bool 8, int 32 or 64");
 }
 
 }  // namespace

@@ -1163,7 +1163,7 @@ private:
             for (const Option& option : options)
                 for (const bool keys_only : {false, true}) {
                     Case& c = add("e4m3_options/" + std::to_string(seqlen_q) + "_" + option.name +
-                                  (keys_only ? "_keys" : ""));
+                                  (keys_only ? "_under_16_bits" : ""));
                     size(c, seqlen_q, seqlen_k, 4, 64);
                     c.kv_heads = 2;
                     c.batch = 2;

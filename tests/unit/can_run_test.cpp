@@ -63,7 +63,7 @@ TEST(CanRun, RefusesWhatTheRunRefusesInTheSameWords) {
         {"options' size", [](Call& c) { c.options.size = 3; }},
         {"q NULL", [](Call& c) { c.inputs.q = nullptr; }},
         {"k's shape", [](Call& c) { c.k.shape[3] = 7; }},
-        {"q's dtype", [](Call& c) { c.q.dtype = c.k.dtype = c.v.dtype = FLASHTILE_FP8_E4M3; }},
+        {"q's dtype", [](Call& c) { c.q.dtype = c.k.dtype = c.v.dtype = FLASHTILE_BOOL; }},
         {"no such device", [](Call& c) { c.q.device_type = c.k.device_type = c.v.device_type = 77; }},
     };
     for (const Spoilt& each : spoilt) {

@@ -182,7 +182,8 @@ TEST(CpuPlan, BackwardTakesNoCache) {
     Case c = small(1, 40);
     c.cache = {.present = true, .page_size = 16};
     const nlohmann::json plan = plan_of(Call(c));
-    EXPECT_EQ(plan["backward"], (nlohmann::json{{"why_not", "it takes no cache, first_k, seqused_q or tree_mask"}}));
+    EXPECT_EQ(plan["backward"],
+              (nlohmann::json{{"why_not", "it takes no cache, first_k, seqused_q, tree_mask or e4m3"}}));
     EXPECT_EQ(plan["forward"]["splits"]["count"], 1);
 }
 

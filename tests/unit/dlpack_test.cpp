@@ -57,9 +57,10 @@ TEST(Dlpack, AbsentStridesAreRowMajor) {
 }
 
 TEST(Dlpack, Types) {
-    const std::pair<DLDataType, std::int32_t> types[] = {{{2, 32, 1}, FLASHTILE_FP32},  {{2, 16, 1}, FLASHTILE_FP16},
-                                                         {{4, 16, 1}, FLASHTILE_BF16},  {{6, 8, 1}, FLASHTILE_BOOL},
-                                                         {{0, 32, 1}, FLASHTILE_INT32}, {{0, 64, 1}, FLASHTILE_INT64}};
+    const std::pair<DLDataType, std::int32_t> types[] = {
+        {{2, 32, 1}, FLASHTILE_FP32}, {{2, 16, 1}, FLASHTILE_FP16}, {{10, 8, 1}, FLASHTILE_FP8_E4M3},
+        {{4, 16, 1}, FLASHTILE_BF16}, {{6, 8, 1}, FLASHTILE_BOOL},  {{0, 32, 1}, FLASHTILE_INT32},
+        {{0, 64, 1}, FLASHTILE_INT64}};
     for (const auto& [type, expected] : types) {
         Owner owner;
         owner.tensor.dtype = type;
