@@ -293,6 +293,8 @@ constexpr int shared_bytes(const KernelConfig& c) {
             return combine_groups(c) * (c.head_dim_v + 2) * 4;  // O, m and l of what a group has folded
         case Kernel::deal_splits:
             return c.warps * 32 * 4;  // a thread's units
+        case Kernel::quantize:
+            return c.warps * 4;  // a warp's largest magnitude
         case Kernel::backward_sinks:
             return c.warps * 32 * 8;  // a thread's sum in fp64
         case Kernel::mask_blocks:

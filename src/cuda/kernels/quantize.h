@@ -6,6 +6,8 @@
 
 namespace flashtile {
 
+extern __shared__ __align__(16) unsigned char shared_memory[];
+
 template <KernelConfig config>
 struct QuantizeRows {
     using Row = ScaledRow<config>;
@@ -48,7 +50,7 @@ struct QuantizeRows {
 
     // The largest of all threads.
     __device__ static __forceinline__ float largest_of_all(float mine) {
-        __shared__ float of_warp[config.warps];
+        float* const of_warp = reinterpret_cast<float*>(shared_memory);
 #pragma unroll
         for (int distance = 16; distance > 0; distance /= 2) mine = fmaxf(mine, __shfl_xor_sync(~0u, mine, distance));
         if (lane_id() == 0) of_warp[warp_id()] = mine;

@@ -52,7 +52,10 @@ QuantizePlan plan_quantize(const QuantizeProblem& p, int vector_bytes, std::int6
     check_architecture(device);
     const KernelConfig c = config_of(p, vector_bytes);
     const std::int64_t blocks = checked_blocks(quantize_blocks(p, scale_blocks) * p.heads * (p.packed ? 1 : p.batch));
-    const Launch all = {.config = c, .blocks = blocks, .why = "a block of rows in a thread block's registers"};
+    const Launch all = {.config = c,
+                        .shared_memory = shared_bytes(c),
+                        .blocks = blocks,
+                        .why = "a block of rows in a thread block's registers"};
     const Launch scales = {.config = c, .blocks = device.multiprocessors, .why = "a thread a scale"};
     QuantizePlan plan;
     const auto add = [&](QuantizeStep step, const Launch& launch) {
