@@ -55,7 +55,7 @@ void add_for_hopper(std::vector<Variant>& result) {
                                       {kAlibi, "i >= j"},
                                       {"s + table[h, min(max(j - i, -128), 128) + 128]", ""},
                                       {"s + table[h, min(max(j - i, -128), 128) + 128]", kDocument}})
-        for (const int d : {64, 128, 192, 256})
+        for (const int d : {64, 128, 192})
             for (const bool packed : {false, true}) {
                 Problem p = problem_of(DType::bf16, d, score, mask);
                 p.packed = packed;
