@@ -105,7 +105,7 @@ struct KernelConfig {
     bool lists_alone = false;  // without a mask function
     // Functions: places and lengths are at least 0 and less than kNearPositions, and 32 bits hold offsets in tensors.
     bool near_positions = false;
-    bool map_of_keys = false;     // mask_blocks: the map is walked from blocks of keys (block_map.h)
+    bool map_of_keys = false;  // mask_blocks: the map is walked from blocks of keys (block_map.h)
     bool dropout = false;
     // A shard's first row or column is no multiple of 16, or lies in memory and may be none, and so a lane's draws come
     // from more than one Philox call.

@@ -1079,6 +1079,28 @@ private:
                 if (packed) c.lengths_q = {200, 0, 60}, c.lengths_k = {500, 5, 300};
                 if (packed) c.window = {300, 200};
             }
+        // Blocks of 128 x 128 that are hidden, mixed and shown whole, in several runs, of heads as wide as Hopper's
+        // kernels have tiles for.
+        const std::vector<std::pair<const char*, void (*)(Case&)>> runs = {
+            {"alone", [](Case&) {}},
+            {"packed",
+             [](Case& c) {
+                 c.lengths_q = {390, 0, 130}, c.lengths_k = {520, 7, 300};
+             }},
+            {"deterministic_causal", [](Case& c) { c.deterministic = true, c.causal = true; }},
+            {"score_dropout",
+             [](Case& c) { c.score_function = "s + table[h, min(max(j - i, -15), 15) + 15]", c.dropout = 0.2; }},
+            {"score_derivative", [](Case& c) { c.score_function = "4.0 * tanh(s / 4.0)"; }},
+        };
+        for (const auto& [name, apply] : runs)
+            for (const std::int64_t d : {64, 128, 192}) {
+                Case& c = add("function/runs_of_blocks_" + std::string(name) + "_" + std::to_string(d));
+                size(c, 390, 520, 4, d);
+                c.kv_heads = 2;
+                c.type = n++ % 2 == 0 ? fp16 : bf16;
+                c.mask_function = "x = (i // 128 + 2 * (j // 128) + h) % 4; x == 0 || x == 2 && (i + j) % 3 == 0";
+                apply(c);
+            }
         const std::vector<std::pair<const char*, void (*)(Case&)>> beside = {
             {"packed",
              [](Case& c) {

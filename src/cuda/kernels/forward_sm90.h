@@ -104,6 +104,7 @@ struct ForwardSm90 : QueryPipeline<config> {
             units.find(params, tile.seq, tile.key_of(0));
             k_ring.wait_full();
             KeysAtHand keys = keys_at_hand(tile, 0);
+            find_shown(tile, consumer, keys, bias_and_mask);
             start(s, own_q);
             o.clear();  // while S is computed
             ptx::wgmma_wait<0>();
@@ -127,6 +128,7 @@ struct ForwardSm90 : QueryPipeline<config> {
                 k_ring.wait_full();
                 [[maybe_unused]] const int before_at = keys.j0;
                 keys = keys_at_hand(tile, n);
+                find_shown(tile, consumer, keys, bias_and_mask);
                 if (turns) wait_turn(consumer);
                 start(s, own_q);
                 v_ring.wait_full();  // while S is computed
@@ -290,7 +292,7 @@ struct ForwardSm90 : QueryPipeline<config> {
         ScoreModifier<config>::make(params, tile.seq)
             .template apply<DerivativeBy::none>(s, params, tile.seq, place, bias_and_mask, s);
         if constexpr (config.mask_function)
-            if (!keys.whole) hide_unshown<config>(s, params, tile.seq, place);
+            if (!keys.whole) bias_and_mask.shown.hide_others(s);
         if (config.paged && keys.unnamed != 0)
             each_score<1, NT>([&](int m, int n, int e) {
                 if ((keys.unnamed >> n & 1) != 0) s.c[m][n][e] = -infinity();
@@ -299,6 +301,14 @@ struct ForwardSm90 : QueryPipeline<config> {
             bias_ring.release_by_warp();
             bias_ring.advance();
         }
+    }
+
+    // In a mixed block, what the mask function shows: while another consumer has its turn, and S leaves registers for
+    // it.
+    __device__ __forceinline__ void find_shown(const Tile& tile, int consumer, const KeysAtHand& keys,
+                                               BiasAndMask<config, 1, NT>& bias_and_mask) const {
+        if constexpr (config.mask_function)
+            if (!keys.whole) bias_and_mask.find_shown(params, tile.seq, {warp_row(tile, consumer), keys.j0});
     }
 
     // The first block of a tile is the one that a causal mask's diagonal crosses. Its warps see different columns of

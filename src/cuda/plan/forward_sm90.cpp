@@ -85,6 +85,8 @@ constexpr Condition kConditions[] = {
          const KernelConfig& c = q.config;
          return !(c.first_k || c.chunk) || (!c.softcap && widest(c) <= 128);
      }},
+    {"score_function or mask_function with a head dimension over 192, which takes more registers",
+     [](const Question& q) { return !q.config.has_functions() || widest(q.config) <= 192; }},
     {"score_function or mask_function with a bias or a mask, which take more registers",
      [](const Question& q) { return !q.config.has_functions() || !q.config.has_bias_or_mask(); }},
     {"score_function or mask_function with a cache, first_k, seqused_q, sinks or attention_chunk, which the general "

@@ -98,8 +98,7 @@ inline constexpr Tile kForwardBiasOrMaskDropout[] = {
 inline constexpr Tile kForwardFunctions[] = {
     {64, 128, 128, 12, 4, 1, "two consumers, whose registers hold what functions compute"},
     {128, 128, 128, 12, 2, 1, "two consumers, whose registers hold what functions compute"},
-    {192, 128, 80, 12, 2, 1, "O takes 96 registers a lane"},
-    {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane"},
+    {192, 128, 64, 12, 2, 1, "O takes 96 registers a lane"},
 };
 // For e4m3. Products are twice as fast, and exponentials are not. Transposed V has stages of its own.
 inline constexpr Tile kForwardE4m3[] = {

@@ -60,9 +60,8 @@ void add_for_hopper(std::vector<Variant>& result) {
                                       {"", "pattern[i // 128, j // 128, h, 0]"},
                                       {kAlibi, ""},
                                       {kAlibi, "i >= j"},
-                                      {"s + table[h, min(max(j - i, -128), 128) + 128]", ""},
-                                      {"s + table[h, min(max(j - i, -128), 128) + 128]", kDocument}})
-        for (const int d : {64, 128, 192, 256})
+                                      {"s + table[h, min(max(j - i, -128), 128) + 128]", ""}})
+        for (const int d : {64, 128, 192})
             for (const bool packed : {false, true}) {
                 Problem p = problem_of(DType::bf16, d, score, mask);
                 p.packed = packed;

@@ -130,19 +130,7 @@ __device__ __forceinline__ void each_unshown(const KernelParams& p, const Sequen
     }
 }
 
-// Hides what the mask function does, of scores that are there. Hopper's kernels have no registers for bits of them, and
-// their map of blocks has said that something is shown.
-template <KernelConfig config, int MT, int NT>
-__device__ __forceinline__ void hide_unshown(Fragments<MT, NT>& s, const KernelParams& p, const Sequence& seq,
-                                             const Place& place) {
-    each_unshown<config, MT, NT>(p, seq, place, [&](int m, int n, int e) { s.c[m][n][e] = -infinity(); });
-}
-template <KernelConfig config>
-constexpr bool hides_behind_scores() {
-    return config.kernel == Kernel::forward_sm90 || config.kernel == Kernel::backward_sm90;
-}
-
-// The general kernels: which of this lane's scores the mask function shows, a bit for each. They are found before the
+// Which of this lane's scores the mask function shows, a bit for each. They are found before the
 // product that computes the scores: there is nothing to compute where there is none, and the scores' registers are free
 // for it until then.
 template <KernelConfig config, int MT, int NT>

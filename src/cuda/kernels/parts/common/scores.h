@@ -62,6 +62,10 @@ struct ScoreModifier {
         return modifier;
     }
 
+    // Hopper's kernels know of blocks that the mask function shows whole, and hide by themselves in the others.
+    static constexpr bool kKnowsWholeBlocks =
+        config.kernel == Kernel::forward_sm90 || config.kernel == Kernel::backward_sm90;
+
     // Whether scores may hide keys from some rows, beyond what the band hides.
     static constexpr bool kMayHide = config.has_bias_or_mask() || config.tree_mask || config.has_functions();
 
@@ -94,7 +98,7 @@ struct ScoreModifier {
             each_score<MT, NT>([&](int m, int n, int e) { derivative.c[m][n][e] = s.c[m][n][e]; });
         if constexpr (config.score_function)
             apply_score_function<config, differentiates(kBy), kOfSoftcap>(s, p, seq, place, derivative);
-        if constexpr (config.mask_function && !hides_behind_scores<config>()) bias_and_mask.shown.hide_others(s);
+        if constexpr (config.mask_function && !kKnowsWholeBlocks) bias_and_mask.shown.hide_others(s);
         if constexpr (config.has_bias_or_mask() || config.has_functions()) hide_rows_past_end(s, seq, place);
         if constexpr (config.tree_mask) apply_tree_mask<config>(s, p, seq, place);
     }
