@@ -249,11 +249,10 @@ typedef struct flashtile_inputs {
                             scale_block)), with its rows for num_pages where it has no pages */
 } flashtile_inputs;
 
-#define FLASHTILE_INPUTS_INIT                                                                                     \
-    {                                                                                                             \
-        sizeof(flashtile_inputs), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, -1, -1, NULL, NULL, NULL, \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL,  \
-            0                                                                                                     \
+#define FLASHTILE_INPUTS_INIT                                                                                          \
+    {                                                                                                                  \
+        sizeof(flashtile_inputs), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, -1, -1, NULL, NULL, NULL,      \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0 \
     }
 
 /* What forward writes. No output may lie in memory that another tensor of the call uses. */

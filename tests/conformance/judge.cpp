@@ -79,22 +79,24 @@ private:
         data_.forward(options);
         check_ran("forward");
         check_workspace(workspace, "forward");
-        compare("out", data_.out, reference_.out);
+        const Expected& out = reference_.out;
+        verdict_.comparisons.push_back({"out",
+                                        oracle::error_of(only(data_.out.values(), out.owned), out.exact),
+                                        {out.allowed.max * (adds_e4m3() ? 1.25 : 1.0), out.allowed.rms}});
+        check_poison("out", data_.out, out.owned);
         const Expected& lse = reference_.lse;
-        verdict_.comparisons.push_back(
-            {"lse", oracle::error_of(only(data_.lse_by_row(), lse.owned), lse.exact), allowed_of(lse.allowed)});
+        const double factor = adds_e4m3() ? 0x1p-12 / (8 * 0x1p-24) : 1.0;
+        verdict_.comparisons.push_back({"lse",
+                                        oracle::error_of(only(data_.lse_by_row(), lse.owned), lse.exact),
+                                        {lse.allowed.max * factor, lse.allowed.rms * factor}});
         check_poison("lse", data_.lse, data_.owned_lse());
         check_inputs("forward");
         data_.out.remember();
         data_.lse.remember();
     }
 
-    // A GPU's tensor cores add up products of e4m3 numbers with 13 bits of mantissa, not 24.
-    oracle::Error allowed_of(oracle::Error lse) const {
-        const bool in_e4m3 = target_.on_gpu() && case_.e4m3.present && !case_.e4m3.keys_only;
-        const double factor = in_e4m3 ? 0x1p-12 / (8 * 0x1p-24) : 1.0;
-        return {lse.max * factor, lse.rms * factor};
-    }
+    // A GPU's tensor cores add up products of e4m3 numbers with 13 bits of mantissa, not 24 (docs/semantics.md).
+    bool adds_e4m3() const { return target_.on_gpu() && case_.e4m3.present && !case_.e4m3.keys_only; }
 
     void backward() {
         flashtile::options options = data_.options(target_.which);

@@ -777,7 +777,7 @@ TEST(Plan, HoppersBackwardSharesHeadsWhereBlocksOfKeysAreFew) {
                            Shape{128, 16, 1, 1, 4096, false, 2},  // 32 of them
                            Shape{64, 8, 2, 1, 16384, true, 2},    // thread blocks stay closer together
                            Shape{128, 64, 8, 1, 4096, true, 2},   // likewise
-                           Shape{128, 64, 8, 1, 8192, false, 1},   // 512 equal blocks
+                           Shape{128, 64, 8, 1, 8192, false, 1},  // 512 equal blocks
                            Shape{128, 24, 8, 1, 2048, true, 1},   // three heads cannot be halved
                            Shape{128, 16, 16, 1, 1024, true, 1},  // nothing is shared
                            Shape{192, 16, 1, 1, 4096, false, 1}}) {  // another kernel

@@ -52,10 +52,11 @@ bool shares_keys(const Question& q) {
 
 constexpr Condition kConditions[] = {
     kAtMost256,
-    {"e4m3 with softcap, ALiBi, a bias, a mask, dropout or a scale that is not positive, which the general kernel has",
+    {"e4m3 with softcap, ALiBi, a bias, a mask, functions, dropout or a scale that is not positive, which the general "
+     "kernel has",
      [](const Question& q) {
          const KernelConfig& c = q.config;
-         return !c.converts_kv || (!c.softcap && !c.scale_first && !c.mask && !c.dropout);
+         return !c.converts_kv || (!c.softcap && !c.scale_first && !c.mask && !c.has_functions() && !c.dropout);
      }},
     {"k and v in e4m3 beside 16-bit queries, with scales of blocks, a head dimension over 128, first_k, "
      "attention_chunk "

@@ -43,12 +43,30 @@ TEST(Variants, HaveEveryPair) {
 
 TEST(Variants, HaveEveryKernel) {
     const auto list = all_variants();
-    for (const Kernel kernel :
-         {Kernel::forward_sm80, Kernel::split_forward_sm80, Kernel::deal_splits, Kernel::combine,
-          Kernel::backward_prepare, Kernel::backward_sm80, Kernel::backward_finish, Kernel::backward_bias_sm80,
-          Kernel::backward_sinks, Kernel::forward_sm90, Kernel::backward_sm90, Kernel::backward_wide_sm90,
-          Kernel::backward_pair_sm90, Kernel::dropout_mask, Kernel::merge, Kernel::append_kv,
-          Kernel::latent_forward_sm90, Kernel::combine_shares, Kernel::mask_blocks})
+    for (const Kernel kernel : {Kernel::forward_sm80,
+                                Kernel::split_forward_sm80,
+                                Kernel::deal_splits,
+                                Kernel::combine,
+                                Kernel::backward_prepare,
+                                Kernel::backward_sm80,
+                                Kernel::backward_finish,
+                                Kernel::backward_bias_sm80,
+                                Kernel::backward_sinks,
+                                Kernel::forward_sm90,
+                                Kernel::backward_sm90,
+                                Kernel::backward_wide_sm90,
+                                Kernel::backward_pair_sm90,
+                                Kernel::dropout_mask,
+                                Kernel::merge,
+                                Kernel::append_kv,
+                                Kernel::latent_forward_sm90,
+                                Kernel::combine_shares,
+                                Kernel::mask_blocks,
+                                Kernel::block_kinds,
+                                Kernel::backward_tensors_sm80,
+                                Kernel::clear_tensors,
+                                Kernel::quantize,
+                                Kernel::dequantize})
         EXPECT_TRUE(std::ranges::any_of(list, [&](const Variant& v) { return v.config.kernel == kernel; }))
             << static_cast<int>(kernel);
 }
@@ -59,7 +77,7 @@ TEST(Variants, HaveTheTilesThatTuneMayChoose) {
     std::set<std::pair<int, int>> tiles;
     for (const Variant& v : list)
         if (v.architecture == 90 && v.config.kernel == Kernel::forward_sm90 && v.config.head_dim == 128 &&
-            !v.config.shares)
+            !v.config.shares && !v.config.converts_kv)
             tiles.insert({v.config.Br, v.config.Bc});
     EXPECT_EQ(tiles, (std::set<std::pair<int, int>>{{128, 64}, {128, 80}, {128, 128}, {192, 64}, {192, 80}}));
 }

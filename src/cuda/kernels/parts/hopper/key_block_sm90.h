@@ -103,8 +103,8 @@ struct KeyBlock {
           kv_full(D + config.stages * kBytesRow),
           turn_come(kv_full + 8),
           added(turn_come + 8) {
-        const unsigned more = dout_ring.place(q_ring.place(added + 8));
-        if constexpr (config.bias_mapped) bias_ring.place(more);
+        unsigned more = dout_ring.place(q_ring.place(added + 8));
+        if constexpr (config.bias_mapped) more = bias_ring.place(more);
         other_full = more;
         read_ds = other_full + 2 * 8;
         exchanged = more;
