@@ -508,6 +508,7 @@ inline flashtile_gradients c_gradients(const backward_args& a) {
 
 }  // namespace detail
 
+// Attention: out, and lse where a tensor is given for it. flashtile.h has the shapes and what each option means.
 inline void forward(const options& o, const tensor& q, const tensor& k, const tensor& v, const tensor& out,
                     const tensor& lse = {}) {
     const auto c_opts = detail::c_options(o);
