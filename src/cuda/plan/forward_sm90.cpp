@@ -124,7 +124,8 @@ int group_rows(const KernelConfig& c, const Problem& p) {
 }
 
 std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
-    if (c.element == Element::e4m3) return sm90::kForwardE4m3;
+    if (c.element == Element::e4m3)
+        return c.window ? std::span<const Tile>(sm90::kForwardE4m3Window) : std::span<const Tile>(sm90::kForwardE4m3);
     if (c.converts_kv) return sm90::kForwardE4m3Keys;
     // what a group shares, the queries of many sequences see
     if (c.prefixes && widest(c) <= 128 && !c.softcap && !c.sinks) return sm90::kForwardCache;

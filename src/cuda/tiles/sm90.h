@@ -108,6 +108,13 @@ inline constexpr Tile kForwardE4m3[] = {
     {256, 128, 96, 12, 2, 1, "O takes 128 registers a lane"},
     {256, 128, 64, 12, 2, 1, "where groups of 64 keys share scales"},
 };
+// The same with a window, whose second edge takes registers: larger tiles spill, and ptxas serialises their products.
+inline constexpr Tile kForwardE4m3Window[] = {
+    {64, 128, 128, 12, 3, 1, "two consumers, which have registers for both edges"},
+    {128, 128, 128, 12, 2, 1, "two consumers, which have registers for both edges"},
+    {192, 128, 128, 12, 2, 1, "O takes 96 registers a lane"},
+    {256, 128, 64, 12, 2, 1, "O takes 128 registers a lane"},
+};
 
 // For e4m3 keys and values under 16-bit queries. A stage has them as they come and as they are multiplied.
 inline constexpr Tile kForwardE4m3Keys[] = {

@@ -277,7 +277,7 @@ std::vector<Variant> all_variants() {
     add(shares());
     add(shifted_dropout());
     add(e4m3());
-    add(with_functions());
+    add(with_functions(), shares_heads);
     return result;
 }
 
