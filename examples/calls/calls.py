@@ -64,7 +64,7 @@ def flashtile_BlockLists():
     import torch, flashtile
     q, k, v = torch.randn(3, 1, 256, 2, 64)
     counts = torch.tensor([[[1, 2]]], dtype=torch.int32)          # the first 128 queries see one block of keys
-    indices = torch.tensor([[[0, 0], [1, 0]]], dtype=torch.int32)  # what lies past a count is not read
+    indices = torch.tensor([[[[0, 0], [1, 0]]]], dtype=torch.int32)  # what lies past a count is not read
     lists = flashtile.BlockLists(counts, indices, block_size=(128, 128))
     out = flashtile.attention(q, k, v, block_lists=lists)
     assert torch.allclose(out[:, :128], flashtile.attention(q[:, :128], k[:, :128], v[:, :128]), atol=1e-5)
