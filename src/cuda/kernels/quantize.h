@@ -16,6 +16,8 @@ struct QuantizeRows {
     static constexpr int kSteps = config.Br / (config.warps * kRowsOfWarp);  // rows that a lane has a part of
     // Wider heads do not fit the registers, and are read twice.
     static constexpr bool kKeeps = quantize_elements(config) <= 64;
+    // What is not kept is made one row after the other: more at once would spill.
+    static constexpr int kStepsAtOnce = kKeeps ? kSteps : 1;
     static_assert(kSteps > 0, "");
 
     const QuantizeParams& p;
@@ -87,7 +89,7 @@ struct QuantizeRows {
         Row rows[kKeeps ? kSteps : 1];
         float most = 0.0f;
         if (kKeeps || makes || p.step == QuantizeStep::find_largest) {
-#pragma unroll
+#pragma unroll kStepsAtOnce
             for (int step = 0; step < kSteps; ++step) {
                 prepare(rows[kKeeps ? step : 0], step);
                 most = fmaxf(most, rows[kKeeps ? step : 0].largest());
@@ -102,7 +104,7 @@ struct QuantizeRows {
         const float own = makes ? e4m3_scale(most) : *scale();
         if (makes && threadIdx.x == 0) *scale() = own;
         const float inverse = 1.0f / own;
-#pragma unroll
+#pragma unroll kStepsAtOnce
         for (int step = 0; step < kSteps; ++step) {
             if constexpr (!kKeeps) prepare(rows[0], step);
             store(rows[kKeeps ? step : 0], step, inverse);

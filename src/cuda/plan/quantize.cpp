@@ -23,6 +23,8 @@ KernelConfig config_of(const QuantizeProblem& p, int vector_bytes) {
     c.warps = 4;
     constexpr int kKept = 64;
     while (c.warps < kMostWarps && quantize_elements(c) > kKept) c.warps *= 2;
+    // A block that fits no registers is read twice; its rows of many columns have twice the registers of 16 warps'.
+    if (quantize_elements(c) > kKept) c.warps = 8;
     while (c.warps * 32 / quantize_row_lanes(c) > c.Br) c.warps /= 2;
     return c;
 }

@@ -109,23 +109,24 @@ std::vector<Variant> of_hopper() {
 
 std::vector<Variant> quantizing() {
     std::vector<Variant> result;
+    for (const Row& row : pairwise({6, 3, 8, 2, 4}, [](const Row&) { return true; })) {
+        const gpu::DeviceFacts& device = gpu::known_device(kDevices[row[0]]);
+        constexpr DType kTypes[] = {DType::bf16, DType::fp16, DType::fp32};
+        QuantizeProblem p;
+        p.dtype = kTypes[row[1]];
+        p.batch = p.heads = p.scale_heads = 1;
+        p.seqlen = 1024;
+        p.head_dim = kDims[row[2]].first;
+        p.scale = ScaleKind::block;
+        p.scale_block = row[3] == 0 ? 64 : 128;
+        QuantizeOperands contiguous;  // without addresses and strides, which would be multiples of a row
+        const int bytes =
+            std::max(gpu::quantize_vector_bytes(p, contiguous) >> row[4], static_cast<int>(size_of(p.dtype)));
+        result.push_back({device.architecture, gpu::plan_quantize(p, bytes, 16, device).launches[0].config});
+        result.push_back({device.architecture, gpu::plan_dequantize(p, bytes, 16, device).config});
+    }
     for (const char* name : kDevices) {
         const gpu::DeviceFacts& device = gpu::known_device(name);
-        for (const Row& row : pairwise({3, 8, 2, 4}, [](const Row&) { return true; })) {
-            constexpr DType kTypes[] = {DType::bf16, DType::fp16, DType::fp32};
-            QuantizeProblem p;
-            p.dtype = kTypes[row[0]];
-            p.batch = p.heads = p.scale_heads = 1;
-            p.seqlen = 1024;
-            p.head_dim = kDims[row[1]].first;
-            p.scale = ScaleKind::block;
-            p.scale_block = row[2] == 0 ? 64 : 128;
-            QuantizeOperands contiguous;  // without addresses and strides, which would be multiples of a row
-            const int bytes =
-                std::max(gpu::quantize_vector_bytes(p, contiguous) >> row[3], static_cast<int>(size_of(p.dtype)));
-            result.push_back({device.architecture, gpu::plan_quantize(p, bytes, 16, device).launches[0].config});
-            result.push_back({device.architecture, gpu::plan_dequantize(p, bytes, 16, device).config});
-        }
         for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32})
             for (int bytes = static_cast<int>(size_of(dtype)); bytes <= 16; bytes *= 2) {
                 AppendProblem p;

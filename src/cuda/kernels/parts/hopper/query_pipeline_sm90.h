@@ -501,7 +501,7 @@ struct QueryPipeline {
         raw_v_ring.wait_full();
         v_ring.wait_empty();
         TransposedValues<config>::template transpose < kPreparers,
-            kProducerRegisters<40 ? 1 : 2>(raw_v + raw_v_ring.stage * kBytesRawV, v + v_ring.stage * kBytesV, preparer,
+            kProducerRegisters<40 ? 2 : 4>(raw_v + raw_v_ring.stage * kBytesRawV, v + v_ring.stage * kBytesV, preparer,
                                            first, end);
         hand_over(raw_v_ring, v_ring);
     }

@@ -18,44 +18,43 @@ template <KernelConfig config>
 struct TransposedValues {
     static constexpr int kRows = output_columns(config), kChunkKeys = chunk_of(Element::e4m3);
     // 32 keys and 16 columns are read and written at a time, by one instruction each.
-    static constexpr int kColumnUnits = kRows / 16, kUnits = config.Bc / 32 * kColumnUnits;
-    static_assert(config.Bc % 32 == 0 && kRows % 16 == 0, "");
+    static constexpr int kColumnUnits = kRows / 16;
+    static_assert(config.Bc % 32 == 0 && kRows % 32 == 0, "");
 
-    // Warp `warp` of `kWarps` does its share, kAtOnce units at a time. Where TMA has brought keys that no query sees,
-    // those outside [first, end) become zero.
+    // Warp `warp` of `kWarps` does its share, kAtOnce units of the same keys at a time, whose addresses differ by
+    // constants: each would take some ten instructions otherwise, which wait for each other. Where TMA has brought keys
+    // that no query sees, those outside [first, end) become zero.
     template <int kWarps, int kAtOnce>
     __device__ static __forceinline__ void transpose(unsigned from, unsigned to, int warp, int first, int end) {
-        const int lane = static_cast<int>(lane_id()), row = lane % 8, matrix = lane / 8;
+        constexpr int kRun = kColumnUnits % kAtOnce == 0 ? kAtOnce : 2;
+        constexpr unsigned kRunsOfKeys = kColumnUnits / kRun, kRuns = config.Bc / 32 * kRunsOfKeys;
+        const unsigned lane = lane_id(), row = lane % 8, matrix = lane / 8;
         // Bytes of the even or the odd columns. An instruction that stores 8 rows takes four of either, whose pieces of
         // 16 bytes lie in different banks.
         const bool odd = lane >= 16;
         const unsigned mine = odd ? 0x7531 : 0x6420, others = odd ? 0x6420 : 0x7531;
-        const int column = 2 * row + ((row >= 4) != (matrix % 2 != 0) ? 1 : 0);  // of 16, which this lane stores
+        const unsigned to_row = 2 * row + ((row >= 4) != (matrix % 2 != 0) ? 1 : 0);  // of 16, which this lane stores
         const bool whole = !config.maps_hold_hidden_keys() || (first <= 0 && end >= config.Bc);
 #pragma unroll 1
-        for (int unit = warp; unit < kUnits; unit += kWarps * kAtOnce) {
-            unsigned x[kAtOnce][4];
+        for (unsigned run = static_cast<unsigned>(warp); run < kRuns; run += kWarps) {
+            const unsigned key = run / kRunsOfKeys * 32, column = run % kRunsOfKeys * kRun * 16;
+            // In units of 16 bytes the swizzle exchanges the places of a row's columns, and of a transposed row's keys.
+            const unsigned read = from + column / kChunkKeys * config.Bc * kChunkRowBytes +
+                                  (key + lane) * kChunkRowBytes + ((column % kChunkKeys) ^ (row * 16));
+            const unsigned written = to + key / kChunkKeys * kRows * kChunkRowBytes +
+                                     (column + to_row) * kChunkRowBytes +
+                                     ((key % kChunkKeys + matrix / 2 * 16) ^ (to_row % 8 * 16));
+            unsigned x[kRun][4];
 #pragma unroll
-            for (int n = 0; n < kAtOnce; ++n) {
-                const int own = unit + n * kWarps;
-                if (own >= kUnits) break;
-                const int key = own / kColumnUnits * 32, from_column = own % kColumnUnits * 16;
-                ptx::ldmatrix_trans(x[n], from + from_column / kChunkKeys * config.Bc * kChunkRowBytes +
-                                              (key + lane) * kChunkRowBytes +
-                                              ((from_column % kChunkKeys) ^ (row * 16)));
-                if (!whole) hide(x[n], key, first, end);
+            for (int n = 0; n < kRun; ++n) {
+                ptx::ldmatrix_trans(x[n], read ^ (n * 16));
+                if (!whole) hide(x[n], static_cast<int>(key), first, end);
             }
 #pragma unroll
-            for (int n = 0; n < kAtOnce; ++n) {
-                const int own = unit + n * kWarps;
-                if (own >= kUnits) break;
-                const int key = own / kColumnUnits * 32, to_row = own % kColumnUnits * 16 + column;
-                const int piece = key % kChunkKeys + matrix / 2 * 16;
-                ptx::stmatrix_x4(to + key / kChunkKeys * kRows * kChunkRowBytes + to_row * kChunkRowBytes +
-                                     (piece ^ (to_row % 8 * 16)),
+            for (int n = 0; n < kRun; ++n)
+                ptx::stmatrix_x4(written + n * 16 * kChunkRowBytes,
                                  {ptx::permute(x[n][0], x[n][1], mine), ptx::permute(x[n][0], x[n][1], others),
                                   ptx::permute(x[n][2], x[n][3], mine), ptx::permute(x[n][2], x[n][3], others)});
-            }
         }
         ptx::fence_async_proxy();
     }
