@@ -18,6 +18,7 @@
 #include "attend_inputs.h"
 #include "attention_options.h"
 #include "available_memory.h"
+#include "block_list_flags.h"
 #include "commands.h"
 #include "function_flags.h"
 #include "io/convert.h"
@@ -40,6 +41,7 @@ constexpr const char* examples = R"(Examples:
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --device=cuda
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --score-function='s - 0.1 * abs(i - j)'
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --mask-function='m[j] || j < 4' --function-tensor m=keep.npy
+  flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --block-lists lists.safetensors --block-size=128,128
   flashtile attend --q q.npy --cache-k ck.npy --cache-v cv.npy --block-table table.npy --seqused-k=4,3 --out out.npy
   flashtile attend --q packed.npy --cu-seqlens-q=0,3,8 --cache-k ck.npy --cache-v cv.npy --out out.npy
   flashtile attend --q q.npy --cache-k ck.npy --head-dim-v=6 --append-k new.npy --seqused-k=3,0 --out out.npy
@@ -62,6 +64,7 @@ Exit codes: 0 ok, 2 usage or bad input.)";
 struct Arguments {
     AttentionOptions attention;
     FunctionFlags functions;
+    BlockListFlags block_lists;
     std::string q, k, v, cache_k, cache_v, out, lse, alibi, bias, mask, sinks, tree_mask;
     ListFlags lists;
     AppendFlags append;
@@ -87,6 +90,7 @@ struct Inputs {
     AttendInput q, k;
     std::optional<AttendInput> v, alibi, bias, mask, sinks, tree_mask;
     std::vector<std::pair<std::string, AttendInput>> function_tensors;  // with their names
+    BlockListInputs block_lists;
     std::optional<AppendInputs> append;
     std::vector<List> lists;
 
@@ -98,6 +102,7 @@ struct Inputs {
         action(q), action(k);
         if_given(v, alibi, bias, mask, sinks, tree_mask);
         for (auto& [name, tensor] : function_tensors) action(tensor);
+        for (auto& [meaning, tensor] : block_lists) action(tensor);
         if (!append) return;
         action(append->k);
         if_given(append->v, append->cos, append->sin);
@@ -120,6 +125,7 @@ Inputs open(const Arguments& a) {
                   .sinks = open_optional("--sinks", a.sinks),
                   .tree_mask = open_optional("--tree-mask", a.tree_mask),
                   .function_tensors = {},
+                  .block_lists = a.block_lists.open(),
                   .append = a.append.open(),
                   .lists = {}};
     for (const auto& [name, file] : a.functions.tensors)
@@ -276,7 +282,9 @@ void attend(const Arguments& arguments, Inputs& inputs) {
         if (inputs.v) inputs.v->want_copy(results.add(arguments.append.cache_v_out, "v", dtype, inputs.v->shape()));
     }
     inputs.for_each([](AttendInput& input) { input.reserve(); });
-    inputs.for_each_list([](WholeNumbers& numbers) { numbers.fill(); });  // the library's checks read them
+    // the library's checks read them
+    inputs.for_each_list([](WholeNumbers& numbers) { numbers.fill(); });
+    for (auto& [meaning, tensor] : inputs.block_lists) tensor.fill();
 
     auto options = arguments.attention.to_options();
     Placement place(arguments.attention.device);
@@ -290,6 +298,9 @@ void attend(const Arguments& arguments, Inputs& inputs) {
     for (const auto& [name, tensor] : inputs.function_tensors)
         function_tensors.push_back(named(name.c_str(), place.input(tensor.view())));
     options.function_tensors = function_tensors;
+    options.block_lists.block_q = arguments.block_lists.block_size.at(0);
+    options.block_lists.block_k = arguments.block_lists.block_size.at(1);
+    for (const auto& [meaning, tensor] : inputs.block_lists) options.block_lists.*meaning = place.input(tensor.view());
     for (const List& list : inputs.lists) options.*list.meaning = place.input(list.numbers.view());
     const bool packed = inputs.packed();
     if (packed) options.max_seqlen_q = find(inputs.lists, &flashtile::options::cu_seqlens_q)->numbers.longest_step();
@@ -383,6 +394,7 @@ void add_attend(CLI::App& app, int& exit_code) {
     input("--sinks", arguments->sinks, "Attention sinks: a logit for each head");
     arguments->functions.add_texts_to(*command);
     arguments->functions.add_tensors_to(*command, "FILE[:TENSOR]", "A tensor that these two may name");
+    arguments->block_lists.add_to(*command);
     input("--tree-mask", arguments->tree_mask, "Which of the last keys a query sees, as many as queries");
     arguments->lists.add_to(*command, cache_k);
     arguments->append.add_to(*command, cache_k);

@@ -6,7 +6,7 @@ import html
 import math
 
 import plot_bench
-from paper_texts import BLOCKS, CAUSAL, FA1, FA2, GPT2, LENGTHS, SIZES, SPEED
+from paper_texts import BLOCKS, CAUSAL, FA1, FA2, GPT2, LENGTHS, SIZES, SPARSITY, SPEED
 
 STYLE = """body { font: 15px/1.5 sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; color: #222 }
 img { max-width: 100% } table { border-collapse: collapse; margin: 1em 0 } h2 { margin-top: 2.5em }
@@ -115,6 +115,21 @@ def gpt2_section(result, rows):
         + differs[where(result)])
 
 
+def sparsity_section(result, times, folder):
+    methods = [method for method in plot_bench.METHODS if method in times]
+    shares = sorted({share for of_method in times.values() for share in of_method})
+    cell = lambda method, share: f"{times[method][share]:.3g}" if share in times[method] else ""
+    dense = times.get("flashtile", {}).get(1.0)
+    gain = lambda share: f"{dense / times['flashtile'][share]:.2f}" if dense and share in times["flashtile"] else ""
+    paper, differs = SPARSITY
+    return section(
+        f"Block sparsity ({FA1}, Figure 2, right)",
+        [image(folder, "sparsity"), f"<p>{html.escape(result['sparsity_point'])}; forward + backward, ms:</p>",
+         table(["blocks that are seen", *map(label, methods), "flashtile: times as fast as with all", "1 / share"],
+               [[f"{100 * share:g}%", *(cell(method, share) for method in methods), gain(share), f"{1 / share:.2f}"] for share in shares])],
+        paper, differs[where(result)])
+
+
 def lengths_section(result, folder):
     parts = [image(folder, "lengths")]
     memory = [row for row in result["memory"] if row["pass"] == "backward"]
@@ -145,7 +160,7 @@ def measured_how(result):
     return how
 
 
-def write(result, speeds, gains, gpt2, folder, drawn):
+def write(result, speeds, gains, gpt2, sparsity, folder, drawn):
     machine = result["machine"]
     name = html.escape(machine.get("gpu") or machine["cpu"])
     peers = "".join(f", {name} {machine[name]}" for name in ("torch", "openvino") if name in machine)
@@ -154,6 +169,8 @@ def write(result, speeds, gains, gpt2, folder, drawn):
         sections.append(causal_section(gains, folder))
     if "blocks" in drawn:
         sections.append(blocks_section(result, folder))
+    if "sparsity" in drawn:
+        sections.append(sparsity_section(result, sparsity, folder))
     if gpt2:
         sections.append(gpt2_section(result, gpt2))
     if "lengths" in drawn:

@@ -32,6 +32,7 @@ METHODS = {
     "torch_flash": ("FlashAttention-2 (in PyTorch)", "#e5c494"),
     "torch_cudnn": ("cuDNN (through PyTorch)", "#b3b3b3"),
     "fa3": ("FlashAttention-3", "#66c2a5"),
+    "flashtile_mask": ("flashtile, the blocks as a boolean mask", "#b3b3b3"),
     "flashtile": ("flashtile", "#d7301f"),
 }
 PASS_TITLES = {"forward": "forward", "backward": "backward", "both": "forward + backward"}

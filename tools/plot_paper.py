@@ -186,6 +186,30 @@ def draw_lengths(lengths, memory, gpu, path):
     finish(figure, (left, right), path)
 
 
+def sparsity_times(result):
+    """Of each method and share of the blocks, ms of forward and backward."""
+    times = {}
+    for row in result.get("sparsity", []):
+        of_method = times.setdefault(row["method"], {})
+        of_method[row["share"]] = of_method.get(row["share"], 0.0) + row["ms"]
+    return times
+
+
+def draw_sparsity(times, path):
+    figure, axes = plt.subplots(figsize=(6, 4.6))
+    for method in plot_bench.METHODS:
+        if method in times:
+            line(axes, method, times[method])
+    shares = {share for of_method in times.values() for share in of_method}
+    axes.set_xticks(sorted(shares), [f"{100 * share:g}%" for share in sorted(shares)])
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("blocks that are seen")
+    axes.set_ylabel("forward + backward, ms")
+    axes.spines[["top", "right"]].set_visible(False)
+    finish(figure, [axes], path)
+
+
 def draw_all(result, folder):
     """Names of the pictures that could be drawn."""
     drawn = []
@@ -200,6 +224,8 @@ def draw_all(result, folder):
         draw_causal(gains, picture("causal"))
     if result["blocks"]:
         draw_blocks(result["blocks"], result.get("own_blocks"), picture("blocks"))
+    if times := sparsity_times(result):
+        draw_sparsity(times, picture("sparsity"))
     if result["lengths"]:
         draw_lengths(result["lengths"], result["memory"], "gpu" in result["machine"], picture("lengths"))
     return drawn
@@ -212,7 +238,7 @@ def main():
     result = load(folder)
     drawn = draw_all(result, folder)
     speeds = dict(figures_of_speed(result))
-    page = paper_page.write(result, speeds, causal_gains(result["grid"]), both(result["gpt2"]), folder, drawn)
+    page = paper_page.write(result, speeds, causal_gains(result["grid"]), both(result["gpt2"]), sparsity_times(result), folder, drawn)
     (folder / "index.html").write_text(page, encoding="utf-8")
 
 

@@ -13,7 +13,7 @@ namespace {
 
 class Flashtile final : public LocalMethod {
 public:
-    explicit Flashtile(flashtile::isa isa) : isa_(isa) {}
+    Flashtile(flashtile::isa isa, const BlockPattern* seen) : isa_(isa), seen_(seen) {}
 
     std::string name() const override { return "flashtile"; }
 
@@ -72,6 +72,7 @@ private:
         if (point_.page_size != 0)
             o.block_table = flashtile::view(table_.data(), flashtile::dtype::int32,
                                             {point_.batch, point_.seqlen / point_.page_size});
+        if (seen_ != nullptr) o.block_lists = seen_->lists();
         return o;
     }
     flashtile::tensor query_view(const Numbers& n) const {
@@ -99,6 +100,7 @@ private:
     }
 
     flashtile::isa isa_;
+    const BlockPattern* seen_;
     const Inputs* inputs_ = nullptr;
     Numbers out_, lse_, dq_, dk_, dv_, k_pages_, v_pages_;
     std::vector<std::int32_t> table_;
@@ -106,8 +108,8 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Method> make_flashtile(flashtile::isa isa) {
-    return std::make_unique<Flashtile>(isa);
+std::unique_ptr<Method> make_flashtile(flashtile::isa isa, const BlockPattern* seen) {
+    return std::make_unique<Flashtile>(isa, seen);
 }
 
 }  // namespace flashtile::cli::bench

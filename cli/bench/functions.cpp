@@ -10,7 +10,6 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -20,6 +19,7 @@
 #include "bench/inputs.h"
 #include "bench/machine.h"
 #include "bench/result_file.h"
+#include "block_pattern.h"
 #include "commands.h"
 #include "cpu_model.h"
 #include "median.h"
@@ -29,7 +29,6 @@ namespace flashtile::cli::bench {
 namespace {
 
 constexpr std::int64_t document_rows = 256;
-constexpr std::int64_t block_rows = 128;
 constexpr double kept_blocks = 0.25;
 
 // One way to compute a point: options, and whether the point is laid out as a packed batch of documents.
@@ -54,38 +53,22 @@ struct Tensors {
     explicit Tensors(const Point& p)
         : slopes(static_cast<std::size_t>(p.heads)),
           document(static_cast<std::size_t>(p.seqlen)),
-          block(static_cast<std::size_t>(blocks(p) * blocks(p))),
-          listed(block.size()) {
+          pattern(p.seqlen, kept_blocks) {
         for (std::size_t h = 0; h < slopes.size(); ++h) slopes[h] = 0.5f / static_cast<float>(h + 1);
         for (std::size_t i = 0; i < document.size(); ++i)
             document[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) / document_rows);
         for (std::int64_t start = 0; start <= p.seqlen; start += document_rows)
             starts.push_back(static_cast<std::int32_t>(start));
-        // As many of every row of blocks, drawn at random.
-        std::mt19937 random(7);
-        const auto kept = static_cast<std::size_t>(
-            std::max<std::int64_t>(1, static_cast<std::int64_t>(kept_blocks * static_cast<double>(blocks(p)))));
-        for (auto row = block.begin(); row != block.end(); row += static_cast<std::ptrdiff_t>(blocks(p))) {
-            std::fill_n(row, kept, std::uint8_t{1});
-            std::shuffle(row, row + static_cast<std::ptrdiff_t>(blocks(p)), random);
-            // the same as a list
-            auto entry = listed.begin() + (row - block.begin());
-            for (std::int64_t n = 0; n < blocks(p); ++n)
-                if (row[n] != 0) *entry++ = static_cast<std::int32_t>(n);
-            counts.push_back(static_cast<std::int32_t>(kept));
-        }
         using flashtile::view;
-        named = {flashtile::named("slope", view(slopes.data(), flashtile::fp32, {p.heads})),
-                 flashtile::named("document", view(document.data(), flashtile::dtype::int32, {p.seqlen})),
-                 flashtile::named("block", view(block.data(), flashtile::boolean, {blocks(p), blocks(p)}))};
+        named = {
+            flashtile::named("slope", view(slopes.data(), flashtile::fp32, {p.heads})),
+            flashtile::named("document", view(document.data(), flashtile::dtype::int32, {p.seqlen})),
+            flashtile::named("block", view(pattern.seen.data(), flashtile::boolean, {pattern.blocks, pattern.blocks}))};
     }
-
-    static std::int64_t blocks(const Point& p) { return p.seqlen / block_rows; }
 
     std::vector<float> slopes;
     std::vector<std::int32_t> document, starts;
-    std::vector<std::uint8_t> block;
-    std::vector<std::int32_t> counts, listed;
+    BlockPattern pattern;
     std::vector<flashtile_named_tensor> named;
 };
 
@@ -107,12 +90,7 @@ std::vector<Contest> contests_of(const Point& p, const Tensors& tensors, flashti
     packed.options.cu_seqlens_q = flashtile::view(tensors.starts.data(), flashtile::dtype::int32, {documents});
     packed.options.cu_seqlens_k = packed.options.cu_seqlens_q;
     packed.options.max_seqlen_q = packed.options.max_seqlen_k = document_rows;
-    const auto blocks = static_cast<std::int64_t>(tensors.counts.size());
-    lists.options.block_lists = {
-        .block_q = block_rows,
-        .block_k = block_rows,
-        .counts = flashtile::view(tensors.counts.data(), flashtile::dtype::int32, {1, 1, blocks}),
-        .indices = flashtile::view(tensors.listed.data(), flashtile::dtype::int32, {1, 1, blocks, blocks})};
+    lists.options.block_lists = tensors.pattern.lists();
     return {
         {"ALiBi", side("s - slope[h] * abs(i - j)", nullptr), alibi, "alibi_slopes"},
         {"softcap", side("30.0 * tanh(s / 30.0)", nullptr), softcap, "softcap"},

@@ -9,6 +9,7 @@
 #include "baselines/masking.h"
 #include "bench/inputs.h"
 #include "bench/point.h"
+#include "block_pattern.h"
 
 namespace flashtile::cli::bench {
 
@@ -53,7 +54,8 @@ protected:
     Point point_;  // set by prepare()
 };
 
-std::unique_ptr<Method> make_flashtile(flashtile::isa isa);
+// Of the blocks that are seen, where `seen`, which must outlive it, says which.
+std::unique_ptr<Method> make_flashtile(flashtile::isa isa, const BlockPattern* seen = nullptr);
 // Standard attention on OpenBLAS, in fp32.
 std::unique_ptr<Method> make_standard();
 // The papers' other algorithms (src/baselines), in fp32: flash1, flash2, rabe_staats.
@@ -61,6 +63,8 @@ std::unique_ptr<Method> make_other(const std::string& name);
 std::vector<std::string> other_method_names();
 // Forward of flash1 or flash2 with these blocks; its name is "flash1 64x128".
 std::unique_ptr<Method> make_with_blocks(const std::string& name, baselines::Tile tile);
+// Block-sparse FlashAttention (Algorithm 5 of its paper), of the pattern's blocks; its name is "flash1".
+std::unique_ptr<Method> make_block_sparse(const BlockPattern& seen);
 
 // Results of the standard baseline where it may be too large to be timed: P is kept for one head at a time.
 Results standard_results(const Point& point, const Inputs& inputs);

@@ -26,6 +26,7 @@ std::string name_with(const char* name, const Forced& forced) {
 class Flash1 final : public FloatMethod {
 public:
     explicit Flash1(Forced forced = {}) : forced_(forced) {}
+    explicit Flash1(const BlockPattern& seen) : seen_(&seen) {}
     std::string name() const override { return name_with("flash1", forced_); }
 
     void prepare(const Point& point, const Inputs& inputs) override {
@@ -36,18 +37,23 @@ public:
     }
 
 private:
-    baselines::Tile tile() const { return forced_.value_or(baselines::flash1_tile(M, point_.head_dim)); }
+    baselines::Tile tile() const {
+        if (seen_ != nullptr) return {BlockPattern::rows, BlockPattern::rows};
+        return forced_.value_or(baselines::flash1_tile(M, point_.head_dim));
+    }
+    baselines::Masking masking() const { return {.blocks = seen_ != nullptr ? seen_->seen.data() : nullptr}; }
     void forward() override {
-        baselines::flash1_forward(shape(), {}, tile(), q_.data(), k_.data(), v_.data(), results_.out.data(), l_.data(),
-                                  m_.data(), point_.threads);
+        baselines::flash1_forward(shape(), masking(), tile(), q_.data(), k_.data(), v_.data(), results_.out.data(),
+                                  l_.data(), m_.data(), point_.threads);
     }
     void backward() override {
-        baselines::flash1_backward(shape(), {}, tile(), q_.data(), k_.data(), v_.data(), results_.out.data(), l_.data(),
-                                   m_.data(), dout_.data(), results_.dq.data(), results_.dk.data(), results_.dv.data(),
-                                   point_.threads);
+        baselines::flash1_backward(shape(), masking(), tile(), q_.data(), k_.data(), v_.data(), results_.out.data(),
+                                   l_.data(), m_.data(), dout_.data(), results_.dq.data(), results_.dk.data(),
+                                   results_.dv.data(), point_.threads);
     }
 
     Forced forced_;
+    const BlockPattern* seen_ = nullptr;
     std::vector<float> l_, m_;
 };
 
@@ -116,6 +122,10 @@ std::unique_ptr<Method> make_other(const std::string& name) {
 std::unique_ptr<Method> make_with_blocks(const std::string& name, baselines::Tile tile) {
     if (name == "flash1") return std::make_unique<Flash1>(tile);
     return std::make_unique<Flash2>(tile);
+}
+
+std::unique_ptr<Method> make_block_sparse(const BlockPattern& seen) {
+    return std::make_unique<Flash1>(seen);
 }
 
 }  // namespace flashtile::cli::bench

@@ -1,5 +1,6 @@
 // paper.cpp: see paper.h. What is timed: the FlashAttention-2 paper's grid (Figures 4 to 7), lengths of one sequence
-// and the memory that they take (Figure 3 of the FlashAttention paper and its tables), and blocks (its Figure 2).
+// and the memory that they take (Figure 3 of the FlashAttention paper and its tables), blocks and block sparsity (its
+// Figure 2).
 #include "bench/paper.h"
 
 #include <fmt/format.h>
@@ -24,6 +25,7 @@
 #include "bench/python.h"
 #include "bench/report.h"
 #include "bench/result_file.h"
+#include "block_pattern.h"
 #include "commands.h"
 #include "cpu_model.h"
 #include "schedule.h"
@@ -42,6 +44,7 @@ constexpr double drawing_seconds = 15.0;
 // Of the time, for the parts that come before the grid.
 constexpr double memory_share = 0.1;
 constexpr double blocks_share = 0.15;
+constexpr double sparsity_share = 0.1;
 // Calls: a first one, whose result is compared, one sample, and the reference or the forward pass that backward needs.
 // Overhead: two looks at the ceiling, and pauses until the threads before it sleep.
 constexpr LeastMeasurement least_measurement{.calls = 3.0, .overhead_seconds = 0.15};
@@ -151,7 +154,6 @@ public:
             leave_out("Figure 7: it is of bf16, as Figures 4 to 6 are here");
         else if (!has_16_bit_arithmetic(options_))
             leave_out("Figure 7: this CPU has no instructions for products of bf16, or --isa is without them");
-        leave_out("Figure 2, right, of the FlashAttention paper: block sparsity is not timed yet");
     }
 
     // Before anything starts threads: see memory.h.
@@ -226,6 +228,28 @@ public:
         const auto ours = std::ranges::find(measurement.rows, "flashtile", &Row::method);
         if (ours != measurement.rows.end()) result_["own_blocks"] = own_blocks(point, ours->ms);
         fmt::print("blocks: {} pairs of Br and Bc\n", result_["blocks"].size());
+    }
+
+    // Forward and backward where a share of the blocks of scores is seen: Algorithm 5 of the FlashAttention paper, and
+    // flashtile with lists of blocks, or, where all are seen, without.
+    void measure_sparsity() {
+        Point point = one_sequence(options_, std::min<std::int64_t>(4096, std::ranges::max(lengths(options_))));
+        const double seconds = sparsity_share * clock_.left() / static_cast<double>(std::size(BlockPattern::shares));
+        for (const double share : BlockPattern::shares) {
+            const BlockPattern seen(point.seqlen, share);
+            std::vector<std::unique_ptr<Method>> methods;
+            methods.push_back(make_block_sparse(seen));
+            methods.push_back(make_flashtile(parse_isa(options_.isa), share < 1.0 ? &seen : nullptr));
+            status_.say(fmt::format("{:g}% of the blocks, {}", 100.0 * share, describe(point)));
+            std::string times;
+            for (const Row& row : measured(point, methods, seconds).rows) {
+                result_["sparsity"].push_back(
+                    {{"method", row.method}, {"share", share}, {"pass", name_of(point.pass)}, {"ms", row.ms}});
+                times += fmt::format("{}{} {:.3g}", times.empty() ? "" : ", ", row.method, row.ms);
+            }
+            fmt::print("{:g}% of the blocks: {} ms\n", 100.0 * share, times);
+        }
+        result_["sparsity_point"] = describe(point);
     }
 
     void measure_parts(const std::vector<Part>& parts) {
@@ -337,9 +361,9 @@ private:
     StatusLine status_;
     Contestants contestants_;
     Ceilings ceilings_;
-    json result_ = {{"grid", json::array()},    {"lengths", json::array()}, {"gpt2", json::array()},
-                    {"memory", json::array()},  {"blocks", json::array()},  {"traffic", json::array()},
-                    {"left_out", json::array()}};
+    json result_ = {{"grid", json::array()},     {"lengths", json::array()}, {"gpt2", json::array()},
+                    {"memory", json::array()},   {"blocks", json::array()},  {"traffic", json::array()},
+                    {"sparsity", json::array()}, {"left_out", json::array()}};
     std::vector<std::string> left_out_;
     std::set<std::string> seen_;
     std::map<std::string, std::vector<std::int64_t>> not_reached_;
@@ -362,6 +386,7 @@ int run_paper(const Options& given) {
     paper.measure_memory_of_lengths();
     paper.start_methods(parts);
     paper.measure_blocks();
+    paper.measure_sparsity();
     paper.measure_parts(parts);
     return paper.write();
 }

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <flashtile/flashtile.hpp>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <stdexcept>
+#include <utility>
 
 namespace flashtile::cli::bench_cuda {
 namespace {
@@ -13,7 +15,9 @@ using namespace gpu_baselines;
 
 class Library final : public Attention {
 public:
-    Library(const Shape& shape, Element element) : shape_(shape), type_(element == Element::fp16 ? fp16 : bf16) {}
+    // `more` is what the call has beside the shape.
+    Library(const Shape& shape, Element element, options more = {})
+        : shape_(shape), type_(element == Element::fp16 ? fp16 : bf16), options_(std::move(more)) {}
 
     std::size_t extra_bytes() const override {
         return static_cast<std::size_t>(shape_.batch * shape_.heads * shape_.seqlen_q * 4) + workspace_.size();  // LSE
@@ -41,7 +45,9 @@ public:
 
 private:
     options options_on(const gpu_resources::Stream& stream) const {
-        options o{.causal = shape_.causal, .scale = shape_.scale};
+        options o = options_;
+        o.causal = shape_.causal;
+        o.scale = shape_.scale;
         o.stream = stream.handle();
         return o;
     }
@@ -52,6 +58,7 @@ private:
 
     Shape shape_;
     dtype type_;
+    options options_;
     gpu_resources::Buffer workspace_;
 };
 
@@ -165,6 +172,33 @@ std::vector<Method> block_methods(const Shape& shape, Element element, const std
         list.push_back(std::move(method));
     }
     return list;
+}
+
+SeenBlocks::SeenBlocks(const BlockPattern& pattern, std::int64_t seqlen) {
+    std::vector<std::uint8_t> places(static_cast<std::size_t>(seqlen * seqlen));
+    for (std::int64_t i = 0; i < seqlen; ++i)
+        for (std::int64_t j = 0; j < seqlen; ++j)
+            places[static_cast<std::size_t>(i * seqlen + j)] =
+                pattern
+                    .seen[static_cast<std::size_t>(i / BlockPattern::rows * pattern.blocks + j / BlockPattern::rows)];
+    const auto upload = [](gpu_resources::Buffer& to, const auto& from) {
+        const auto bytes = std::as_bytes(std::span(from));
+        to = gpu_resources::Buffer(bytes.size());
+        to.upload(bytes);
+    };
+    upload(places_, places);
+    upload(counts_, pattern.counts);
+    upload(indices_, pattern.indices);
+    mask.mask = view(places_.data(), boolean, {1, 1, seqlen, seqlen}, cuda(0));
+    lists.block_lists = pattern.lists(counts_.data(), indices_.data(), cuda(0));
+}
+
+std::vector<Method> block_sparse_methods(const Shape& shape, Element element, const SeenBlocks& seen) {
+    const auto with = [&](const char* name, const options& more) {
+        return Method{
+            name, [=](Pass, std::size_t) { return std::make_unique<Library>(shape, element, more); }, {""}, {""}, {}};
+    };
+    return {with(kBlocksAsMask, seen.mask), with(kLibrary, seen.lists)};
 }
 
 }  // namespace flashtile::cli::bench_cuda

@@ -9,6 +9,7 @@
 
 #include "baselines/cuda/kernel_texts.h"
 #include "bench_cuda/problem.h"
+#include "block_pattern.h"
 
 namespace flashtile::cli::bench_cuda {
 
@@ -47,5 +48,19 @@ Blocks planned_blocks(const Shape& shape, Element element, Pass pass);
 // Standard attention, and forward of our general kernels with each of these blocks; 16 or 32 queries a warp, whichever
 // is faster.
 std::vector<Method> block_methods(const Shape& shape, Element element, const std::vector<Blocks>& sizes);
+
+// Blocks that a call sees, on the GPU: in its options as a boolean mask, which the kernels read at each place, and as
+// lists of blocks.
+class SeenBlocks {
+public:
+    SeenBlocks(const BlockPattern& pattern, std::int64_t seqlen);
+    options mask, lists;
+
+private:
+    gpu_resources::Buffer places_, counts_, indices_;
+};
+inline constexpr const char* kBlocksAsMask = "blocks as a mask";
+// The library with either, `seen` outliving them.
+std::vector<Method> block_sparse_methods(const Shape& shape, Element element, const SeenBlocks& seen);
 
 }  // namespace flashtile::cli::bench_cuda

@@ -1,6 +1,7 @@
-// paper.cpp: see paper.h. Four parts: a layer of GPT-2 (FlashAttention paper, Figure 2, left), blocks (its Figure 2,
-// middle), lengths of one sequence with the memory that they take (its Figure 3 and memory tables), and the grid of
-// the FlashAttention-2 paper (Figures 4 to 7; causal's gain; what Hopper's instructions add to our general kernels).
+// paper.cpp: see paper.h. Five parts: a layer of GPT-2 (FlashAttention paper, Figure 2, left), blocks (its Figure 2,
+// middle), block sparsity (its Figure 2, right), lengths of one sequence with the memory that they take (its Figure 3
+// and memory tables), and the grid of the FlashAttention-2 paper (Figures 4 to 7; causal's gain; what Hopper's
+// instructions add to our general kernels).
 #include "bench_cuda/paper.h"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ using nlohmann::json;
 // Calls: FlashAttention tries its tiles, two runs each, and every method has five samples at least. Overhead: random
 // tensors, and pieces of results that are downloaded.
 constexpr LeastMeasurement kLeastMeasurement{.calls = 10.0, .overhead_seconds = 0.15};
-constexpr double kBlocksShare = 0.1;  // of the time after compiling
+constexpr double kBlocksShare = 0.1, kSparsityShare = 0.1;  // of the time after compiling
 constexpr double kMib = 1 << 20;
 
 Shape shape_of(std::int64_t batch, std::int64_t seqlen, std::int64_t heads, std::int64_t head_dim) {
@@ -56,6 +57,12 @@ std::string kind_of(const Shape& s) {
     return "d=" + std::to_string(s.head_dim) + (s.causal ? " causal" : "");
 }
 
+// "n=2048 d=64 batch=8 heads=16"
+std::string describe(const Shape& s) {
+    return "n=" + std::to_string(s.seqlen_q) + " " + kind_of(s) + " batch=" + std::to_string(s.batch) +
+           " heads=" + std::to_string(s.heads);
+}
+
 // The least first, so that what the time does not reach is the greatest lengths of every figure. GPT-2's layer is a
 // table by itself, so it comes first.
 std::vector<Part> parts_of(const Options& options) {
@@ -76,8 +83,10 @@ std::vector<Part> parts_of(const Options& options) {
 
 // tools/plot_bench.py knows methods by these names: the same algorithms run on CPUs too.
 std::string json_name(const std::string& method) {
-    static const std::map<std::string, std::string> names = {
-        {kStandard, "cuda_standard"}, {name_of(WorkPartition{}), "cuda_flash1"}, {kGeneral, "cuda_general"}};
+    static const std::map<std::string, std::string> names = {{kStandard, "cuda_standard"},
+                                                             {name_of(WorkPartition{}), "cuda_flash1"},
+                                                             {kGeneral, "cuda_general"},
+                                                             {kBlocksAsMask, "flashtile_mask"}};
     const auto found = names.find(method);
     return found == names.end() ? method : found->second;
 }
@@ -89,16 +98,14 @@ std::string first_line(const std::string& text) {
 class Paper {
 public:
     explicit Paper(const PaperOptions& options)
-        : options_(options), element_(options.grid.fp16 ? Element::fp16 : Element::bf16) {
-        leave_out("Figure 2, right, of the FlashAttention paper: block sparsity is not timed yet");
-    }
+        : options_(options), element_(options.grid.fp16 ? Element::fp16 : Element::bf16) {}
 
     void compile(const std::vector<Part>& parts) {
         std::vector<Method> methods = block_methods(blocks_shape(), element_, blocks());
         for (const Part& part : parts)
             std::ranges::move(paper_methods(part.shape, element_), std::back_inserter(methods));
         compile_all(methods);
-        std::vector<Shape> shapes = {blocks_shape()};
+        std::vector<Shape> shapes = {blocks_shape(), sparsity_shape()};
         for (const Part& part : parts) shapes.push_back(part.shape);
         call_library(shapes, element_);
         std::printf("kernels compiled in %.0f s\n", elapsed());
@@ -120,10 +127,33 @@ public:
                                              {"tile", row->tile},
                                              {"ms", row->milliseconds}});
         }
-        result_["blocks_point"] = "forward n=" + std::to_string(shape.seqlen_q) + " " + kind_of(shape) +
-                                  " batch=" + std::to_string(shape.batch) + " heads=" + std::to_string(shape.heads);
+        result_["blocks_point"] = "forward " + describe(shape);
         add_own_blocks(problem, shape);
         std::printf("blocks: %zu pairs of Br and Bc\n", result_["blocks"].size());
+    }
+
+    // The library with lists of blocks of which a share is seen, or, where all are seen, without. Lists are compared
+    // with the same blocks as a boolean mask.
+    void measure_sparsity() {
+        const Shape shape = sparsity_shape();
+        Problem problem(shape, type());
+        const double seconds = kSparsityShare * left() / std::size(BlockPattern::shares);
+        for (const double share : BlockPattern::shares) {
+            const SeenBlocks seen(BlockPattern(shape.seqlen_q, share), shape.seqlen_q);
+            const auto methods = share < 1.0 ? block_sparse_methods(shape, element_, seen) : own_methods(shape);
+            for (const Pass pass : {Pass::forward, Pass::backward})
+                for (const Row& row : measure(problem, shape, methods, element_, pass,
+                                              seconds * flops(shape, pass) / flops_of_both(shape))) {
+                    note(row, "sparsity " + std::string(name_of(pass)));
+                    if (row.milliseconds > 0.0 && row.method != kStandard)
+                        result_["sparsity"].push_back({{"method", json_name(row.method)},
+                                                       {"share", share},
+                                                       {"pass", name_of(pass)},
+                                                       {"ms", row.milliseconds}});
+                }
+        }
+        result_["sparsity_point"] = describe(shape);
+        std::printf("sparsity: %zu shares of the blocks\n", std::size(BlockPattern::shares));
     }
 
     void measure_parts(const std::vector<Part>& parts) {
@@ -186,7 +216,15 @@ private:
 
     Shape blocks_shape() const {
         const Options& o = options_.grid;
-        const std::int64_t n = o.seqlens.empty() ? 2048 : std::ranges::max(o.seqlens);
+        return filled(o.seqlens.empty() ? 2048 : std::ranges::max(o.seqlens));
+    }
+    Shape sparsity_shape() const {
+        const Options& o = options_.grid;
+        return filled(o.seqlens.empty() ? 4096 : std::min<std::int64_t>(4096, std::ranges::max(o.seqlens)));
+    }
+    // So many sequences of n that the GPU is full.
+    Shape filled(std::int64_t n) const {
+        const Options& o = options_.grid;
         return shape_of(std::clamp<std::int64_t>(o.tokens / n, 1, 8), n, o.heads != 0 ? o.heads : 16, 64);
     }
 
@@ -198,10 +236,15 @@ private:
         return sizes;
     }
 
-    void add_own_blocks(Problem& problem, const Shape& shape) {
+    // The library, behind standard attention, with which it is compared.
+    std::vector<Method> own_methods(const Shape& shape) const {
         std::vector<Method> own = paper_methods(shape, element_);
         std::erase_if(own, [](const Method& m) { return m.name != kStandard && m.name != kLibrary; });
-        const Row row = measure(problem, shape, own, element_, Pass::forward, 0.0).back();
+        return own;
+    }
+
+    void add_own_blocks(Problem& problem, const Shape& shape) {
+        const Row row = measure(problem, shape, own_methods(shape), element_, Pass::forward, 0.0).back();
         note(row, "blocks");
         if (row.milliseconds <= 0.0) return;
         const Blocks own_blocks = planned_blocks(shape, element_, Pass::forward);
@@ -258,8 +301,9 @@ private:
     Element element_;
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
     json result_ = {
-        {"grid", json::array()},   {"lengths", json::array()}, {"gpt2", json::array()}, {"memory", json::array()},
-        {"blocks", json::array()}, {"traffic", json::array()}, {"repeats", 5},          {"left_out", json::array()}};
+        {"grid", json::array()},    {"lengths", json::array()}, {"gpt2", json::array()},     {"memory", json::array()},
+        {"blocks", json::array()},  {"traffic", json::array()}, {"sparsity", json::array()}, {"repeats", 5},
+        {"left_out", json::array()}};
     std::vector<std::string> left_out_;
     bool wrong_ = false;
 };
@@ -273,6 +317,7 @@ int run_paper(const PaperOptions& options) {
     Paper paper(options);
     paper.compile(parts);
     paper.measure_blocks();
+    paper.measure_sparsity();
     paper.measure_parts(parts);
     return paper.write();
 }

@@ -239,6 +239,27 @@ def test_gradients_of_captured_tensors(name, dtype):
           of(dense), names=("q", "k", "v", *range(len(tensors))), of_row_sums=2.0 if name == "several" else 0.0)
 
 
+def test_t5s_table_against_pytorch():
+    """The buckets of the model itself, and the gradient that PyTorch's attention and embedding give their table."""
+    bucket_of = pytest.importorskip("transformers.models.t5.modeling_t5").T5Attention._relative_position_bucket
+    length = 150  # past 128, from where on all distances are of the last bucket
+    q, k, v = (torch.randn(BATCH, length, h, D) for h in (HEADS, KV_HEADS, KV_HEADS))
+    buckets = bucket_of(torch.arange(1 - length, length))
+
+    def ours(q, k, v, table):
+        return flashtile.attention(q, k, v, score=lambda s, b, h, i, j: s + table[buckets[j - i + length - 1], h],
+                                   scale=1.0, return_lse=True)
+
+    def pytorch(q, k, v, table):
+        at = torch.arange(length)
+        bias = torch.nn.functional.embedding(bucket_of(at - at[:, None]), table).permute(2, 0, 1).unsqueeze(0)
+        q, k, v = (t.transpose(1, 2).repeat_interleave(HEADS // t.shape[2], 1) for t in (q, k, v))
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)
+        return out.transpose(1, 2), (q @ k.mT + bias).logsumexp(-1)
+
+    check([q, k, v, torch.randn(32, HEADS)], ours, pytorch, names=("q", "k", "v", "table"))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 def test_gradients_of_single_numbers(dtype):
     """Of a number that a function captures, as of a named tensor's only element."""

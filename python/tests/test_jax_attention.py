@@ -8,6 +8,7 @@ import pytest
 import torch
 from jax_cases import array, compare, jax, jnp, problem, to_torch, with_sinks
 from oracle import assert_close, dense
+from test_block_lists import CASES as LISTS, SIZE, meaning
 
 import flashtile
 import flashtile.jax as fj
@@ -78,6 +79,17 @@ def test_tensors_of_functions_get_their_gradient():
                                                  tensors={"slopes": slopes}, return_lse=True),
             (*problem(), jnp.asarray(SLOPES)),
             lambda q, k, v, slopes: dense(q, k, v, bias=-slopes[:, None, None] * distance), "slopes")
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_of_blocks(name):
+    partial, full, mask = LISTS[name]
+    lists = flashtile.BlockLists(*(None if t is None else t.cpu().numpy() for t in (*partial, *full)), SIZE)
+    at = torch.meshgrid(*(torch.arange(n, device="cpu") for n in (2, 4, 150, 210)), indexing="ij")
+    seen = meaning(partial, full, mask)(*at)
+    compare(jax.jit(lambda q, k, v: fj.attention(q, k, v, mask=None if mask is None else "(i + j) % 3 != 0",
+                                                 block_lists=lists, return_lse=True)),
+            problem(rows=150, keys=210), lambda q, k, v: dense(q, k, v, mask=seen), name)
 
 
 def test_only_the_result_or_only_lse():

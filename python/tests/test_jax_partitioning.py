@@ -8,6 +8,7 @@ import pytest
 from jax_cases import array, jax, jnp, problem
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
+import flashtile
 import flashtile.jax as fj
 
 MESHES = {"sequences": (4, 1), "heads": (1, 4), "both": (2, 2)}
@@ -76,6 +77,21 @@ def test_functions_see_the_whole():
     with jax.set_mesh(mesh := mesh_of((2, 2))):
         got = jax.jit(lambda *of: fj.attention(*of, score=text))(*placed(mesh, operands(8))[:3])
     same(got, fj.attention(q, k, v, score=text))
+
+
+def test_lists_of_blocks_are_split_by_heads():
+    q, k, v = problem(batch=4, rows=150, keys=210, heads=8, kv_heads=8)
+    indices = jnp.array([[[[0, 1], [1, 3], [2, 0]]]], jnp.int32)
+    counts = jnp.arange(24, dtype=jnp.int32).reshape(1, 8, 3) % 3
+
+    def gradient(q, k, v, counts):
+        lists = flashtile.BlockLists(counts, indices, block_size=(64, 64))
+        return jax.grad(lambda *of: (fj.attention(*of, block_lists=lists)**2).sum(), (0, 1, 2))(q, k, v)
+
+    with jax.set_mesh(mesh := mesh_of((2, 2))):
+        given = [jax.device_put(x, NamedSharding(mesh, P("b", None, "h"))) for x in (q, k, v)]
+        got = jax.jit(gradient)(*given, jax.device_put(counts, NamedSharding(mesh, P(None, "h"))))
+    same(got, gradient(q, k, v, counts))
 
 
 def test_a_bias_that_repeats_is_summed_over_devices():

@@ -5,6 +5,7 @@ import pytest
 from jax_cases import array, jax, jnp, problem
 from jax.test_util import check_grads
 
+import flashtile
 import flashtile.jax as fj
 
 N = 3
@@ -68,6 +69,19 @@ def test_vmap_of_gradients(which, bias_shape):
     same(jax.jit(jax.vmap(gradients, axes))(*arguments), loop(jax.jit(gradients), arguments, axes), atol=2e-4,
          rtol=1e-4)
     assert loops(gradients, *arguments, axes=axes) == 0
+
+
+def test_vmap_over_lists_of_blocks():
+    q, k, v = problem(rows=150, keys=210)
+    indices = jnp.array([[[[0, 1], [1, 3], [2, 0]]]], jnp.int32)
+    counts = jnp.arange(N * 3, dtype=jnp.int32).reshape(N, 1, 1, 3) % 3
+
+    def attend(q, counts):
+        return fj.attention(q, k, v, block_lists=flashtile.BlockLists(counts, indices, block_size=(64, 64)))
+
+    arguments = stacked(q), counts
+    same(jax.vmap(attend)(*arguments), loop(attend, arguments, (0, 0)))
+    assert loops(attend, *arguments, axes=(0, 0)) == 0
 
 
 def test_vmap_over_axes_other_than_the_first():

@@ -51,12 +51,25 @@ def test_the_page_holds_its_pictures_and_says_what_was_left_out(tmp_path):
     }
     drawn = plot_paper.draw_all(result, tmp_path)
     assert drawn == ["figure5"] and (tmp_path / "figure5.png").exists()
-    page = paper_page.write(result, dict(plot_paper.figures_of_speed(result)), [], plot_paper.both(result["gpt2"]), tmp_path, drawn)
+    page = paper_page.write(result, dict(plot_paper.figures_of_speed(result)), [], plot_paper.both(result["gpt2"]), {}, tmp_path, drawn)
     assert re.findall("<img alt=\"(.*?)\" src=\"(data:image/png;base64),", page) == [("figure5", "data:image/png;base64")]
     assert "<li>a &lt; b</li>" in page and ", openvino 2026.4" in page
     assert "<td>4.00 to 4.00, mean 4.00</td>" in page  # 4 ms beside 1
     assert "<td>12.3</td>" in page
     assert not re.search("(src|href)=\"(?!data:|https://arxiv.org|results.json)", page)
+
+
+def test_sparsity_adds_up_the_passes_and_says_what_lists_gain(tmp_path):
+    result = {"sparsity": [{"method": "flashtile", "share": share, "pass": p, "ms": ms} for share, p, ms in
+                           ((0.25, "forward", 1.0), (0.25, "backward", 2.0), (1.0, "forward", 4.0), (1.0, "backward", 6.5))],
+              "sparsity_point": "n=4096", "grid": [], "blocks": [], "lengths": [], "traffic": [], "left_out": [], "repeats": 5,
+              "machine": {"cpu": "a CPU", "flashtile": "0.1.0", "cores": 2, "date": "today", "command": "bench"}}
+    times = plot_paper.sparsity_times(result)
+    assert times == {"flashtile": {0.25: 3.0, 1.0: 10.5}}
+    drawn = plot_paper.draw_all(result, tmp_path)
+    assert drawn == ["sparsity"]
+    page = paper_page.write(result, {}, [], [], times, tmp_path, drawn)
+    assert "<td>25%</td><td>3</td><td>3.50</td><td>4.00</td>" in page
 
 
 def gpu_row(passes, ms, method, **others):
@@ -88,7 +101,7 @@ def test_pytorchs_process_joins_the_grid_and_says_how_flashtile_did_there(tmp_pa
     assert [(r["method"], r["ms"]) for r in result["grid"]] == [("flashtile", 2.0), ("cuda_general", 4.0), ("torch_flash", 5.0)]
     drawn = plot_paper.draw_all(result, tmp_path)
     assert drawn == ["figure5", "blocks"]
-    page = paper_page.write(result, dict(plot_paper.figures_of_speed(result)), [], [], tmp_path, drawn)
+    page = paper_page.write(result, dict(plot_paper.figures_of_speed(result)), [], [], {}, tmp_path, drawn)
     assert "torch.json: torch_standard n=512: out of memory" in page and "took 1.50 times the time" in page
     assert "<td>64 x 128</td>" in page and "torch 2.11" in page
     assert "<td>2.50 to 2.50, mean 2.50</td>" in page  # PyTorch's 5 ms beside 2

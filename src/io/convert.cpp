@@ -102,6 +102,10 @@ bool is_floating(DType dtype) {
 }
 
 void convert(DType from_dtype, const void* from, DType to_dtype, void* to, std::size_t count) {
+    if (from_dtype == to_dtype) {  // of any type
+        std::memcpy(to, from, count * size_of(to_dtype));
+        return;
+    }
     with_type(from_dtype, [&]<class From>(From) {
         with_type(to_dtype, [&]<class To>(To) { convert_all<From, To>(from, to, count); });
     });

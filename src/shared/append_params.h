@@ -6,6 +6,7 @@
 
 #include "shared/kernel_config.h"
 #include "shared/kernel_params.h"
+#include "shared/rounding.h"
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
@@ -97,22 +98,6 @@ FLASHTILE_DEVICE Index key_position(const AppendParams& p, const OwnedRow& of, I
 }
 FLASHTILE_DEVICE Index query_position(const AppendParams& p, const OwnedRow& of, Index row) {
     return position_of(p, p.positions_q, row, of.b, p.one_position != 0 ? 0 : of.n);
-}
-
-// One rounding each, never two of them fused into one.
-FLASHTILE_DEVICE float rounded_product(float a, float b) {
-#ifdef __CUDA_ARCH__
-    return __fmul_rn(a, b);
-#else
-    return a * b;
-#endif
-}
-FLASHTILE_DEVICE float fused_product(float a, float b, float c) {
-#ifdef __CUDA_ARCH__
-    return __fmaf_rn(a, b, c);
-#else
-    return __builtin_fmaf(a, b, c);
-#endif
 }
 
 // a b - c d to 1.5 units of the last place, however much cancels (Kahan's method): what the product c d lost in

@@ -46,6 +46,10 @@ constexpr Tensor<Append> append_tensors[] = {FLASHTILE_FIELD(Append, k),
                                              FLASHTILE_FIELD(Append, positions),
                                              FLASHTILE_FIELD(Append, positions_q)};
 
+using Lists = flashtile_block_lists;
+constexpr Tensor<Lists> list_tensors[] = {FLASHTILE_FIELD(Lists, counts), FLASHTILE_FIELD(Lists, indices),
+                                          FLASHTILE_FIELD(Lists, full_counts), FLASHTILE_FIELD(Lists, full_indices)};
+
 using Outputs = flashtile_forward_outputs;
 constexpr Tensor<Outputs> results[] = {FLASHTILE_FIELD(Outputs, out), FLASHTILE_FIELD(Outputs, lse)};
 
@@ -72,7 +76,8 @@ constexpr Option option_fields[] = {FLASHTILE_FIELD(Options, causal),          F
                                     FLASHTILE_FIELD(Options, origin_i),        FLASHTILE_FIELD(Options, origin_j)};
 #undef FLASHTILE_FIELD
 
-constexpr std::string_view append_prefix = "append.", function_prefix = "tensors.", zero_prefix = "zero.";
+constexpr std::string_view append_prefix = "append.", list_prefix = "block_lists.", function_prefix = "tensors.",
+                           zero_prefix = "zero.";
 constexpr std::string_view of_64_bits[] = {"diagonals", "origins_i", "origins_j", "append.slots"};
 
 [[noreturn]] void refuse(std::string_view name, std::string_view why) {
@@ -131,6 +136,10 @@ void Call::set(std::string_view name, std::int64_t value) {
         append_.rotary_begin = value;
     else if (name == "append.rotary_interleaved")
         append_.rotary_interleaved = value != 0;
+    else if (name == "block_lists.block_q")
+        lists_.block_q = value;
+    else if (name == "block_lists.block_k")
+        lists_.block_k = value;
     else
         put_option(options_, name, value);
 }
@@ -197,6 +206,10 @@ void Call::read(std::string_view name, const Buffer& buffer) {
     if (pass_ == Pass::backward && put(gradients_, backward_reads, name, tensor)) return;
     if (name.starts_with(append_prefix) && put(append_, append_tensors, name.substr(append_prefix.size()), tensor)) {
         inputs_.append = &append_;
+        return;
+    }
+    if (name.starts_with(list_prefix) && put(lists_, list_tensors, name.substr(list_prefix.size()), tensor)) {
+        inputs_.block_lists = &lists_;
         return;
     }
     refuse(name, "is no tensor that this flashtile reads: was the program exported by a newer one?");

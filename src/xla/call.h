@@ -37,16 +37,17 @@ public:
     Call(const Call&) = delete;  // the structs point to each other
     Call& operator=(const Call&) = delete;
 
-    // A field of flashtile_options, or a number of flashtile_inputs or flashtile_append_tensors ("append." before it).
+    // A field of flashtile_options, or a number of flashtile_inputs, flashtile_append_tensors ("append." before it) or
+    // flashtile_block_lists ("block_lists.").
     void set(std::string_view name, std::int64_t value);
     void set(std::string_view name, double value);
     // "score_function" or "mask_function".
     void set(std::string_view name, std::string_view text);
 
-    // A tensor of the inputs, or with a prefix of another struct: "append.k"; "tensors.NAME" is one that functions
-    // name. Backward reads out, lse, dout and dlse too. "seed" and "offset" are two words each, low word first; so are
-    // the elements of tensors that the library has as INT64, in a last dimension of their own, unless they come as
-    // such. "zero.NAME" is a result's memory, which XLA has cleared.
+    // A tensor of the inputs, or with a prefix of another struct: "append.k", "block_lists.counts"; "tensors.NAME" is
+    // one that functions name. Backward reads out, lse, dout and dlse too. "seed" and "offset" are two words each, low
+    // word first; so are the elements of tensors that the library has as INT64, in a last dimension of their own,
+    // unless they come as such. "zero.NAME" is a result's memory, which XLA has cleared.
     void read(std::string_view name, const Buffer& buffer);
     // A result; "tensors.NAME" is the gradient of that tensor. "k" and "v" are caches that are written where they lie.
     void write(std::string_view name, const Buffer& buffer);
@@ -69,6 +70,7 @@ private:
     flashtile_options options_ = FLASHTILE_OPTIONS_INIT;
     flashtile_inputs inputs_ = FLASHTILE_INPUTS_INIT;
     flashtile_append_tensors append_ = FLASHTILE_APPEND_TENSORS_INIT;
+    flashtile_block_lists lists_ = FLASHTILE_BLOCK_LISTS_INIT;
     flashtile_forward_outputs outputs_ = FLASHTILE_FORWARD_OUTPUTS_INIT;
     flashtile_gradients gradients_ = FLASHTILE_GRADIENTS_INIT;
     std::size_t count_ = 0;

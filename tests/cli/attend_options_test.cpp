@@ -118,6 +118,40 @@ TEST(AttendFunctions, MeanWhatTheOracleTakesTheOptionsFor) {
         << refused.err;
 }
 
+// Blocks of 64 x 64: a hidden one in each row, full ones, and others in which a mask function counts.
+TEST(AttendBlockLists, HideWhatTheyDoNotName) {
+    const Sizes sizes{.seqlen_q = 100, .seqlen_k = 150};
+    Problem problem = random_problem(sizes);
+    problem.mask = {{1, 1, 100, 150}, std::vector<double>(100 * 150)};
+    for (std::size_t i = 0; i < 100; ++i)
+        for (std::size_t j = 0; j < 150; ++j) {
+            const bool hidden = i < 64 ? j / 64 == 1 : j / 64 == 0;
+            problem.mask.values[i * 150 + j] = !hidden && (j / 64 == 2 || i % 3 != 0 || i >= 64) ? 1.0 : 0.0;
+        }
+    const Arranged files = arrange(problem, sizes);
+    const TemporaryFolder folder;
+    Command command = {"attend"};
+    for (const auto& [name, tensor] : {std::pair("q", &files.q), std::pair("k", &files.k), std::pair("v", &files.v)}) {
+        write_npy(folder.file(std::string(name) + ".npy"), *tensor);
+        command.insert(command.end(), {std::string("--") + name, folder.file(std::string(name) + ".npy")});
+    }
+    // of 64 queries the mask function hides a third of the first block of keys; the third one is full
+    write_safetensors(folder.file("lists.safetensors"), {{"counts", {"int32", {1, 1, 2}, {1, 2}}},
+                                                         {"indices", {"int32", {1, 1, 2, 2}, {0, 9, 2, 1}}},
+                                                         {"full_counts", {"int32", {1, 1, 2}, {1, 0}}},
+                                                         {"full_indices", {"int32", {1, 1, 2, 1}, {2, 7}}}});
+    command.insert(command.end(), {"--block-lists", folder.file("lists.safetensors"), "--block-size=64,64",
+                                   "--mask-function=i % 3 != 0 || i >= 64", "--out", folder.file("out.npy")});
+    const Ending ending = flashtile(command);
+    ASSERT_EQ(ending.exit_code, 0) << ending.err;
+    expect_right(problem, sizes, "bshd", Precision::fp32, read_npy(folder.file("out.npy")));
+
+    write_safetensors(folder.file("lists.safetensors"), {{"counts", {"int32", {1, 1, 2}, {1, 2}}}});
+    const Ending refused = flashtile(command);
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.err.find("indices"), std::string::npos) << refused.err;
+}
+
 constexpr Sizes sizes;
 const std::vector<double> slopes = {0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625};
 

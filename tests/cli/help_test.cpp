@@ -37,6 +37,8 @@ TEST(HelpOfAttend, HasExamplesThatWork) {
     write_npy(folder.file("k.npy"), files.k);
     write_npy(folder.file("v.npy"), files.v);
     write_safetensors(folder.file("layer.safetensors"), {{"q", files.q}, {"k", files.k}, {"v", files.v}});
+    write_safetensors(folder.file("lists.safetensors"),
+                      {{"counts", {"int32", {1, 1, 1}, {1}}}, {"indices", {"int32", {1, 1, 1, 1}, {0}}}});
     write_npy(folder.file("keep.npy"), {"bool", {4}, {1, 0, 1, 1}});
     write_npy(folder.file("ck.npy"), files.k);  // two pages of 4 keys
     write_npy(folder.file("cv.npy"), files.v);

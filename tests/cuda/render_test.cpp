@@ -180,6 +180,17 @@ TEST(Render, WritesWhatFunctionsComputeAndNotTheirTexts) {
     EXPECT_NE(program.main.text.find(".functions = 0, .score_function = true"), std::string::npos);
 }
 
+// What a mask function shows of a block is asked of intervals, with elements of tensors but for 16-bit ones.
+TEST(Render, WritesMaskFunctionsOfIntervals) {
+    const auto text = [](DType dtype) {
+        return program_for(with_functions("", "i >= j && table[h] < 9", dtype), 90).headers.back().text;
+    };
+    const std::string of_fp32 = text(DType::fp32);
+    EXPECT_NE(of_fp32.find("intervals::less_equal("), std::string::npos) << of_fp32;
+    EXPECT_NE(of_fp32.find("intervals::loaded<float>(tensors[0], "), std::string::npos) << of_fp32;
+    EXPECT_NE(text(DType::bf16).find("intervals::any_real()"), std::string::npos);
+}
+
 // Ints have 64 bits unless near positions say that 32 do, and fp32 has differences of these.
 TEST(Render, WritesShortIntsForNearPositions) {
     const auto text = [](std::string_view score, std::string_view mask, bool near) {

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._append import TENSORS as APPENDED, split
 from .._arguments import FLAGS, blame_an_option, flag
+from .._block_lists import split_lists
 from .._functions import Functions
 from .._library import InvalidArgument
 from .._options import CallOptions, of_attention
@@ -75,8 +76,8 @@ def attention(q: Array, k: Array, v: Array, *, key: Optional[Array] = None, seed
             raise TypeError("append.q_out is given, allowed is None: JAX's arrays are not written")
         arrays |= {f"append.{name}": array for name, array in zip(APPENDED, appended)}
     present = ("q", "k", "v", *(("append.k",) if append is not None else ()))
-    operands = {name: _operand(name, array) for name, array in (*arrays.items(), *named.items())
-                if array is not None or name in present}
+    operands = {name: _operand(name, array) for name, array in arrays.items() if array is not None or name in present}
+    operands |= {name: _operand(name, array) for name, array in named.items()}
     call_options = _options(chosen)
     operands |= words_of(call_options.dropout, key, seed, offset)
     if "cu_seqlens_q" in operands or "seqused_q" in operands:  # rows of nobody are not written
@@ -116,7 +117,7 @@ def _words(name: str, array: Array) -> Array:
 
 
 def _functions(chosen: dict[str, Any]) -> tuple[Optional[Functions], dict[str, Any]]:
-    """The functions among the options, and the tensors that they name."""
+    """The functions among the options, the tensors that they name, and those of lists of blocks."""
     score, mask, named = chosen["score"], chosen["mask"], chosen["tensors"]
     for name, given in (("score", score), ("mask", None if isinstance(mask, (jax.Array, np.ndarray)) else mask)):
         if not isinstance(given, (str, type(None))):
@@ -124,14 +125,14 @@ def _functions(chosen: dict[str, Any]) -> tuple[Optional[Functions], dict[str, A
             raise TypeError(f"{name} is a {type(given).__name__}, allowed is {allowed}")
     if not isinstance(named, (dict, type(None))) or not all(isinstance(name, str) for name in named or ()):
         raise TypeError(f"tensors is {named!r}, allowed is a dict of names and arrays")
-    if chosen["block_lists"] is not None:
-        raise NotImplementedError("block_lists is given, allowed is None: JAX's calls do not take it so far")
-    if score is None and named is None and not isinstance(mask, str):
+    lists = chosen["block_lists"]
+    if score is named is lists is None and not isinstance(mask, str):
         return None, {}
+    of_lists, block_size = ({}, ()) if lists is None else split_lists(lists)
     if isinstance(mask, str):
         chosen["mask"] = None
-    return (Functions(score, mask if isinstance(mask, str) else None, tuple(named or ())),
-            {f"tensors.{name}": array for name, array in (named or {}).items()})
+    return (Functions(score, mask if isinstance(mask, str) else None, tuple(named or ()), block_size),
+            {f"tensors.{name}": array for name, array in (named or {}).items()} | of_lists)
 
 
 def _options(chosen: dict[str, Any]) -> CallOptions:

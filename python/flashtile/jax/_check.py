@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 from .._append import TENSORS as APPENDED
 from .._arguments import allowed_dtypes, blame_a_call_option
+from .._block_lists import LIST_NAMES
 from .._library import INVALID_ARGUMENT, fail, library
 from .._structs import (
     APPEND,
@@ -80,6 +81,7 @@ def _structs(call: Call, given: dict[str, Any], device: int) -> Structs:
     described = [tensors.get(name) or results.get(name) for name in names]
     if call.functions is not None:
         described += [tensors[f"tensors.{name}"] for name in call.functions.names]
+        described += [tensors[name] for name in (f"block_lists.{name}" for name in LIST_NAMES) if name in tensors]
         described += [results[f"tensors.{name}"] for name in call.functions.wanted]
     sizes = [0 if each is None else 8 * _count(each[0]) + 256 for each in described]
     addresses = accumulate((-(-size // 256) * 256 for size in sizes), initial=_ADDRESS)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
+from .._block_lists import LIST_NAMES
 from .._functions import Functions
 from .._options import CallOptions
 from .._structs import RESULT_NAMES, SHARD_NAMES
@@ -23,7 +24,8 @@ _DENSE = {"q": "bihd", "k": "bjgd", "v": "bjge", "out": "bihe", "lse": "bhi"}
 _PACKED = {"q": "ihd", "k": "jgd", "v": "jge", "out": "ihe", "lse": "hi"}
 _OTHERS = {"alibi_slopes": "bh", "bias": _SCORES, "mask": _SCORES, "sinks": "h", "seqused_k": "b", "seqused_q": "b",
            "first_k": "b", "block_table": "bn", "cache_batch_idx": "b", "tree_mask": _SCORES,
-           **dict.fromkeys(SHARD_NAMES, "bw")}
+           **dict.fromkeys(SHARD_NAMES, "bw"),
+           **{f"block_lists.{name}": "BHm" if "counts" in name else "BHmn" for name in LIST_NAMES}}
 _GRADIENTS = {"dout": "out", "dlse": "lse", "dq": "q", "dk": "k", "dv": "v", "dbias": "bias", "dsinks": "sinks"}
 
 
@@ -57,7 +59,8 @@ class Call(NamedTuple):
     @property
     def numbered(self) -> bool:
         """Whether results depend on a sequence's and a head's number."""
-        return self.options.dropout != 0 or self.functions is not None
+        functions = self.functions
+        return self.options.dropout != 0 or functions is not None and (functions.score or functions.mask) is not None
 
     @property
     def appends(self) -> bool:

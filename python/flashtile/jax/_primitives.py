@@ -38,6 +38,7 @@ def _attributes(call: Call) -> dict[str, Any]:
     if call.functions is not None:
         given |= {name: text for name, text in (("score_function", call.functions.score),
                                                 ("mask_function", call.functions.mask)) if text is not None}
+        given |= dict(zip(("block_lists.block_q", "block_lists.block_k"), call.functions.block_size))
     begin, interleaved = call.rotary
     given |= {name: value for name, value in (("append.rotary_begin", begin),
                                               ("append.rotary_interleaved", interleaved)) if value}

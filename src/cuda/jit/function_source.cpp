@@ -1,8 +1,8 @@
 // function_source.cpp: see function_source.h. A function becomes a struct. What its expression computes without a query
 // or a key is a member of it, what depends on the query alone of its Row, on the key alone of its Column; the rest is
-// computed by value(). An operation is one line. An int has 64 bits; near positions say of many that they fit 32, on
-// which a GPU computes three to ten times as fast, and of some that fp32 holds them exactly, which saves converting
-// them.
+// computed by value(). A mask function is also a function of intervals of queries and keys. An operation is one line.
+// An int has 64 bits; near positions say of many that they fit 32, on which a GPU computes three to ten times as fast,
+// and of some that fp32 holds them exactly, which saves converting them.
 #include "cuda/jit/function_source.h"
 
 #include <bit>
@@ -442,6 +442,107 @@ private:
     const std::vector<IntBounds> bounds_;
 };
 
+// How intervals.h and function_intervals.h name an operation. Of types that differ it has overloads.
+std::string interval_of(const Step& step, std::span<const std::string> x, std::span<const TensorType> tensors) {
+    const auto on = [&](const char* operation) { return call(joined({"intervals::", operation}), x); };
+    switch (step.op) {
+        case Op::constant:
+            return joined({"intervals::only(", constant(step, false), ")"});
+        case Op::b:
+        case Op::h:
+        case Op::seqlen_q:
+        case Op::seqlen_k:
+            return joined({"intervals::only(", value_of(step, x, tensors), ")"});
+        case Op::i:
+            return "i";
+        case Op::j:
+            return "j";
+        case Op::load: {
+            const DType dtype = tensors[static_cast<std::size_t>(step.tensor)].dtype;
+            if (dtype == DType::fp16 || dtype == DType::bf16) return "intervals::any_real()";
+            std::vector<std::string> arguments = {joined({"tensors[", std::to_string(step.tensor), "]"})};
+            arguments.insert(arguments.end(), x.begin(), x.end());
+            return call(joined({"intervals::loaded<", element_type(dtype), ">"}), arguments);
+        }
+        case Op::add:
+            return on("add");
+        case Op::subtract:
+            return on("subtract");
+        case Op::multiply:
+            return on("multiply");
+        case Op::divide:
+            return on("divide");
+        case Op::floor_divide:
+            return on("floor_divide");
+        case Op::remainder:
+            return on("remainder");
+        case Op::negate:
+            return on("negate");
+        case Op::minimum:
+            return on("minimum");
+        case Op::maximum:
+            return on("maximum");
+        case Op::absolute:
+            return on("absolute");
+        case Op::shift_left:
+            return on("shift_left");
+        case Op::shift_right:
+            return on("shift_right");
+        case Op::bit_and:
+            return on("bit_and");
+        case Op::bit_or:
+            return on("bit_or");
+        case Op::bit_xor:
+            return on("bit_xor");
+        case Op::bit_not:
+            return on("bit_not");
+        case Op::less:
+            return on("less");
+        case Op::less_equal:
+            return on("less_equal");
+        case Op::equal:
+            return on("equal");
+        case Op::not_equal:
+            return on("not_equal");
+        case Op::select:
+            return on("choose");
+        case Op::exp:
+            return on("exp");
+        case Op::log:
+            return on("log");
+        case Op::tanh:
+            return on("tanh");
+        case Op::sqrt:
+            return on("sqrt");
+        case Op::convert:
+            return on(step.type == Type::boolean ? "to_bool" : step.type == Type::integer ? "to_int" : "to_real");
+        case Op::s:
+            break;  // a mask function is not given it
+    }
+    throw std::logic_error("a mask function has an unknown operation");
+}
+
+// What the mask function may give for queries and keys in intervals: one line an operation.
+std::string mask_interval_source(const Program& program, std::span<const TensorType> tensors) {
+    const std::span<const Step> steps(program.steps, static_cast<std::size_t>(program.end[3]));
+    std::vector<std::string> names(static_cast<std::size_t>(program.buffers));  // of what buffers hold
+    std::string lines;
+    for (const Step& step : steps) {
+        std::vector<std::string> arguments;
+        for (int a = 0; a < step.rank; ++a) arguments.push_back(names[static_cast<std::size_t>(step.argument[a])]);
+        const std::string name = joined({"v", std::to_string(step.out)});
+        lines += joined({"    const auto ", name, " = ", interval_of(step, arguments, tensors), ";\n"});
+        names[static_cast<std::size_t>(step.out)] = name;
+        if (step.expanded >= 0) names[static_cast<std::size_t>(step.expanded)] = name;
+    }
+    return joined(
+        {"template <KernelConfig config>\n"
+         "__device__ __forceinline__ intervals::Bools mask_interval(const FunctionArguments& given, "
+         "const intervals::Ints& i, const intervals::Ints& j) {\n"
+         "    [[maybe_unused]] const DeviceFunctionTensor* const tensors = given.tensors;\n",
+         lines, "    return ", names[static_cast<std::size_t>(program.result)], ";\n}\n"});
+}
+
 std::string score_source(const Writer& writer, bool unit_derivative) {
     return writer.function(
         "ScoreFunction",
@@ -485,7 +586,10 @@ std::string function_source(int number, bool near_positions) {
         text += score_source(writer_of(given.gradient_program(), given.score_graph()), given.derivative_is_one());
     if (given.by_loads_program().view().load_count > 0)
         text += loads_source(writer_of(given.by_loads_program(), given.by_loads_graph()));
-    if (given.mask() >= 0) text += mask_source(writer_of(given.mask_program(), given.mask_graph()));
+    if (given.mask() >= 0) {
+        text += mask_source(writer_of(given.mask_program(), given.mask_graph()));
+        text += mask_interval_source(given.mask_program().view(), given.tensors());
+    }
     return text + "}  // namespace flashtile\n";
 }
 

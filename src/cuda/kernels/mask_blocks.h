@@ -1,5 +1,6 @@
 // mask_blocks.h: evaluates a mask function, and notes of which blocks of scores it shows something, and of which all
-// (block_map.h). A function that does not ask for the head is evaluated once for all heads.
+// (block_map.h): on intervals of queries and keys, and where these do not tell, at every place. A function that does
+// not ask for the head is evaluated once for all heads.
 #pragma once
 
 #include "cuda/kernels/parts/common/block_map.h"
@@ -7,7 +8,16 @@
 
 namespace flashtile {
 
-// A block of the scores, on one warp: 16 queries at a time, until it is known to be mixed.
+// What the mask function may give for queries [i0, i1) and keys [j0, j1).
+template <KernelConfig config>
+__device__ __forceinline__ intervals::Bools mask_interval_of(const KernelParams& p, const Sequence& seq, int i0, int i1,
+                                                             int j0, int j1) {
+    const Index origin_i = origin_i_of(p, seq.b), origin_j = origin_j_of(p, seq.b);
+    return mask_interval<config>(arguments_of(p, seq), {origin_i + i0, origin_i + i1 - 1},
+                                 {origin_j + j0, origin_j + j1 - 1});
+}
+
+// A block of the scores, on one warp; at its places 16 queries at a time, until it is known to be mixed.
 template <KernelConfig config>
 __device__ __forceinline__ void evaluate_block(const KernelParams& p, const Sequence& seq, int i0, int j0, bool& shown,
                                                bool& whole) {
@@ -18,6 +28,9 @@ __device__ __forceinline__ void evaluate_block(const KernelParams& p, const Sequ
         const BlockKind kind = block_kinds_of(p, seq).of(i0, i1, j0, j1);
         any = kind != BlockKind::hidden;
         all = kind == BlockKind::full;
+    } else if (const intervals::Bools found = mask_interval_of<config>(p, seq, i0, i1, j0, j1);
+               found.low || !found.high) {
+        any = found.high;
     } else {
         for (int i = i0; i < i1 && (all || !any); i += 16) {
             each_function_value<MaskFunction, config, 1, config.Bc / 8>(

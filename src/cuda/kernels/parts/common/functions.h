@@ -3,6 +3,7 @@
 // computed once a row, what depends on the key alone once a column, and the rest for each score.
 #pragma once
 
+#include "cuda/kernels/parts/common/function_intervals.h"
 #include "cuda/kernels/parts/common/function_operations.h"
 #include "cuda/kernels/parts/common/listed_blocks.h"
 #include "cuda/kernels/parts/common/place.h"
@@ -55,6 +56,10 @@ template <KernelConfig config>
 struct ScoreFunction;
 template <KernelConfig config>
 struct MaskFunction;
+// What the mask function may give for queries and keys in these intervals; the same to all lanes of a warp.
+template <KernelConfig config>
+__device__ __forceinline__ intervals::Bools mask_interval(const FunctionArguments& given, const intervals::Ints& i,
+                                                          const intervals::Ints& j);
 // Of a score function's loads of floats, by which it has a derivative: there are kLoads, and
 //   each(const Row&, const Column&, float s, add) calls add(number of the load, tensor, derivative, indices...)
 template <KernelConfig config>
