@@ -83,8 +83,10 @@ struct Problem {
 
     DType dtype_of_k() const { return kv_dtype == DType::unset ? dtype : kv_dtype; }
     DType dtype_of_out() const { return out_dtype == DType::unset ? dtype : out_dtype; }
-    bool has_e4m3() const { return dtype_of_k() == DType::fp8_e4m3; }  // k and v, if not q as well
-    std::int64_t group() const { return heads / kv_heads; }            // how many query heads share a key head
+    // Whether k and v are e4m3, if not q as well. Such calls from the CPU's kernels are always inlined: a copy in an
+    // instruction set's object could become everybody's.
+    [[gnu::always_inline]] bool has_e4m3() const { return dtype_of_k() == DType::fp8_e4m3; }
+    std::int64_t group() const { return heads / kv_heads; }  // how many query heads share a key head
     // Rows as they lie in memory: runs() runs of rows_q() or rows_k() rows each. A packed batch is one run.
     std::int64_t rows_q() const { return packed ? total_q : seqlen_q; }
     std::int64_t rows_k() const { return packed && !cache ? total_k : seqlen_k; }
@@ -92,8 +94,8 @@ struct Problem {
     // How many units of `rows` queries a head needs, so that every sequence can start at a new unit.
     std::int64_t units(std::int64_t rows) const { return rows_q() * runs() / rows + batch; }
     // Blocks of the user's lists, of the longest sequence.
-    std::int64_t query_blocks() const { return (seqlen_q + block_q - 1) / block_q; }
-    std::int64_t key_blocks() const { return (seqlen_k + block_k - 1) / block_k; }
+    [[gnu::always_inline]] std::int64_t query_blocks() const { return (seqlen_q + block_q - 1) / block_q; }
+    [[gnu::always_inline]] std::int64_t key_blocks() const { return (seqlen_k + block_k - 1) / block_k; }
     bool operator==(const Problem&) const = default;
 };
 
