@@ -8,7 +8,8 @@
 
 namespace flashtile::cli {
 
-inline constexpr isa kInstructionSets[] = {isa::portable, isa::avx2, isa::avx512, isa::avx512_bf16, isa::amx};
+inline constexpr isa kInstructionSets[] = {isa::portable,    isa::avx2, isa::avx512,
+                                           isa::avx512_bf16, isa::amx,  isa::neon_bf16};
 std::vector<std::string> instruction_set_names();
 isa parse_isa(const std::string& name);  // "auto", "portable", ...
 

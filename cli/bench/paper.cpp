@@ -91,7 +91,7 @@ struct Part {
 bool has_16_bit_arithmetic(const Options& options) {
     const std::string isa =
         options.isa == "auto" ? flashtile_isa_name(flashtile_isa_chosen(FLASHTILE_BF16)) : options.isa;
-    return isa == "amx" || isa == "avx512_bf16";
+    return isa == "amx" || isa == "avx512_bf16" || isa == "neon_bf16";
 }
 
 // Figures 4 to 7: `both` is made of the two passes.

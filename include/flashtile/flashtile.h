@@ -64,7 +64,8 @@ typedef enum flashtile_isa {
     FLASHTILE_ISA_AVX2 = 2, /* with FMA and F16C */
     FLASHTILE_ISA_AVX512 = 3,
     FLASHTILE_ISA_AVX512_BF16 = 4,
-    FLASHTILE_ISA_AMX = 5
+    FLASHTILE_ISA_AMX = 5,
+    FLASHTILE_ISA_NEON_BF16 = 6 /* AArch64 */
 } flashtile_isa;
 
 /* Limits. */

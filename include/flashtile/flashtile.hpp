@@ -97,6 +97,7 @@ enum class isa : std::int32_t {
     avx512 = FLASHTILE_ISA_AVX512,
     avx512_bf16 = FLASHTILE_ISA_AVX512_BF16,
     amx = FLASHTILE_ISA_AMX,
+    neon_bf16 = FLASHTILE_ISA_NEON_BF16,
 };
 
 // A non-owning tensor. A default one is absent.

@@ -15,6 +15,9 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace flashtile::cpu {
@@ -60,11 +63,16 @@ bool has_avx512_bf16() {
 bool has_amx() {
     return has_avx512() && why_no_tiles().empty();
 }
-#else
-bool never() {
-    return false;
+#elif defined(__aarch64__)
+bool has_neon_bf16() {
+    return (::getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
 }
 #endif
+
+// Sets of other machines.
+[[maybe_unused]] bool never() {
+    return false;
+}
 
 // From the least to the most preferred.
 constexpr auto kSets = std::to_array<Set>({
@@ -77,6 +85,11 @@ constexpr auto kSets = std::to_array<Set>({
 #else
         {FLASHTILE_ISA_AVX2, "avx2", never, nullptr}, {FLASHTILE_ISA_AVX512, "avx512", never, nullptr},
         {FLASHTILE_ISA_AVX512_BF16, "avx512_bf16", never, nullptr}, {FLASHTILE_ISA_AMX, "amx", never, nullptr},
+#endif
+#if defined(__aarch64__)
+        {FLASHTILE_ISA_NEON_BF16, "neon_bf16", has_neon_bf16, neon_bf16_kernels},
+#else
+        {FLASHTILE_ISA_NEON_BF16, "neon_bf16", never, nullptr},
 #endif
 });
 
@@ -116,26 +129,32 @@ struct IsaWish {
 };
 constinit PerProcess<IsaWish> isa_wish;
 
-#if defined(__x86_64__)
-// True if the bf16 dot product is faster than widening to fp32. Both ways multiply the same tile a few times.
+// Sets whose one gain is a dot product of bf16.
+bool is_bf16_dot(flashtile_isa isa) {
+    return isa == FLASHTILE_ISA_AVX512_BF16 || isa == FLASHTILE_ISA_NEON_BF16;
+}
+
+// True if the bf16 dot product that this CPU has is faster than widening to fp32. Both ways multiply the same tile a
+// few times.
 bool time_bf16_pairs() {
-    const auto best_time = [](DType dtype) {
+    const auto best_time = [](const Set& set, DType dtype) {
         auto best = std::chrono::steady_clock::duration::max();
         for (int repeat = 0; repeat < 8; ++repeat) {
             const auto start = std::chrono::steady_clock::now();
-            avx512_bf16_kernels().probe(dtype);
+            set.kernels().probe(dtype);
             best = std::min(best, std::chrono::steady_clock::now() - start);
         }
         return best;
     };
-    return best_time(DType::bf16) < best_time(DType::fp32);
+    for (const Set& set : kSets)
+        if (is_bf16_dot(set.isa) && set.runs_here()) return best_time(set, DType::bf16) < best_time(set, DType::fp32);
+    return false;
 }
 
 struct Bf16Pairs {
     bool win = time_bf16_pairs();
 };
 constinit PerProcess<Bf16Pairs> bf16_pairs;
-#endif
 
 // Why problems of a dtype do not get a set that nobody forces; "" where nothing speaks against it. The dtype is asked
 // first: AMX is only for 16-bit types, and processes that compute in fp32 need not ask the operating system for
@@ -143,13 +162,11 @@ constinit PerProcess<Bf16Pairs> bf16_pairs;
 const char* why_passed_over(const Set& set, DType dtype) {
     if (set.isa == FLASHTILE_ISA_AMX && dtype == DType::fp32) return "its tiles multiply no fp32";
     if (set.isa == FLASHTILE_ISA_AMX && dtype == DType::fp8_e4m3) return "its tiles multiply no e4m3";
-    if (set.isa == FLASHTILE_ISA_AVX512_BF16 && dtype != DType::bf16 && dtype != DType::fp8_e4m3)
+    if (is_bf16_dot(set.isa) && dtype != DType::bf16 && dtype != DType::fp8_e4m3)
         return "its dot product takes bf16 alone";
     if (!set.runs_here()) return isa_why_not(set.isa);
-#if defined(__x86_64__)
-    if (set.isa == FLASHTILE_ISA_AVX512_BF16 && !bf16_pairs.get().win)
+    if (is_bf16_dot(set.isa) && !bf16_pairs.get().win)
         return "its dot product was timed, and is slower here than a product in fp32";
-#endif
     return "";
 }
 

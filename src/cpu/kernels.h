@@ -150,5 +150,6 @@ const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
 const Kernels& avx512_bf16_kernels();
 const Kernels& amx_kernels();
+const Kernels& neon_bf16_kernels();
 
 }  // namespace flashtile::cpu

@@ -57,8 +57,8 @@ const char* name(Pass pass) {
     return pass == Pass::forward ? "forward" : "backward";
 }
 
-constexpr flashtile_isa kIsas[] = {FLASHTILE_ISA_PORTABLE, FLASHTILE_ISA_AVX2, FLASHTILE_ISA_AVX512,
-                                   FLASHTILE_ISA_AVX512_BF16, FLASHTILE_ISA_AMX};
+constexpr flashtile_isa kIsas[] = {FLASHTILE_ISA_PORTABLE,    FLASHTILE_ISA_AVX2, FLASHTILE_ISA_AVX512,
+                                   FLASHTILE_ISA_AVX512_BF16, FLASHTILE_ISA_AMX,  FLASHTILE_ISA_NEON_BF16};
 constexpr DType kDtypes[] = {DType::fp32, DType::fp16, DType::bf16};
 
 // The fields of a line, in their order.

@@ -83,7 +83,7 @@ TEST(Info, JsonSaysWhatThisMachineCanRun) {
     EXPECT_TRUE(cpu.at("features").is_array());
     std::vector<std::string> names;
     for (const auto& set : info.at("isas")) names.push_back(set.at("name"));
-    EXPECT_EQ(names, (std::vector<std::string>{"portable", "avx2", "avx512", "avx512_bf16", "amx"}));
+    EXPECT_EQ(names, (std::vector<std::string>{"portable", "avx2", "avx512", "avx512_bf16", "amx", "neon_bf16"}));
     EXPECT_EQ(info.at("isas").at(0).at("available"), true);
     for (const char* type : {"fp32", "fp16", "bf16"}) EXPECT_TRUE(info.at("chosen").contains(type));
 }

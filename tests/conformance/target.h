@@ -16,7 +16,7 @@ struct Target {
 };
 
 // The instruction sets that there are.
-inline constexpr isa kIsas[] = {isa::portable, isa::avx2, isa::avx512, isa::avx512_bf16, isa::amx};
+inline constexpr isa kIsas[] = {isa::portable, isa::avx2, isa::avx512, isa::avx512_bf16, isa::amx, isa::neon_bf16};
 
 inline Target cuda_target() {
     Target target = isa::automatic;

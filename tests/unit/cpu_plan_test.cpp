@@ -225,7 +225,7 @@ TEST(CpuPlan, ArithmeticIsWhatTheBitsShow) {
         for (const std::int64_t seqlen_k : {6, 100}) {
             SCOPED_TRACE("dtype " + std::to_string(static_cast<int>(type)) + " keys " + std::to_string(seqlen_k));
             std::map<std::string, std::vector<double>> lse_of;
-            for (const isa which : {isa::avx512, isa::avx512_bf16, isa::amx}) {
+            for (const isa which : {isa::avx512, isa::avx512_bf16, isa::amx, isa::portable, isa::neon_bf16}) {
                 if (!isa_available(which)) continue;
                 Case c = small(200, seqlen_k);
                 c.type = type;
@@ -267,7 +267,8 @@ TEST(CpuPlan, SaysWhyInstructionSetsArePassedOver) {
     call.options.isa = FLASHTILE_ISA_PORTABLE;
     const nlohmann::json forced = plan_of(call)["forward"];
     EXPECT_EQ(forced["why"], "isa is portable");
-    EXPECT_EQ(forced["passed_over"], (nlohmann::json{{"amx", "isa is portable"},
+    EXPECT_EQ(forced["passed_over"], (nlohmann::json{{"neon_bf16", "isa is portable"},
+                                                     {"amx", "isa is portable"},
                                                      {"avx512_bf16", "isa is portable"},
                                                      {"avx512", "isa is portable"},
                                                      {"avx2", "isa is portable"}}));
@@ -275,9 +276,10 @@ TEST(CpuPlan, SaysWhyInstructionSetsArePassedOver) {
     call.options.isa = FLASHTILE_ISA_AUTO;
     const nlohmann::json free = plan_of(call)["forward"];
     EXPECT_EQ(free["candidate"], isa_name(static_cast<isa>(flashtile_isa_chosen(FLASHTILE_FP32))));
-    EXPECT_EQ(free["passed_over"].size(), 4u);
+    EXPECT_EQ(free["passed_over"].size(), 5u);
     EXPECT_EQ(free["passed_over"]["amx"], "its tiles multiply no fp32");
-    EXPECT_EQ(free["passed_over"]["avx512_bf16"], "its dot product takes bf16 alone");
+    for (const char* which : {"avx512_bf16", "neon_bf16"})
+        EXPECT_EQ(free["passed_over"][which], "its dot product takes bf16 alone");
     for (const isa which : {isa::avx2, isa::avx512})
         if (!isa_available(which)) {
             EXPECT_EQ(free["passed_over"][isa_name(which)], isa_why_not(which));

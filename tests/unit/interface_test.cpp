@@ -29,6 +29,7 @@ TEST(Interface, Names) {
     EXPECT_STREQ(isa_name(isa::avx512), "avx512");
     EXPECT_STREQ(isa_name(isa::avx512_bf16), "avx512_bf16");
     EXPECT_STREQ(isa_name(isa::amx), "amx");
+    EXPECT_STREQ(isa_name(isa::neon_bf16), "neon_bf16");
     EXPECT_TRUE(isa_available(isa::portable));
 }
 

@@ -115,7 +115,7 @@ void settle_scale_and_window(const flashtile_options& o, Problem& p) {
 
 Execution check_execution(const flashtile_options& o) {
     check_threads(o.threads, "the process's setting");
-    if (o.isa < FLASHTILE_ISA_AUTO || o.isa > FLASHTILE_ISA_AMX) refuse("isa", o.isa, "one of flashtile_isa");
+    if (o.isa < FLASHTILE_ISA_AUTO || o.isa > FLASHTILE_ISA_NEON_BF16) refuse("isa", o.isa, "one of flashtile_isa");
     if (o.executor != nullptr) check_executor(*o.executor);
     check_workspace(o);
     Execution execution;

@@ -25,5 +25,15 @@ inline uint16_t float_to_fp16(float x) {
     return bits;
 }
 
+[[gnu::always_inline]] inline IntVec load_halves(const uint16_t* row, int64_t count) {
+    using Halves = uint16_t __attribute__((vector_size(kLanes * 2)));
+    Halves halves{};
+    if (count >= kLanes)
+        memcpy(&halves, row, sizeof halves);
+    else
+        for (int64_t n = 0; n < count; ++n) halves[n] = row[n];
+    return reinterpret_cast<IntVec>(__builtin_convertvector(halves, UintVec));
+}
+
 }  // namespace FLASHTILE_TARGET
 }  // namespace flashtile

@@ -114,6 +114,11 @@ inline WideVec multiply_even(UintVec x, uint32_t m) {
         _mm512_mul_epu32(reinterpret_cast<__m512i>(x), _mm512_set1_epi32(static_cast<int>(m))));
 }
 
+[[gnu::always_inline]] inline IntVec load_halves(const uint16_t* row, int64_t count) {
+    const auto present = static_cast<__mmask16>(count >= kLanes ? 0xFFFF : (1 << count) - 1);
+    return reinterpret_cast<IntVec>(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(present, row)));
+}
+
 #define FLASHTILE_CONVERTS_VECTORS
 inline Vec widen_fp16(const uint16_t* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));

@@ -36,10 +36,10 @@
 
 // What else the unit is compiled for: pairs of 16-bit elements, their dot product, and tiles. (clang 14 has another
 // name for the last than g++ and later clangs.)
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 #define FLASHTILE_PAIRS
 #endif
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 #define FLASHTILE_BF16_DOT
 #endif
 #if defined(__AMX_BF16__) || defined(__AMXBF16__)
