@@ -161,6 +161,7 @@ forward
     tile            16 queries x 128 keys
     tasks           14 of 16 queries each: so few that every thread has work
     threads         2
+  passed over       neon_bf16: isa is portable
   passed over       amx: isa is portable
 )"),
               0u)
