@@ -16,8 +16,8 @@ using namespace gpu_baselines;
 class Library final : public Attention {
 public:
     // `more` is what the call has beside the shape.
-    Library(const Shape& shape, Element element, options more = {})
-        : shape_(shape), type_(element == Element::fp16 ? fp16 : bf16), options_(std::move(more)) {}
+    Library(const Shape& shape, Element element, const options& more = {})
+        : shape_(shape), type_(element == Element::fp16 ? fp16 : bf16), options_(more) {}
 
     std::size_t extra_bytes() const override {
         return static_cast<std::size_t>(shape_.batch * shape_.heads * shape_.seqlen_q * 4) + workspace_.size();  // LSE

@@ -329,6 +329,7 @@ std::vector<IntBounds> bounds_near(const Graph& graph, const std::vector<TensorT
     Evaluation evaluation(graph, tensors.data(), Given{any, any, any, any, any, any});
     if (graph.size() > 0) evaluation.of(graph.size() - 1);
     std::vector<IntBounds> bounds;
+    bounds.reserve(static_cast<std::size_t>(graph.size()));
     for (int n = 0; n < graph.size(); ++n)
         bounds.push_back(graph[n].type == Type::integer ? IntBounds{evaluation[n].ints.low, evaluation[n].ints.high}
                                                         : IntBounds{intervals::kLeastInt, intervals::kGreatestInt});

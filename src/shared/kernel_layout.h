@@ -208,7 +208,8 @@ constexpr int output_parts(const KernelConfig& c) {
     return chunk_columns(c.head_dim_v) % (2 * kChunk) == 0 && whole / 2 <= left ? 2 : 0;
 }
 constexpr int output_bytes(const KernelConfig& c) {
-    return output_parts(c) == 0 ? 0 : c.Br * chunk_columns(c.head_dim_v) * size_of(c.element) / output_parts(c);
+    const int parts = output_parts(c);
+    return parts == 0 ? 0 : c.Br * chunk_columns(c.head_dim_v) * size_of(c.element) / parts;
 }
 
 constexpr int forward_sm90_shared_bytes(const KernelConfig& c) {

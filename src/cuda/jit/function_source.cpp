@@ -346,6 +346,7 @@ private:
     }
     std::vector<std::string> indices_of(const Step& step, int count) const {
         std::vector<std::string> indices;
+        indices.reserve(static_cast<std::size_t>(count));
         for (int a = 0; a < count; ++a) indices.push_back(name_of(argument(step, a)));
         return indices;
     }
@@ -377,7 +378,7 @@ private:
 
     // An int in fp32. Where fp32 has it, and the ints that it is made of, no instruction converts it.
     std::string real_of(const Step& step) const {
-        const std::string converted = joined({"static_cast<float>(", name_of(step), ")"});
+        std::string converted = joined({"static_cast<float>(", name_of(step), ")"});
         if (!is_exact(step)) return converted;
         if (is_position(step)) return holder_of(step) + real_name(step);
         std::vector<std::string> x;
@@ -529,18 +530,19 @@ std::string mask_interval_source(const Program& program, std::span<const TensorT
     std::string lines;
     for (const Step& step : steps) {
         std::vector<std::string> arguments;
+        arguments.reserve(static_cast<std::size_t>(step.rank));
         for (int a = 0; a < step.rank; ++a) arguments.push_back(names[static_cast<std::size_t>(step.argument[a])]);
         const std::string name = joined({"v", std::to_string(step.out)});
         lines += joined({"    const auto ", name, " = ", interval_of(step, arguments, tensors), ";\n"});
         names[static_cast<std::size_t>(step.out)] = name;
         if (step.expanded >= 0) names[static_cast<std::size_t>(step.expanded)] = name;
     }
-    return joined(
-        {"template <KernelConfig config>\n"
-         "__device__ __forceinline__ intervals::Bools mask_interval(const FunctionArguments& given, "
-         "const intervals::Ints& i, const intervals::Ints& j) {\n"
-         "    [[maybe_unused]] const DeviceFunctionTensor* const tensors = given.tensors;\n",
-         lines, "    return ", names[static_cast<std::size_t>(program.result)], ";\n}\n"});
+    const char* const head =
+        "template <KernelConfig config>\n"
+        "__device__ __forceinline__ intervals::Bools mask_interval(const FunctionArguments& given, "
+        "const intervals::Ints& i, const intervals::Ints& j) {\n"
+        "    [[maybe_unused]] const DeviceFunctionTensor* const tensors = given.tensors;\n";
+    return joined({head, lines, "    return ", names[static_cast<std::size_t>(program.result)], ";\n}\n"});
 }
 
 std::string score_source(const Writer& writer, bool unit_derivative) {
