@@ -175,6 +175,13 @@ constexpr int serving_bytes(const KernelConfig& c) {
     return c.cache || c.shares ? 256 : c.mask_function ? round_up(c.stages * 4, 16) : 0;
 }
 
+// Hopper's forward: so many rows share their scales, whether a block of scales has 64 rows or 128. Where blocks have
+// scales, what a stage of K tells of each such group of its keys, and of the whole block.
+constexpr int kScaleGroup = 64;
+constexpr int told_scales_bytes(const KernelConfig& c) {
+    return c.scale_blocks ? (c.Bc / kScaleGroup + 1) * 16 : 0;
+}
+
 // Hopper's kernels where TMA loads the bias: the bias of one block. It is read at the start of a step, and the
 // next block's is loaded during the rest of the step.
 constexpr int bias_bytes(const KernelConfig& c) {
@@ -188,7 +195,8 @@ constexpr int forward_sm90_staged_bytes(const KernelConfig& c) {
     const int values = c.element == Element::e4m3 ? transposed_bytes(c) : size_of(c.element) * c.Bc * dv;
     return size_of(c.element) * (query_stages(c) * c.Br * d + c.stages * c.Bc * d) +
            c.stages * (values + raw_key_bytes(c) + raw_value_bytes(c)) + bias_bytes(c) + handed_to_second_bytes(c) +
-           kMostBarriers + dropout_bytes(c) + order_bytes(c) + serving_bytes(c) + 1024;
+           kMostBarriers + dropout_bytes(c) + order_bytes(c) + serving_bytes(c) + c.stages * told_scales_bytes(c) +
+           1024;
 }
 
 // What the system takes of a multiprocessor's shared memory for each thread block, beside what the block asks for.

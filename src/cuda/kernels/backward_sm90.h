@@ -51,7 +51,7 @@ struct BackwardSm90 : KeyBlock<config> {
             ptx::mbarrier_wait(kv_full, 0);
             this->clear_hidden_keys();
             this->clear_unseen_keys();
-            if constexpr (kKeepsValues) kept = read_left<config.element>(v, own_row(consumer));
+            if constexpr (kKeepsValues) kept = read_left<config.element, 0, kChunk>(v, own_row(consumer));
         }
         const DropoutSeed seed(params);
         if (steps > 0) this->bring_mask(this->first_step(), own_row(consumer));

@@ -43,6 +43,12 @@ struct ForwardSm90 : QueryPipeline<config> {
     // wider heads wait for their products anyway.
     static constexpr bool kTwoOfP = !config.softcap && !kMayHide && kColumns <= 128 && kColumnsV <= 128 &&
                                     NT * 4 + OT * 4 + 2 * NT * size_of(config.element) + 40 <= Base::kConsumerRegisters;
+    // Products of e4m3 take half the cycles for a byte of shared memory, which then is the limit. Where registers hold
+    // Q, a quarter of what S = Q K^T reads is saved.
+    static constexpr bool kHoldsQuery =
+        config.element == Element::e4m3 && kConsumers == 2 &&
+        NT * 4 + OT * 4 + NT + kColumns / 8 + (config.scale_blocks ? NT / 2 : 0) + 24 <= Base::kConsumerRegisters;
+    using LeftQ = typename M::template Left<1, kHoldsQuery ? padded(config, config.head_dim) / 8 : 4>;
     // In the block on the diagonal a warp may leave out whole groups of 8 kGroup columns.
     static constexpr int kGroupShift = NT % 8 == 0 ? 6 : 4, kGroup = (1 << kGroupShift) / 8;
 
@@ -71,6 +77,7 @@ struct ForwardSm90 : QueryPipeline<config> {
         const Tile tile = tile_at_hand();
         const unsigned own_q = q + q_ring.stage * kBytesQ + consumer * 64 * kChunkRowBytes;
         const bool elected = threadIdx.x % 128 == 0;
+        LeftQ query;
         Accumulators o;
         Scores s;
         LeftP p;
@@ -99,13 +106,16 @@ struct ForwardSm90 : QueryPipeline<config> {
         if (tile.keys.count > 0) {
             // S and P of the first block.
             if constexpr (kRowsDiffer) clear_queries<config>(tile, consumer, own_q);
+            if constexpr (kHoldsQuery)
+                query = read_left<config.element, config.Br, padded(config, config.head_dim)>(
+                    own_q, static_cast<int>(warp_id() % 4) * 16);
             if constexpr (kBrings && kAhead) coming.load(params, tile.seq, place_of(tile, consumer, 0));
             bring(0);
-            units.find(params, tile.seq, tile.key_of(0));
             k_ring.wait_full();
+            find_units(units);
             KeysAtHand keys = keys_at_hand(tile, 0);
             find_shown(tile, consumer, keys, bias_and_mask);
-            start(s, own_q);
+            start(s, query, own_q);
             o.clear();  // while S is computed
             ptx::wgmma_wait<0>();
             pin(s);
@@ -124,13 +134,13 @@ struct ForwardSm90 : QueryPipeline<config> {
             // registers of its own and is packed at once; otherwise P V must be done first.
             const auto step = [&]<bool kKept, bool kApart>(int n, LeftP& before, LeftP& now) {
                 bring(n);
-                units.find(params, tile.seq, tile.key_of(n));
                 k_ring.wait_full();
+                find_units(units);
                 [[maybe_unused]] const int before_at = keys.j0;
                 keys = keys_at_hand(tile, n);
                 find_shown(tile, consumer, keys, bias_and_mask);
                 if (turns) wait_turn(consumer);
-                start(s, own_q);
+                start(s, query, own_q);
                 v_ring.wait_full();  // while S is computed
                 if constexpr (kClearsValues)
                     if (n == 1) {
@@ -229,12 +239,21 @@ struct ForwardSm90 : QueryPipeline<config> {
         ptx::named_barrier_arrive(barriers::kTurn + (consumer + 1) % kConsumers, barriers::kTwoWarpgroups);
     }
 
+    // What takes this block's scores to log2 units, where that differs from block to block.
+    __device__ __forceinline__ void find_units(Units& units) const {
+        units.find(this->told_scales + k_ring.stage * told_scales_bytes(config));
+    }
+
     // Line 8: S = Q K^T, started.
-    __device__ __forceinline__ void start(Scores& s, unsigned own_q) const {
+    __device__ __forceinline__ void start(Scores& s, [[maybe_unused]] const LeftQ& query, unsigned own_q) const {
+        constexpr int kInner = padded(config, config.head_dim);
+        const unsigned keys = k + k_ring.stage * kBytesK;
         pin(s);
         ptx::wgmma_fence();
-        start_scores<config.element, padded(config, config.head_dim), config.Br, config.Bc>(s, own_q,
-                                                                                            k + k_ring.stage * kBytesK);
+        if constexpr (kHoldsQuery)
+            start_scores<config.element, kInner, config.Bc>(s, query, keys);
+        else
+            start_scores<config.element, kInner, config.Br, config.Bc>(s, own_q, keys);
         ptx::wgmma_commit();
     }
 

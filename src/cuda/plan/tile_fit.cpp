@@ -29,7 +29,6 @@ int warps_down(int rows, std::initializer_list<int> columns, int warps) {
 // Sets how warps share the results of a tile; false where they cannot.
 bool place_warps(KernelConfig& c) {
     if (c.kernel == Kernel::forward_sm90) {
-        constexpr int kScaleGroup = 64;  // keys that share scales, which a block has some of (scales.h)
         if (c.scale_blocks && c.Bc % kScaleGroup != 0) return false;
         return c.group_rows == 1 || c.shares || output_parts(c) > 0;
     }

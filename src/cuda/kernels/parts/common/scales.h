@@ -6,9 +6,6 @@
 
 namespace flashtile {
 
-// Hopper's forward: so many rows share their scales, whether a block of scales has 64 rows or 128.
-constexpr int kScaleGroup = 64;
-
 // Scales count as at least this, so that no quotient of them is infinite.
 constexpr float kLeastScale = 1e-30f;
 

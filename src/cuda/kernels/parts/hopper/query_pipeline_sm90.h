@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/kernels/parts/common/dropout.h"
+#include "cuda/kernels/parts/hopper/block_scales.h"
 #include "cuda/kernels/parts/hopper/latent_ring.h"
 #include "cuda/kernels/parts/hopper/ring.h"
 #include "cuda/kernels/parts/hopper/tile_copy.h"
@@ -105,15 +106,21 @@ struct QueryPipeline {
     static constexpr bool kBusyProducer = config.dropout ? !kDrawersApart
                                                          : config.lengths_in_memory() || config.group_rows > 1 ||
                                                                config.bias_mapped || config.mask_function || kPrepares;
-    static constexpr int kProducerRegisters = kWidens          ? 80
-                                              : kConsumers > 2 ? (NT*(4 + kSize) + OT * 4 > 124 ? 32 : 56)
-                                              : kBusyProducer  ? (config.blocks_per_sm > 2 ? 48 : 56)
-                                                               : 40;
+    // Two consumers of e4m3 take all that preparers can do without, for Q (kHoldsQuery).
+    static constexpr bool kSparesRegisters =
+        kTransposes && kConsumers == 2 && !(config.scale_blocks && config.lengths_in_memory());
+    static constexpr int kProducerRegisters = kWidens            ? 80
+                                              : kSparesRegisters ? 40
+                                              : kConsumers > 2   ? (NT*(4 + kSize) + OT * 4 > 124 ? 32 : 56)
+                                              : kBusyProducer    ? (config.blocks_per_sm > 2 ? 48 : 56)
+                                                                 : 40;
     static constexpr int kConsumerRegisters =
         (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers / 8 * 8;
     static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
 
     static constexpr bool kTold = config.paged || config.mask_function;
+    // Then all warps of a consumer read of a stage of K what is told of it, beside wgmma, which reads K.
+    static constexpr bool kKeysReadByWarps = kTold || config.scale_blocks;
 
     // A stage of Q has a TileSlot, and behind it the tile as the producer found it.
     static constexpr int kBytesSlot = Slot::kBytes + Tile::kBytes;
@@ -129,7 +136,8 @@ struct QueryPipeline {
     // Likewise, a word for each stage of K, where kTold: of pages, which keys lie in none, a bit for each eight; beside
     // a mask function, which block of keys it is, and whether all of it is shown.
     unsigned told;
-    unsigned share;  // likewise, where this thread block's share begins
+    unsigned share;        // likewise, where this thread block's share begins
+    unsigned told_scales;  // likewise, for each stage of K, what BlockScales tell
     Ring<kQueryStages> q_ring;
     Ring<config.stages> k_ring, v_ring, raw_k_ring, raw_v_ring;
     LatentRing<config> latent_ring;  // in the place of both, where V is the first columns of K
@@ -164,6 +172,7 @@ struct QueryPipeline {
         told = order + order_bytes(config);
         constexpr int kToldBytes = config.stages * 4 * (kWidens ? 2 : 1);
         share = told + kToldBytes + (16 - kToldBytes % 16) % 16;
+        told_scales = told + serving_bytes(config);
         static_assert(!config.shares || kToldBytes + 12 + ShareSchedule<config>::kBytes + 2 * kQueryStages * 32 <=
                                             serving_bytes(config),
                       "");
@@ -178,7 +187,9 @@ struct QueryPipeline {
             latent_ring.init();
         } else {
             constexpr int kPrepared = kPreparers * kArrivalsOfWarp;
-            k_ring.init(kTold ? kConsumers * 4 * kArrivalsOfWarp : kConsumers, kWidens ? kPrepared : 1);
+            constexpr int kTellers = config.scale_blocks ? kArrivalsOfWarp : 0;
+            k_ring.init(kKeysReadByWarps ? kConsumers * 4 * kArrivalsOfWarp : kConsumers,
+                        kWidens ? kPrepared : 1 + kTellers);
             v_ring.init(kConsumers, kPrepares ? kPrepared : 1);
             if constexpr (kWidens) raw_k_ring.init(kPrepared);
             if constexpr (kPrepares) raw_v_ring.init(kPrepared);
@@ -475,19 +486,30 @@ struct QueryPipeline {
             const Slot now = Slot::read(slot());
             if (now.number.head == Slot::kEnd) return;
             int blocks = 0, first = 0, end = 0;  // keys, counted from the first one of the block at hand
+            int told_at = 0;                     // where the block starts whose scales are told next
+            BlockScales<config> scales;
             if (now.is_tile()) {
                 const Tile tile = tile_at_hand();
                 blocks = tile.keys.count;
+                if constexpr (config.scale_blocks) {
+                    told_at = tile.key_of(0);
+                    if (preparer == 0) scales = BlockScales<config>(params, tile.seq);
+                }
                 if constexpr (kTransposes && config.maps_hold_hidden_keys()) {
                     first = tile.seq.template first_key<config>(0) - tile.key_of(0);
                     end = tile.seq.template end_key<config>(tile.seq.seqlen_q) - tile.key_of(0);
                 }
             }
             release_query();
+            // Scales are told a block ahead, as consumers need them.
+            if (config.scale_blocks && preparer == 0 && blocks > 0) tell_scales(scales, told_at);
             if constexpr (kTransposes) {
 #pragma unroll 1
-                for (int n = 0; n < blocks; ++n, first += config.Bc, end += config.Bc)
+                for (int n = 0; n < blocks; ++n, first += config.Bc, end += config.Bc) {
+                    if (config.scale_blocks && preparer == 0 && n + 1 < blocks)
+                        tell_scales(scales, told_at -= config.Bc);
                     transpose_values(preparer, first, end);
+                }
             } else {
 #pragma unroll 1
                 for (int n = 0; n <= blocks && blocks > 0; ++n) {
@@ -496,6 +518,13 @@ struct QueryPipeline {
                 }
             }
         }
+    }
+    __device__ __forceinline__ void tell_scales(BlockScales<config>& scales, int j0) {
+        if constexpr (!config.scale_blocks) return;
+        k_ring.wait_empty();
+        scales.tell(params, j0, told_scales + k_ring.stage * told_scales_bytes(config));
+        arrive_by_warp(k_ring.full_barrier());
+        k_ring.advance();
     }
     __device__ __forceinline__ void transpose_values(int preparer, int first, int end) {
         raw_v_ring.wait_full();
@@ -568,7 +597,7 @@ struct QueryPipeline {
 
     // All threads of a consumer call this once S is there. Each warp has read by itself what it is told of them.
     __device__ __forceinline__ void release_keys(bool elected) {
-        if constexpr (kTold)
+        if constexpr (kKeysReadByWarps)
             k_ring.release_by_warp();
         else if (elected)
             k_ring.release();
@@ -606,11 +635,12 @@ __device__ __forceinline__ void run_forward_sm90(const KernelParams& params) {
         if constexpr (config.dropout) forward.draw(warp - 4);
     } else if (warpgroup == Forward::kConsumers) {
         ptx::registers_give_back<Forward::kProducerRegisters>();
-        if (Forward::kWarpProduces ? warp == 0 : threadIdx.x == Forward::kConsumers * 128) forward.produce();
-        if constexpr (config.dropout && !Forward::kDrawersApart)
-            if (warp > 0) forward.draw(warp - 1);
-        if constexpr (Forward::kPrepares)
-            if (warp > 0) forward.prepare(warp - 1);
+        if (warp > 0) {
+            if constexpr (config.dropout && !Forward::kDrawersApart) forward.draw(warp - 1);
+            if constexpr (Forward::kPrepares) forward.prepare(warp - 1);
+        } else if (Forward::kWarpProduces || threadIdx.x == Forward::kConsumers * 128) {
+            forward.produce();
+        }
     } else {
         ptx::registers_take<Forward::kConsumerRegisters>();
         forward.consume(warpgroup);

@@ -6,6 +6,7 @@
 
 #include "cuda/kernels/parts/common/scales.h"
 #include "cuda/kernels/parts/common/softmax.h"
+#include "cuda/kernels/ptx/shared_memory.h"
 
 namespace flashtile {
 
@@ -16,16 +17,14 @@ struct ScoreUnits {
     static constexpr int kSearched = 1;  // blocks that are searched for the maximum at least
 
     __device__ __forceinline__ void start(const KernelParams&, const Sequence&, int) {}
-    __device__ __forceinline__ void find(const KernelParams&, const Sequence&, int) {}
+    __device__ __forceinline__ void find(unsigned) {}
     __device__ __forceinline__ float at_hand(const KernelParams& p) const { return log2_factor<config>(p); }
     __device__ __forceinline__ void keep_output_units(RowSoftmax&) {}
     __device__ __forceinline__ float of_output(float factor) const { return factor; }
 };
 
-// P of e4m3 reaches 448. A block's P may sum up to 2^8 in a lane before it is lowered, and a
-// block of V may have kMostQuotient of the scale that O has.
-constexpr float kMostQuotient = 1.5f, kLeastQuotient = 0.5f;
-constexpr float kLeastRaise = -60.0f;  // beside a block of keys whose values are as good as 0
+// P of e4m3 reaches 448. A block's P may sum up to 2^8 in a lane before it is lowered, and a block of V may have
+// kMostQuotient of the scale that O has (block_scales.h).
 constexpr int rise_of(const KernelConfig& c) {
     return c.element != Element::e4m3 ? 0 : c.lazy_rescale ? 4 : 8;
 }
@@ -44,7 +43,6 @@ struct ScoreUnits<config, true> {
     float factor[kGroups];  // from a product of q and k to log2 units
     float raise[kGroups];   // log2 of V's scale in units of O's
     float weight[kGroups];  // 2^-raise
-    RowScales of_keys, of_values;
     float queries;          // the factor but for k's scale
     float values = 0.0f;    // O's scale
     float quotient = 1.0f;  // of O's scale before the block at hand, and with it
@@ -52,32 +50,23 @@ struct ScoreUnits<config, true> {
     // For 64 queries from row i of a sequence on.
     __device__ __forceinline__ void start(const KernelParams& p, const Sequence& seq, int i) {
         queries = p.scale_log2 * query_scales<config>(p, seq, seq.h).at(p, i);
-        of_keys = key_scales<config>(p, p.k_scale, seq);
-        of_values = key_scales<config>(p, p.v_scale, seq);
         if constexpr (config.scale_blocks) return;
-        factor[0] = queries * of_keys.of_all();
-        values = of_values.of_all();
+        factor[0] = queries * key_scales<config>(p, p.k_scale, seq).of_all();
+        values = key_scales<config>(p, p.v_scale, seq).of_all();
     }
-    // For the block of keys from j on.
-    __device__ __forceinline__ void find(const KernelParams& p, const Sequence& seq, int j) {
+    // For the block of keys at hand, of which BlockScales have told at `address`.
+    __device__ __forceinline__ void find(unsigned address) {
         if constexpr (!config.scale_blocks) return;
-        float scale[kGroups], most = kLeastScale;
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
-            factor[g] = queries * of_keys.at(p, j + g * kScaleGroup);
-            scale[g] = fmaxf(of_values.at(p, j + g * kScaleGroup), kLeastScale);
-            most = fmaxf(most, scale[g]);
+            const uint4 told = ptx::load_shared(address + g * 16);
+            factor[g] = queries * __uint_as_float(told.x);
+            raise[g] = __uint_as_float(told.y);
+            weight[g] = __uint_as_float(told.z);
         }
-        quotient = 1.0f;
-        if (!(most <= kMostQuotient * values && most >= kLeastQuotient * values)) {
-            if (values > 0.0f) quotient = values / most;
-            values = most;
-        }
-#pragma unroll
-        for (int g = 0; g < kGroups; ++g) {
-            raise[g] = fmaxf(ptx::log2(scale[g]) - ptx::log2(values), kLeastRaise);
-            weight[g] = ptx::exp2(-raise[g]);
-        }
+        const float2 of_output = ptx::load_shared_pair(address + kGroups * 16);
+        values = of_output.x;
+        quotient = of_output.y;
     }
     __device__ __forceinline__ const ScoreUnits& at_hand(const KernelParams&) const {
         return *this;

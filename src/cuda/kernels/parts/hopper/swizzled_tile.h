@@ -32,14 +32,17 @@ __device__ __forceinline__ void write_pairs(unsigned tile, int row, Pair pair) {
                          {pair(n, 0), pair(n, 1), pair(n + 1, 0), pair(n + 1, 1)});
 }
 
-// This warp's 16 rows, from `row` on, of the tile's first chunk, as the left factor of a product.
-template <Element kElement>
+// This warp's 16 rows, from `row` on, of the tile's first kColumns columns, as the left factor of a product.
+template <Element kElement, int kTileRows, int kColumns>
 __device__ __forceinline__ auto read_left(unsigned tile, int row) {
-    typename Math<kElement>::template Left<1, kChunk / 8> x;
+    typename Math<kElement>::template Left<1, kColumns / 8> x;
+    constexpr int kStep = 32, kSteps = kColumns * size_of(kElement) / kStep;  // bytes of a row
     const int lane = static_cast<int>(lane_id());
     const unsigned own = place_in_tile<0>(tile, row + lane % 16, lane / 16 * 8);
 #pragma unroll
-    for (int c = 0; c < kChunk / 16; ++c) ptx::ldmatrix(x.a[0][c], own ^ c * 32);
+    for (int n = 0; n < kSteps; ++n)
+        ptx::ldmatrix(x.a[0][n],
+                      (own ^ n * kStep % kChunkRowBytes) + n * kStep / kChunkRowBytes * kTileRows * kChunkRowBytes);
     return x;
 }
 

@@ -69,15 +69,18 @@ __device__ __forceinline__ void start_scores(Fragments<1, NT>& s, unsigned a, un
 template <Element kElement, int kColumns, int kRowsB, int NT, int KT>
 __device__ __forceinline__ void start_scores(Fragments<1, NT>& s,
                                              const typename Math<kElement>::template Left<1, KT>& a, unsigned b) {
-    static_assert(kColumns <= kChunk, "of B's first chunk");
     const unsigned long long from_b = tile_descriptor(b, 16);
+    constexpr int kColumnsOfChunk = chunk_of(kElement), kStep = inner_columns(kElement);
 #pragma unroll
-    for (int k = 0; k < kColumns; k += 16) {
-        const unsigned long long db = from_b + (k * size_of(kElement) >> 4);
-        if constexpr (kElement == Element::bf16)
-            ptx::wgmma_registers_rows_bf16(flat(s), a.a[0][k / 16], db, k != 0);
+    for (int k = 0; k < kColumns; k += kStep) {
+        const unsigned long long db =
+            from_b + ((k / kColumnsOfChunk * kRowsB * kChunkRowBytes + k % kColumnsOfChunk * size_of(kElement)) >> 4);
+        if constexpr (kElement == Element::e4m3)
+            ptx::wgmma_registers_rows_e4m3(flat(s), a.a[0][k / kStep], db, k != 0);
+        else if constexpr (kElement == Element::bf16)
+            ptx::wgmma_registers_rows_bf16(flat(s), a.a[0][k / kStep], db, k != 0);
         else
-            ptx::wgmma_registers_rows_fp16(flat(s), a.a[0][k / 16], db, k != 0);
+            ptx::wgmma_registers_rows_fp16(flat(s), a.a[0][k / kStep], db, k != 0);
     }
 }
 
