@@ -1,5 +1,6 @@
-"""Forward on e4m3 beside bf16 and FlashAttention-3's e4m3, and decoding on an e4m3 cache beside one in bf16. Whole heads
-are compared with fp64 attention of what the e4m3 numbers stand for before anything is timed."""
+"""Forward on e4m3 beside bf16 and FlashAttention-3's e4m3, decoding on an e4m3 cache beside one in bf16, and quantising
+beside a copy. Whole heads are compared with fp64 attention of what the e4m3 numbers stand for before anything is timed,
+and quantised numbers with the CPU's."""
 
 import torch
 
@@ -164,6 +165,41 @@ def decode(run, what):
               f"us {regime}", flush=True)
 
 
+def quantizing(run):
+    """flashtile.quantize with a scale for each block, beside a copy of as many bytes."""
+    import flashtile  # of the tree, on run.library's file (flashtile_torch.py)
+    tokens, heads, d = run.gpu.size(16384), 64, 128
+    device = run.gpu.device
+    x = torch.randn(1, tokens, heads, d, device=device).bfloat16()
+    angles = torch.rand(tokens, d // 2, device=device) * 6.28
+    rotary = {"rotary_cos": angles.cos(), "rotary_sin": angles.sin()}
+    source = torch.empty(3 * x.numel() // 2, dtype=torch.uint8, device=device)  # the mean of bytes read and written
+    target = torch.empty_like(source)
+    calls = {"copy": lambda: target.copy_(source)}
+    kinds = {"blocks of 128": {"block": 128}, "M": {"block": 128, "hadamard": 7},
+             "rotary, M": {"block": 128, "hadamard": 7, **rotary},
+             "rotary, M, blocks of 64": {"block": 64, "hadamard": 7, **rotary}}
+    some = x[:, :256].cpu()
+    for kind, options in kinds.items():
+        # the CPU's bits are the GPU's
+        of_cpu = flashtile.quantize(some, **{k: v.cpu() if torch.is_tensor(v) else v for k, v in options.items()})
+        of_gpu = flashtile.quantize(x, **options)
+        same = torch.equal(of_cpu[0].view(torch.uint8), of_gpu[0][:, :256].cpu().view(torch.uint8)) and torch.equal(
+            of_cpu[1], of_gpu[1][:, :, :of_cpu[1].shape[2]].cpu())
+        if not same:
+            run.wrong.append({"method": f"quantize, {kind}", "what": "other bits than the CPU's"})
+            print(f"WRONG quantize, {kind}: other bits than the CPU's", flush=True)
+            continue
+        calls[kind] = lambda options=options: flashtile.quantize(x, **options)
+    measured = run.measure(calls)
+    rows = run.extra.setdefault("quantize", [])
+    for regime, methods in measured.items():
+        copy = methods["copy"][0]
+        rows += [{"kind": kind, "regime": regime, "ms": s * 1e3, "of_copy": s / copy} for kind, (s, _) in methods.items()]
+        print("quantize: " + ", ".join(f"{kind} {s * 1e6:.0f} us ({s / copy:.2f})" for kind, (s, _) in methods.items()),
+              regime, flush=True)
+
+
 def fp8(run):
     def point(run, *of):
         problem, plain = prefill(run, *of)
@@ -175,3 +211,4 @@ def fp8(run):
             run.point("fp8 d={} n={} causal={}".format(*of), point, *of)
     for what in DECODE:
         run.point(f"fp8 decode {what}", decode, what)
+    run.point("quantize", quantizing)

@@ -89,7 +89,6 @@ struct ForwardSm90 : QueryPipeline<config> {
         bool held = true;           // what an optimistic pass takes for granted of maxima
         int first_of_kept_max = 1;  // the first block that is not searched for its maximum
         softmax.start(log2_factor<config>(params));
-        units.start(params, tile.seq, tile.i0 + consumer * 64);
         // Bias and mask of the block at hand. Where registers are left, those of the next block are loaded one step
         // ahead, because loading takes about as long as a step.
         BiasAndMask<config, 1, NT> bias_and_mask, coming;
@@ -112,11 +111,12 @@ struct ForwardSm90 : QueryPipeline<config> {
             if constexpr (kBrings && kAhead) coming.load(params, tile.seq, place_of(tile, consumer, 0));
             bring(0);
             k_ring.wait_full();
-            find_units(units);
             KeysAtHand keys = keys_at_hand(tile, 0);
             find_shown(tile, consumer, keys, bias_and_mask);
             start(s, query, own_q);
-            o.clear();  // while S is computed
+            units.start(params, tile.seq, tile.i0 + consumer * 64);  // while S is computed
+            find_units(units);
+            o.clear();
             ptx::wgmma_wait<0>();
             pin(s);
             release_keys(elected);

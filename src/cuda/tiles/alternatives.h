@@ -64,9 +64,10 @@ inline constexpr Tile kForwardE4m3[] = {
     {128, 128, 128, 12, 2, 1, kFewerKeys},       {128, 128, 128, 12, 3, 1, kMoreStages},
     {128, 128, 160, 12, 2, 1, kFewerKeys},       {128, 128, 192, 12, 2, 1, "two consumers"},
     {128, 192, 64, 16, 3, 1, "three consumers"}, {128, 192, 96, 16, 2, 1, "three consumers, more keys"},
-    {128, 192, 96, 16, 3, 1, kMoreStages},       {64, 192, 96, 16, 3, 1, kFewerKeys},
-    {192, 128, 64, 12, 3, 1, kFewerKeys},        {192, 128, 128, 12, 2, 1, "two consumers"},
-    {256, 128, 64, 12, 2, 1, kFewerKeys},
+    {128, 128, 64, 12, 4, 1, kMoreStages},       {128, 128, 96, 12, 3, 1, kFewerKeys},
+    {128, 128, 96, 12, 4, 1, kMoreStages},       {128, 192, 96, 16, 3, 1, kMoreStages},
+    {64, 192, 96, 16, 3, 1, kFewerKeys},         {192, 128, 64, 12, 3, 1, kFewerKeys},
+    {192, 128, 128, 12, 2, 1, "two consumers"},  {256, 128, 64, 12, 2, 1, kFewerKeys},
 };
 
 inline constexpr Tile kBackward[] = {
