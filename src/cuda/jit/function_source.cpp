@@ -1,6 +1,7 @@
 // function_source.cpp: see function_source.h. A function becomes a struct. What its expression computes without a query
-// or a key is a member of it, what depends on the query alone of its Row, on the key alone of its Column; the rest is
-// computed by value(). A mask function is also a function of intervals of queries and keys. An operation is one line.
+// or a key is a member of it, what depends on the query alone of its Row, on the key alone of its Column, on i - j
+// alone of its Diagonal, since a lane's scores have half as many diagonals as there are scores; the rest is computed by
+// value(). A mask function is also a function of intervals of queries and keys. An operation is one line.
 // An int has 64 bits; near positions say of many that they fit 32, on which a GPU computes three to ten times as fast,
 // and of some that fp32 holds them exactly, which saves converting them.
 #include "cuda/jit/function_source.h"
@@ -230,49 +231,71 @@ class Writer {
 public:
     // `bounds` are those of the graph's nodes, where positions are near; otherwise empty.
     Writer(const BuiltProgram& program, std::span<const TensorType> tensors, std::vector<IntBounds> bounds)
-        : program_(program.view()), nodes_(program.nodes()), tensors_(tensors), bounds_(std::move(bounds)) {}
+        : program_(program.view()), nodes_(program.nodes()), tensors_(tensors), bounds_(std::move(bounds)) {
+        for (const Step& step : all_steps()) keys_in_.push_back(keys_in(step));
+    }
     const Program& program() const { return program_; }
 
-    // `first` is what it says of itself, `value` how value() begins, and `end` what it does last.
-    std::string function(std::string_view name, std::string_view first, std::string_view value,
-                         std::string_view end) const {
+    // `first` is what it says of itself, `value` how value() begins, and `end` what it does last; `more` stands behind
+    // it.
+    std::string function(std::string_view name, std::string_view first, std::string_view value, std::string_view end,
+                         std::string_view more = "") const {
         constexpr const char* kInline = "    __device__ __forceinline__ ";
-        return joined({"template <KernelConfig config>\nstruct ",
-                       name,
-                       " {\n",
-                       first,
-                       "    const DeviceFunctionTensor* const tensors;\n",
-                       members(Stage::uniform, "    "),
-                       kInline,
-                       "explicit ",
-                       name,
-                       "(const FunctionArguments& given) : tensors(given.tensors) {\n",
-                       assignments(Stage::uniform, ""),
-                       "    }\n",
-                       "    struct Row {\n",
-                       members(Stage::row, "        "),
-                       "    };\n",
-                       kInline,
-                       "Row row_of(const Position<config>& i) const {\n        Row row;\n",
-                       assignments(Stage::row, "row."),
-                       "        return row;\n    }\n",
-                       "    struct Column {\n",
-                       members(Stage::column, "        "),
-                       "    };\n",
-                       kInline,
-                       "Column column_of(const Position<config>& j) const {\n        Column column;\n",
-                       assignments(Stage::column, "column."),
-                       "        return column;\n    }\n",
-                       kInline,
-                       value,
-                       " const {\n",
-                       constants(),
-                       end,
-                       "    }\n};\n"});
+        return joined(
+            {"template <KernelConfig config>\nstruct ",
+             name,
+             " {\n",
+             first,
+             "    const DeviceFunctionTensor* const tensors;\n",
+             members(Stage::uniform, "    "),
+             kInline,
+             "explicit ",
+             name,
+             "(const FunctionArguments& given) : tensors(given.tensors) {\n",
+             assignments(Stage::uniform, ""),
+             "    }\n",
+             "    struct Row {\n",
+             members(Stage::row, "        "),
+             "    };\n",
+             kInline,
+             "Row row_of(const Position<config>& i) const {\n        Row row;\n",
+             assignments(Stage::row, "row."),
+             "        return row;\n    }\n",
+             "    struct Column {\n",
+             members(Stage::column, "        "),
+             "    };\n",
+             kInline,
+             "Column column_of(const Position<config>& j) const {\n        Column column;\n",
+             assignments(Stage::column, "column."),
+             "        return column;\n    }\n",
+             "    struct Diagonal {\n",
+             diagonal_members(),
+             "    };\n",
+             kInline,
+             "Diagonal diagonal_of(const Row& row, const Column& column) const {\n        Diagonal diagonal;\n",
+             diagonal_assignments(),
+             "        return diagonal;\n    }\n",
+             kInline,
+             value,
+             " const {\n",
+             constants(),
+             end,
+             "    }\n",
+             more,
+             "};\n"});
     }
 
     // How value() reads what a buffer of the program holds.
     std::string name_of(int buffer) const { return name_of(step_of(buffer)); }
+
+    // What the result adds to s, where that depends on i - j alone; empty where it is something else.
+    std::string added_by_diagonal() const {
+        const Step& result = step_of(program_.result);
+        if (result.op != Op::add && result.op != Op::subtract) return "";
+        const Step &first = argument(result, 0), &second = argument(result, 1);
+        if (first.op == Op::s && is_diagonal(second)) return (result.op == Op::subtract ? "-" : "") + name_of(second);
+        return result.op == Op::add && second.op == Op::s && is_diagonal(first) ? name_of(first) : "";
+    }
 
 private:
     std::span<const Step> all_steps() const { return {program_.steps, static_cast<std::size_t>(program_.end[3])}; }
@@ -290,23 +313,60 @@ private:
     static std::string own_name(const Step& step) { return joined({"v", std::to_string(step.out)}); }
     // A position in fp32.
     static std::string real_name(const Step& step) { return joined({"r", std::to_string(step.out)}); }
-    static std::string holder_of(const Step& step) {
+    std::string holder_of(const Step& step) const {
         constexpr const char* kHolders[] = {"", "row.", "column.", ""};
-        return kHolders[static_cast<int>(step.stage)];
+        return is_diagonal(step) ? "diagonal." : kHolders[static_cast<int>(step.stage)];
     }
-    static std::string name_of(const Step& step) { return holder_of(step) + own_name(step); }
+    std::string name_of(const Step& step) const { return holder_of(step) + own_name(step); }
 
     bool near() const { return !bounds_.empty(); }
     bool within(const Step& step, std::int64_t low, std::int64_t high) const {
         if (!near()) return false;
-        const auto at = static_cast<std::size_t>(&step - program_.steps);
-        const IntBounds& bounds = bounds_[static_cast<std::size_t>(nodes_[at])];
+        const IntBounds& bounds = bounds_[static_cast<std::size_t>(nodes_[number_of(step)])];
         return bounds.low >= low && bounds.high <= high;
     }
     // Whether it is an int that fits 32 bits, or that fp32 has.
     bool is_short(const Step& step) const { return step.type == Type::integer && within(step, kLeast32, kGreatest32); }
     bool is_exact(const Step& step) const { return step.type == Type::integer && within(step, -kExact, kExact); }
     bool is_position(const Step& step) const { return near() && (step.op == Op::i || step.op == Op::j); }
+
+    // How often the value of a step has j in it, beside what depends on i - j alone: once that of i, too, which is j
+    // and i - j. Empty where it is no such sum.
+    std::optional<std::int64_t> keys_in(const Step& step) const {
+        if (step.stage == Stage::uniform) return 0;
+        if (step.op == Op::i || step.op == Op::j) return 1;
+        if (step.op == Op::s) return std::nullopt;
+        std::vector<std::int64_t> x;
+        bool none = true, small = true;  // no argument has j in it; no int passes 32 bits
+        for (int a = 0; a < step.rank; ++a) {
+            const std::optional<std::int64_t> keys = keys_in_[number_of(argument(step, a))];
+            if (!keys) return std::nullopt;
+            x.push_back(*keys);
+            none = none && *keys == 0;
+            small = small && (argument(step, a).type != Type::integer || is_short(argument(step, a)));
+        }
+        if (none) return 0;
+        switch (step.op) {
+            case Op::add:
+                return x[0] + x[1];
+            case Op::subtract:
+                return x[0] - x[1];
+            case Op::negate:
+                return -x[0];
+            case Op::less:
+            case Op::less_equal:
+            case Op::equal:
+            case Op::not_equal:  // of ints that did not wrap, it is that of their difference
+                return small && x[0] == x[1] ? std::optional<std::int64_t>(0) : std::nullopt;
+            case Op::minimum:
+            case Op::maximum:
+                return small && x[0] == x[1] ? std::optional(x[0]) : std::nullopt;
+            default:
+                return std::nullopt;
+        }
+    }
+    std::size_t number_of(const Step& step) const { return static_cast<std::size_t>(&step - program_.steps); }
+    bool is_diagonal(const Step& step) const { return step.stage == Stage::tile && keys_in_[number_of(step)] == 0; }
 
     // Whether an operation on ints may be one of 32 bits.
     bool computes_short(const Step& step) const {
@@ -429,11 +489,25 @@ private:
                             of_tensor("line_of", step.tensor, dtype_of(step), indices_of(step, step.rank - 1)), ";\n"});
         return text;
     }
+    std::string diagonal_members() const {
+        std::string text;
+        for (const Step& step : steps_of(Stage::tile))
+            if (is_diagonal(step))
+                text += joined({"        ", type_name(step.type, is_short(step)), " ", own_name(step), ";\n"});
+        return text;
+    }
+    std::string diagonal_assignments() const {
+        std::string text;
+        for (const Step& step : steps_of(Stage::tile))
+            if (is_diagonal(step)) text += joined({"        ", name_of(step), " = ", value(step), ";\n"});
+        return text;
+    }
     std::string constants() const {
         std::string text;
         for (const Step& step : steps_of(Stage::tile))
-            text += joined({"        [[maybe_unused]] const ", type_name(step.type, is_short(step)), " ",
-                            own_name(step), " = ", value(step), ";\n"});
+            if (!is_diagonal(step))
+                text += joined({"        [[maybe_unused]] const ", type_name(step.type, is_short(step)), " ",
+                                own_name(step), " = ", value(step), ";\n"});
         return text;
     }
 
@@ -441,6 +515,7 @@ private:
     const std::vector<int>& nodes_;  // of its steps
     const std::span<const TensorType> tensors_;
     const std::vector<IntBounds> bounds_;
+    std::vector<std::optional<std::int64_t>> keys_in_;  // of each step
 };
 
 // How intervals.h and function_intervals.h name an operation. Of types that differ it has overloads.
@@ -546,16 +621,23 @@ std::string mask_interval_source(const Program& program, std::span<const TensorT
 }
 
 std::string score_source(const Writer& writer, bool unit_derivative) {
+    const std::string added = writer.added_by_diagonal();
+    std::string first =
+        joined({"    static constexpr bool kUnitDerivative = ", unit_derivative ? "true" : "false", ";\n",
+                "    static constexpr bool kAddsByDiagonal = ", added.empty() ? "false" : "true", ";\n"});
     return writer.function(
-        "ScoreFunction",
-        joined({"    static constexpr bool kUnitDerivative = ", unit_derivative ? "true" : "false", ";\n"}),
-        "float value(const Row& row, const Column& column, float s, float& derivative)",
+        "ScoreFunction", first,
+        "float value(const Row& row, const Column& column, const Diagonal& diagonal, float s, float& derivative)",
         joined({"        derivative = ", writer.name_of(writer.program().derivative), ";\n        return ",
-                writer.name_of(writer.program().result), ";\n"}));
+                writer.name_of(writer.program().result), ";\n"}),
+        added.empty() ? ""
+                      : joined({"    __device__ __forceinline__ float added(const Diagonal& diagonal) const { return ",
+                                added, "; }\n"}));
 }
 
 std::string mask_source(const Writer& writer) {
-    return writer.function("MaskFunction", "", "bool value(const Row& row, const Column& column)",
+    return writer.function("MaskFunction", "",
+                           "bool value(const Row& row, const Column& column, const Diagonal& diagonal)",
                            joined({"        return ", writer.name_of(writer.program().result), ";\n"}));
 }
 
@@ -569,9 +651,9 @@ std::string loads_source(const Writer& writer) {
         for (int d = 0; d < load.rank; ++d) calls += joined({", ", writer.name_of(load.index[d])});
         calls += ");\n";
     }
-    return writer.function("ScoreLoads",
-                           joined({"    static constexpr int kLoads = ", std::to_string(program.load_count), ";\n"}),
-                           "void each(const Row& row, const Column& column, float s, auto add)", calls);
+    return writer.function(
+        "ScoreLoads", joined({"    static constexpr int kLoads = ", std::to_string(program.load_count), ";\n"}),
+        "void each(const Row& row, const Column& column, const Diagonal& diagonal, float s, auto add)", calls);
 }
 
 }  // namespace

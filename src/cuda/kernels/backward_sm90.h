@@ -169,7 +169,7 @@ struct BackwardSm90 : KeyBlock<config> {
         ptx::wgmma_fence();
         start_scores<config.element, padded(config, config.head_dim), config.Bc, config.Br>(s, k + own_rows, q_now);
         ptx::wgmma_commit();
-        this->condense_mask(i0, own_row(consumer), step.whole);
+        this->find_values(i0, own_row(consumer), step.whole);
         KeptTransposed<NT> kept_of;
         if constexpr (config.dropout && Base::kMayHide)  // where the registers of dP are free
             kept_of.draw(dropout, params, {this->j0 + own_row(consumer), i0});
@@ -258,11 +258,12 @@ struct BackwardSm90 : KeyBlock<config> {
         float2 row_lse;
         float P[4];
         each_function_value_transposed<ScoreFunction, config, NT>(
-            params, seq, place, [&](int t, int e, const auto& function, const auto& row, const auto& column) {
+            params, seq, place,
+            [&](int t, int e, const auto& function, const auto& row, const auto& column, const auto& diagonal) {
                 if (e == 0) row_lse = this->lse_of(t);
                 float& x = s.c[0][t][e];
                 float by_s;
-                const float value = function.value(row, column, x, by_s);
+                const float value = function.value(row, column, diagonal, x, by_s);
                 P[e] = x <= kHiddenScore ? 0.0f : this->probability(value, this->of_query(row_lse, e));
                 x = P[e] == 0.0f ? 0.0f : P[e] * by_s;
                 if (e != 3) return;

@@ -68,10 +68,10 @@ __device__ __forceinline__ void backward_tensors_sm80(const KernelParams& params
         if (!block.template compute<DerivativeBy::function>(params, seq, i0, j0, has_queries, ds, given)) continue;
         each_function_value<ScoreLoads, config, Grid::MT, Grid::NT>(
             params, seq, Tile::place_in(i0, j0),
-            [&](int m, int t, int e, const auto& function, const auto& row, const auto& column) {
+            [&](int m, int t, int e, const auto& function, const auto& row, const auto& column, const auto& diagonal) {
                 const float upstream = ds.c[m][t][e];
                 if (upstream == 0.0f) return;  // what is not seen has no gradient, whatever the derivative is there
-                function.each(row, column, given.c[m][t][e],
+                function.each(row, column, diagonal, given.c[m][t][e],
                               [&](int load, int tensor, float derivative, auto... indices) {
                                   const DeviceTensorGradient& to = params.dtensors[tensor];
                                   if (to.data == nullptr) return;

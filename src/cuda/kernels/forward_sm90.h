@@ -112,7 +112,7 @@ struct ForwardSm90 : QueryPipeline<config> {
             bring(0);
             k_ring.wait_full();
             KeysAtHand keys = keys_at_hand(tile, 0);
-            find_shown(tile, consumer, keys, bias_and_mask);
+            find_values(tile, consumer, keys, bias_and_mask);
             start(s, query, own_q);
             units.start(params, tile.seq, tile.i0 + consumer * 64);  // while S is computed
             find_units(units);
@@ -138,7 +138,7 @@ struct ForwardSm90 : QueryPipeline<config> {
                 find_units(units);
                 [[maybe_unused]] const int before_at = keys.j0;
                 keys = keys_at_hand(tile, n);
-                find_shown(tile, consumer, keys, bias_and_mask);
+                find_values(tile, consumer, keys, bias_and_mask);
                 if (turns) wait_turn(consumer);
                 start(s, query, own_q);
                 v_ring.wait_full();  // while S is computed
@@ -322,10 +322,12 @@ struct ForwardSm90 : QueryPipeline<config> {
         }
     }
 
-    // In a mixed block, what the mask function shows: while another consumer has its turn, and S leaves registers for
-    // it.
-    __device__ __forceinline__ void find_shown(const Tile& tile, int consumer, const KeysAtHand& keys,
-                                               BiasAndMask<config, 1, NT>& bias_and_mask) const {
+    // In a mixed block, what the mask function shows, and in any what a score function adds by the diagonal: while
+    // another consumer has its turn, and S leaves registers for it.
+    __device__ __forceinline__ void find_values(const Tile& tile, int consumer, const KeysAtHand& keys,
+                                                BiasAndMask<config, 1, NT>& bias_and_mask) const {
+        if constexpr (ScoreModifier<config>::kAddsByDiagonal)
+            bias_and_mask.by_diagonal.find(params, tile.seq, {warp_row(tile, consumer), keys.j0});
         if constexpr (config.mask_function)
             if (!keys.whole) bias_and_mask.find_shown(params, tile.seq, {warp_row(tile, consumer), keys.j0});
     }

@@ -34,9 +34,11 @@ __device__ __forceinline__ void evaluate_block(const KernelParams& p, const Sequ
     } else {
         for (int i = i0; i < i1 && (all || !any); i += 16) {
             each_function_value<MaskFunction, config, 1, config.Bc / 8>(
-                p, seq, {i, j0}, [&](int m, int t, int e, const auto& function, const auto& row, const auto& column) {
+                p, seq, {i, j0},
+                [&](int m, int t, int e, const auto& function, const auto& row, const auto& column,
+                    const auto& diagonal) {
                     const bool inside = i + Place::row(m, e) < i1 && j0 + Place::column(t, e) < j1;
-                    const bool value = function.value(row, column);
+                    const bool value = function.value(row, column, diagonal);
                     any = any || (value && inside);
                     all = all && (value || !inside);
                 });

@@ -37,7 +37,8 @@ bool lies_evenly(const Problem& p, const Operand& q) {
 }
 
 bool lies_near(const functions::FunctionTensor& tensor) {
-    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+    constexpr std::int64_t kWidest = 8;  // bytes of an element
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max() / kWidest;
     std::int64_t farthest = 0;
     for (int d = 0; d < tensor.rank; ++d) {
         if (tensor.shape[d] <= 1) continue;

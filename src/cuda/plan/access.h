@@ -16,7 +16,7 @@ struct Access {
     bool even_queries = true;     // q's rows lie at equal steps, over all sequences
     bool values_in_keys = false;  // v is the first columns of k, in the same memory
     bool lse = true;              // forward writes LSE
-    bool near_tensors = true;     // an element of what functions read is less than 2^31 elements from the first
+    bool near_tensors = true;     // an element of what functions read is less than 2^31 bytes from the first
     bool seqused = false;
     bool dbias = false, dsinks = false, dtensors = false;
     std::int64_t bias_batch = 1, bias_heads = 1, bias_rows = 1, bias_cols = 1;

@@ -148,6 +148,7 @@ struct BiasAndMask {
             return true;
     }
     ShownScores<config, MT, NT> shown;
+    AddedByDiagonal<config, NT, false> by_diagonal;  // beside a score function that is such
 
     // Where config.bias_mapped: the tile of Br rows that TMA loaded, and this warp's first row in it.
     unsigned bias_tile;

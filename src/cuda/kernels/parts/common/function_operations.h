@@ -110,26 +110,28 @@ __device__ __forceinline__ T near_element(const DeviceFunctionTensor& tensor, In
 // The elements of a tensor along its last dimension, at indices of the others; none where one of these lies outside.
 template <class T>
 struct Line {
-    const T* data;
-    unsigned first, stride, shape;
+    const unsigned char* first;
+    unsigned stride, shape;  // in bytes; in elements
 
     __device__ __forceinline__ T operator[](int index) const {
         const auto n = static_cast<unsigned>(index);
-        return n < shape ? data[static_cast<int>(first + n * stride)] : T{};
+        return n < shape ? *reinterpret_cast<const T*>(first + static_cast<long long>(index) * static_cast<int>(stride))
+                         : T{};
     }
 };
 template <class T, class... Indices>
 __device__ __forceinline__ Line<T> line_of(const DeviceFunctionTensor& tensor, Indices... indices) {
     constexpr int kLast = sizeof...(Indices);
     const unsigned index[kLast + 1] = {static_cast<unsigned>(indices)...};
-    Line<T> line{static_cast<const T*>(tensor.data), 0, static_cast<unsigned>(tensor.near_stride[kLast]),
-                 static_cast<unsigned>(tensor.near_shape[kLast])};
+    unsigned offset = 0, shape = static_cast<unsigned>(tensor.near_shape[kLast]);
 #pragma unroll
     for (int d = 0; d < kLast; ++d) {
-        if (index[d] >= static_cast<unsigned>(tensor.near_shape[d])) line.shape = 0;
-        line.first += index[d] * static_cast<unsigned>(tensor.near_stride[d]);
+        if (index[d] >= static_cast<unsigned>(tensor.near_shape[d])) shape = 0;
+        offset += index[d] * static_cast<unsigned>(tensor.near_stride[d]);
     }
-    return line;
+    constexpr int kSize = sizeof(T);
+    return {static_cast<const unsigned char*>(tensor.data) + static_cast<long long>(static_cast<int>(offset)) * kSize,
+            static_cast<unsigned>(tensor.near_stride[kLast]) * kSize, shape};
 }
 
 }  // namespace flashtile::op

@@ -62,9 +62,11 @@ struct ScoreModifier {
         return modifier;
     }
 
-    // Hopper's kernels know of blocks that the mask function shows whole, and hide by themselves in the others.
-    static constexpr bool kKnowsWholeBlocks =
-        config.kernel == Kernel::forward_sm90 || config.kernel == Kernel::backward_sm90;
+    // Hopper's kernels know of blocks that the mask function shows whole, and hide by themselves in the others. They
+    // also find by themselves what a score function adds.
+    static constexpr bool kOfHopper = config.kernel == Kernel::forward_sm90 || config.kernel == Kernel::backward_sm90;
+    static constexpr bool kAddsByDiagonal =
+        kOfHopper && !config.softcap && !config.alibi && !config.has_bias_or_mask() && adds_by_diagonal<config>();
 
     // Whether scores may hide keys from some rows, beyond what the band hides.
     static constexpr bool kMayHide = config.has_bias_or_mask() || config.tree_mask || config.has_functions();
@@ -78,6 +80,8 @@ struct ScoreModifier {
         constexpr bool kOfSoftcap = config.softcap && kBy == DerivativeBy::product;
         if constexpr (config.softcap)
             soften<kOfSoftcap>(s, p.scale, p.softcap, derivative);
+        else if constexpr (kAddsByDiagonal)
+            bias_and_mask.by_diagonal.add(s, p.scale);
         else if constexpr (config.scale_first)
             each_score<MT, NT>([&](int m, int n, int e) { s.c[m][n][e] *= p.scale; });
         if (config.alibi && config.tree_mask && seq.positions != nullptr) {
@@ -96,9 +100,9 @@ struct ScoreModifier {
         if constexpr (config.has_bias_or_mask()) bias_and_mask.apply(s);
         if constexpr (kBy == DerivativeBy::function)
             each_score<MT, NT>([&](int m, int n, int e) { derivative.c[m][n][e] = s.c[m][n][e]; });
-        if constexpr (config.score_function)
+        if constexpr (config.score_function && !kAddsByDiagonal)
             apply_score_function<config, differentiates(kBy), kOfSoftcap>(s, p, seq, place, derivative);
-        if constexpr (config.mask_function && !kKnowsWholeBlocks) bias_and_mask.shown.hide_others(s);
+        if constexpr (config.mask_function && !kOfHopper) bias_and_mask.shown.hide_others(s);
         if constexpr (config.has_bias_or_mask() || config.has_functions()) hide_rows_past_end(s, seq, place);
         if constexpr (config.tree_mask) apply_tree_mask<config>(s, p, seq, place);
     }

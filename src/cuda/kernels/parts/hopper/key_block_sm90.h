@@ -49,6 +49,7 @@ struct KeyBlock {
     static constexpr bool kMayHide = config.has_bias_or_mask() || config.has_functions();
     static constexpr bool kMasks = config.mask || config.mask_function;
     static constexpr bool kHasDerivative = has_score_derivative<config>();
+    static constexpr bool kAddsByDiagonal = ScoreModifier<config>::kAddsByDiagonal;
     // A mask is loaded one block ahead where registers are left for it.
     static constexpr bool kMaskAhead = config.mask && config.Br == 64 && config.bias == BiasElement::none &&
                                        !config.window && !config.packed && !config.seqused && !config.softcap &&
@@ -74,7 +75,8 @@ struct KeyBlock {
     Ring<1> bias_ring;
     MaskTransposed<NT> mask;  // of the next block of queries, or of this one
     ShownTransposed<config, NT> shown;
-    bool unsure = false;  // beside a score function: V may not be finite where it hides a key
+    AddedByDiagonal<config, NT, true> by_diagonal;  // beside a score function that is such
+    bool unsure = false;                            // beside a score function: V may not be finite where it hides a key
 
     __device__ __forceinline__ KeyBlock(const KernelParams& given, const Sequence& s, unsigned memory, int n)
         : params(given),
@@ -423,14 +425,15 @@ struct KeyBlock {
                 SeenQueries::make<config>(seq, j0 + warp_row)};
     }
 
-    // The mask of a step's block, which comes until condense_mask() needs it.
+    // The mask of a step's block, which comes until find_values() needs it.
     __device__ __forceinline__ void bring_mask(const Step& step, int warp_row) {
         if constexpr (!kMaskAhead) return;
         seq.h = step.head;
         mask.load(params.mask, seq, {j0 + warp_row, query_of(step)});
     }
-    // Where the registers of dP are free.
-    __device__ __forceinline__ void condense_mask(int i0, int warp_row, [[maybe_unused]] bool mask_is_whole) {
+    // What scores need beside their product, while that runs, and where the registers of dP are free.
+    __device__ __forceinline__ void find_values(int i0, int warp_row, [[maybe_unused]] bool mask_is_whole) {
+        if constexpr (kAddsByDiagonal) by_diagonal.find(params, seq, {j0 + warp_row, i0});
         if constexpr (config.mask_function)
             if (!mask_is_whole) shown.find(params, seq, {j0 + warp_row, i0});
         if constexpr (config.mask) mask.template condense<kMaskAhead>(params.mask, seq, {j0 + warp_row, i0});
@@ -465,12 +468,14 @@ struct KeyBlock {
         const Place place{j0 + warp_row, query_of(step)};
         if constexpr (config.softcap)
             ScoreModifier<config>::template soften<false>(s, params.scale, params.softcap, s);
+        else if constexpr (kAddsByDiagonal)
+            by_diagonal.add(s, params.scale);
         else if constexpr (config.scale_first)
             each_score<1, NT>([&](int m, int n, int e) { s.c[m][n][e] *= params.scale; });
         if constexpr (config.alibi)
             apply_alibi_transposed<config>(s, ScoreModifier<config>::make(params, seq).slope, seq, place);
         add_bias(s, place, warp_row);
-        if constexpr (config.score_function && !kHasDerivative)
+        if constexpr (config.score_function && !kHasDerivative && !kAddsByDiagonal)
             apply_score_function_transposed<config>(s, params, seq, place);
         if constexpr (config.mask) mask.apply(s);
         if constexpr (config.mask_function)

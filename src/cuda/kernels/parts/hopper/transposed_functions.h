@@ -15,13 +15,17 @@ __device__ __forceinline__ void each_function_value_transposed(const KernelParam
     const Position<config> j0(origin_j_of(p, seq.b) + place.i0 + Place::row(0, 0));
     const Position<config> i0(origin_i_of(p, seq.b) + place.j0 + Place::column(0, 0));
     const typename Function<config>::Column columns[2] = {function.column_of(j0), function.column_of(j0.further(8))};
+    typename Function<config>::Diagonal diagonals[2][2];
 #pragma unroll
     for (int n = 0; n < NT; ++n)
 #pragma unroll
         for (int second = 0; second < 2; ++second) {
             const typename Function<config>::Row row = function.row_of(i0.further(n * 8 + second));
+            auto& now = diagonals[second];
+            now[1] = n == 0 ? function.diagonal_of(row, columns[1]) : now[0];
+            now[0] = function.diagonal_of(row, columns[0]);
 #pragma unroll
-            for (int half = 0; half < 2; ++half) body(n, 2 * half + second, function, row, columns[half]);
+            for (int half = 0; half < 2; ++half) body(n, 2 * half + second, function, row, columns[half], now[half]);
         }
 }
 
@@ -41,13 +45,15 @@ __device__ __forceinline__ void each_unshown_transposed(const KernelParams& p, c
         if constexpr (!config.lists_alone)
             if (partial != 0)
                 each_function_value_transposed<MaskFunction, config, NT>(
-                    p, seq, place, [&](int n, int e, const auto& function, const auto& row, const auto& column) {
-                        if ((partial >> n & 1) != 0 && !function.value(row, column)) hide(n, e);
+                    p, seq, place,
+                    [&](int n, int e, const auto& function, const auto& row, const auto& column, const auto& diagonal) {
+                        if ((partial >> n & 1) != 0 && !function.value(row, column, diagonal)) hide(n, e);
                     });
     } else {
         each_function_value_transposed<MaskFunction, config, NT>(
-            p, seq, place, [&](int n, int e, const auto& function, const auto& row, const auto& column) {
-                if (!function.value(row, column)) hide(n, e);
+            p, seq, place,
+            [&](int n, int e, const auto& function, const auto& row, const auto& column, const auto& diagonal) {
+                if (!function.value(row, column, diagonal)) hide(n, e);
             });
     }
 }
@@ -76,10 +82,11 @@ template <KernelConfig config, int NT>
 __device__ __forceinline__ void apply_score_function_transposed(Fragments<1, NT>& s, const KernelParams& p,
                                                                 const Sequence& seq, const Place& place) {
     each_function_value_transposed<ScoreFunction, config, NT>(
-        p, seq, place, [&](int n, int e, const auto& function, const auto& row, const auto& column) {
+        p, seq, place,
+        [&](int n, int e, const auto& function, const auto& row, const auto& column, const auto& diagonal) {
             float& x = s.c[0][n][e];
             float by_s;
-            const float value = function.value(row, column, x, by_s);
+            const float value = function.value(row, column, diagonal, x, by_s);
             x = x <= kHiddenScore ? -infinity() : value;
         });
 }
@@ -99,8 +106,9 @@ __device__ __forceinline__ bool mask_shows(const KernelParams& p, const Sequence
     if (config.lists_alone || kind != BlockKind::partial) return kind != BlockKind::hidden;
     if constexpr (!config.lists_alone) {
         const MaskFunction<config> function(arguments_of(p, seq));
-        return function.value(function.row_of(Position<config>(origin_i_of(p, seq.b) + i)),
-                              function.column_of(Position<config>(origin_j_of(p, seq.b) + j)));
+        const auto row = function.row_of(Position<config>(origin_i_of(p, seq.b) + i));
+        const auto column = function.column_of(Position<config>(origin_j_of(p, seq.b) + j));
+        return function.value(row, column, function.diagonal_of(row, column));
     }
 }
 
