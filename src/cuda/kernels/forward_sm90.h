@@ -37,7 +37,6 @@ struct ForwardSm90 : QueryPipeline<config> {
     using Scores = Fragments<1, NT>;
     // Whether TMA brings rows behind a sequence's own.
     static constexpr bool kRowsDiffer = config.packed || config.seqused_q || config.prefixes;
-    static constexpr bool kClearsValues = config.maps_hold_hidden_keys() && !Base::kTransposes;
     using LeftP = typename M::template Left<1, NT>;
     // Whether the registers hold P of two blocks beside S, O and about 40 values more. Options take more than that, and
     // wider heads wait for their products anyway.
@@ -142,7 +141,7 @@ struct ForwardSm90 : QueryPipeline<config> {
                 if (turns) wait_turn(consumer);
                 start(s, query, own_q);
                 v_ring.wait_full();  // while S is computed
-                if constexpr (kClearsValues)
+                if constexpr (clears_hidden_values(pass))
                     if (n == 1) {
                         const Tile now = tile_at_hand();
                         clear_hidden_values<config>(now, consumer, config.mask_function ? before_at : now.key_of(0),
@@ -201,7 +200,7 @@ struct ForwardSm90 : QueryPipeline<config> {
             const Tile done = end_of(tile);
             if constexpr (!kTrustsHiddenValues) release_query();
             v_ring.wait_full();
-            if constexpr (kClearsValues)
+            if constexpr (clears_hidden_values(pass))
                 clear_hidden_values<config>(done, consumer,
                                             config.mask_function ? keys.j0 : done.key_of(done.keys.count - 1),
                                             v + v_ring.stage * kBytesV);
@@ -260,6 +259,11 @@ struct ForwardSm90 : QueryPipeline<config> {
     // A careful pass leaves V of hidden keys out of its products.
     __device__ static constexpr bool spares_hidden_values(Pass pass) {
         return pass == Pass::careful && Optimistic::kTrustsHiddenValues;
+    }
+
+    // Where TMA brings V of hidden keys and the product would take it. (What is transposed is cleared by preparers.)
+    __device__ static constexpr bool clears_hidden_values(Pass pass) {
+        return config.maps_hold_hidden_keys() && !Base::kTransposes && !spares_hidden_values(pass);
     }
 
     // Line 10: O += P V. The product is started, or, where V of hidden keys is left out, done.

@@ -124,9 +124,15 @@ int group_rows(const KernelConfig& c, const Problem& p) {
 }
 
 std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
-    if (c.element == Element::e4m3)
-        return c.window ? std::span<const Tile>(sm90::kForwardE4m3Window) : std::span<const Tile>(sm90::kForwardE4m3);
-    if (c.converts_kv) return sm90::kForwardE4m3Keys;
+    if (c.element == Element::e4m3) {
+        if (c.window) return sm90::kForwardE4m3Window;
+        if (c.lengths_differ() || (c.band && p.seqlen_q < kLong)) return sm90::kForwardE4m3Short;
+        return c.band || p.seqlen_k < kLongKeys ? std::span<const Tile>(sm90::kForwardE4m3) : sm90::kForwardE4m3Long;
+    }
+    if (c.converts_kv) {
+        const bool few = c.shares && p.seqlen_q * c.group_rows <= kConsumerRows;
+        return few ? std::span<const Tile>(sm90::kForwardE4m3KeysFew) : sm90::kForwardE4m3Keys;
+    }
     // what a group shares, the queries of many sequences see
     if (c.prefixes && widest(c) <= 128 && !c.softcap && !c.sinks) return sm90::kForwardCache;
     if (c.shares) {

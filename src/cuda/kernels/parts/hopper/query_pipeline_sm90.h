@@ -89,12 +89,14 @@ struct QueryPipeline {
     static constexpr int kPartsO = output_parts(config), kBytesO = output_bytes(config);
     // The drawers are the warps that draw for dropout: a warpgroup of their own, or the three warps that stand idle
     // beside the producer.
-    static constexpr bool kDrawersApart = config.warps == 4 * (kConsumers + 2);
+    static constexpr bool kDrawersApart = config.dropout && config.warps == 4 * (kConsumers + 2);
     static constexpr int kDrawers = !config.dropout ? 0 : (kDrawersApart ? 4 : 3);
     // The preparers are those three warps where V must be transposed, or K and V widened: they read what TMA has
-    // loaded, and consumers read what they write.
+    // loaded, and consumers read what they write. Widening for few queries takes longer than all else, and has a
+    // warpgroup of its own beside them.
     static constexpr bool kPrepares = kTransposes || kWidens;
-    static constexpr int kPreparers = kPrepares ? 3 : 0;
+    static constexpr bool kPreparersApart = kWidens && config.warps == 4 * (kConsumers + 2);
+    static constexpr int kPreparers = !kPrepares ? 0 : kPreparersApart ? 7 : 3;
     static_assert(!(kPrepares && config.dropout), "the same warps");
     // Registers of a thread. The launch gives every warpgroup the same number, a multiple of 8, and the kernel
     // redistributes them. A producer needs more where it has to look lengths or shown blocks up, where heads share a
@@ -102,7 +104,7 @@ struct QueryPipeline {
     // leave it few.
     static constexpr int kAllRegisters =
         65536 / (config.warps * 32 * config.blocks_per_sm) / 8 * 8 * (config.warps / 4);
-    static constexpr int kDrawerRegisters = 56;
+    static constexpr int kDrawerRegisters = 56, kMostRegisters = 240;
     static constexpr bool kBusyProducer = config.dropout ? !kDrawersApart
                                                          : config.lengths_in_memory() || config.group_rows > 1 ||
                                                                config.bias_mapped || config.mask_function || kPrepares;
@@ -114,9 +116,12 @@ struct QueryPipeline {
                                               : kConsumers > 2   ? (NT*(4 + kSize) + OT * 4 > 124 ? 32 : 56)
                                               : kBusyProducer    ? (config.blocks_per_sm > 2 ? 48 : 56)
                                                                  : 40;
-    static constexpr int kConsumerRegisters =
-        (kAllRegisters - kProducerRegisters - (kDrawersApart ? kDrawerRegisters : 0)) / kConsumers / 8 * 8;
-    static_assert(config.warps == 4 * (kConsumers + 1) || (config.dropout && kDrawersApart), "");
+    static constexpr int kOtherRegisters = kProducerRegisters + (kPreparersApart ? kProducerRegisters
+                                                                 : kDrawersApart ? kDrawerRegisters
+                                                                                 : 0);
+    static constexpr int kLeftRegisters = (kAllRegisters - kOtherRegisters) / kConsumers / 8 * 8;
+    static constexpr int kConsumerRegisters = kLeftRegisters < kMostRegisters ? kLeftRegisters : kMostRegisters;
+    static_assert(config.warps == 4 * (kConsumers + 1) || kPreparersApart || kDrawersApart, "");
 
     static constexpr bool kTold = config.paged || config.mask_function;
     // Then all warps of a consumer read of a stage of K what is told of it, beside wgmma, which reads K.
@@ -632,7 +637,10 @@ __device__ __forceinline__ void run_forward_sm90(const KernelParams& params) {
     const int warp = __shfl_sync(~0u, static_cast<int>(warp_id()), 0) - 4 * Forward::kConsumers;
     if (Forward::kDrawersApart && warpgroup > Forward::kConsumers) {
         ptx::registers_give_back<Forward::kDrawerRegisters>();
-        if constexpr (config.dropout) forward.draw(warp - 4);
+        if constexpr (Forward::kDrawersApart) forward.draw(warp - 4);
+    } else if (Forward::kPreparersApart && warpgroup > Forward::kConsumers) {
+        ptx::registers_give_back<Forward::kProducerRegisters>();
+        if constexpr (Forward::kPreparersApart) forward.prepare(warp - 1);
     } else if (warpgroup == Forward::kConsumers) {
         ptx::registers_give_back<Forward::kProducerRegisters>();
         if (warp > 0) {
