@@ -599,6 +599,8 @@ __device__ __forceinline__ void run_forward_sm90(const KernelParams& params) {
     if constexpr (config.shares) {  // launched early, and so is combine_shares.h
         ptx::wait_for_launch_before();
         ptx::let_next_launch_begin();
+    } else if constexpr (config.mask_function) {  // launched early, behind its map
+        ptx::wait_for_launch_before();
     }
     forward.find_work();
     __syncthreads();  // barriers are initialised, and what find_work has found is there
