@@ -163,9 +163,13 @@ constexpr int dropout_bytes(const KernelConfig& c) {
 }
 
 // Hopper's forward where lengths lie in device memory: the order of at most so many sequences, and one entry for their
-// end.
-constexpr int kMostOrdered = 64;
+// end. Beside a mask function alone: the order of at most so many lines of its map.
+constexpr int kMostOrdered = 64, kMostLines = 256;
+constexpr bool orders_lines(const KernelConfig& c) {
+    return c.mask_function && !c.lengths_differ();
+}
 constexpr int order_bytes(const KernelConfig& c) {
+    if (orders_lines(c)) return kMostLines * 4;
     return c.lengths_differ() && !c.shares ? (kMostOrdered + 1) * 16 : 0;
 }
 

@@ -155,9 +155,11 @@ struct KernelParams {
     unsigned share_blocks;
     int rounded_shares;  // KeyShares
     int part_rows;
-    int fold_groups;    // how many groups of lanes fold a row's parts: a power of two
-    int page_box;       // Hopper's forward: how many rows of a page TMA loads at a time
-    int section_heads;  // Hopper's backward: key heads whose blocks of keys take turns in the order of the launch
+    int fold_groups;  // how many groups of lanes fold a row's parts: a power of two
+    int page_box;     // Hopper's forward: how many rows of a page TMA loads at a time
+    // Hopper's backward: key heads whose blocks of keys take turns in the order of the launch. Its forward beside a
+    // mask function: heads, of all sequences, whose tiles do.
+    int section_heads;
 
     // Of each sequence, in place of the values above; null: those values. The host never reads them.
     const Index* diagonals;

@@ -3,8 +3,10 @@ built-in options that say the same, and block-sparse patterns with dense attenti
 a key that a pattern shows."""
 
 import math
+import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Optional
 
 import torch
@@ -12,7 +14,6 @@ import torch
 from gpu_bench.check import RESULTS, TOLERANCE, off_by
 from gpu_bench.methods import Flashtile
 from gpu_bench.problem import Problem
-from gpu_bench.timing import REGIMES
 
 PASSES = "forward", "backward"
 WINDOW, DOCUMENT, DISTANCE = 1024, 1024, 128
@@ -103,7 +104,7 @@ class Flex:
 
     name = "torch_flex"
 
-    def __init__(self, problem, pattern, autotuned):
+    def __init__(self, problem, pattern, autotuned, backward):
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
         p, n = problem, problem.seqlen
         self.q, self.k, self.v = (x.detach().transpose(1, 2).requires_grad_() for x in (p.q, p.k, p.v))
@@ -122,6 +123,10 @@ class Flex:
         mode = "max-autotune-no-cudagraphs" if autotuned else "default"
         compiled = torch.compile(flex_attention, dynamic=False, mode=mode)
         self.attend = lambda: compiled(self.q, self.k, self.v, pattern.score_mod, self.mask)
+        if not backward:
+            with torch.no_grad():
+                self.out, self.gradients, self.backward = self.attend().transpose(1, 2), (), None
+            return
         self.kept = self.attend()
         self.out = self.kept.detach().transpose(1, 2)
         self.backward()
@@ -161,7 +166,13 @@ def add_rows(run, what, problem, pattern, methods, **more):
     """Adds a row of times and speeds for each pass and regime."""
     flops = 4.0 * problem.head_dim * problem.heads * pairs(pattern, problem)
     for work, factor in zip(PASSES, (1.0, 2.5)):
-        for regime, times in run.measure({m.name: getattr(m, work) for m in methods}).items():
+        calls = {m.name: getattr(m, work) for m in methods if getattr(m, work) is not None}
+        if run.arguments.kernels:
+            for name, call in calls.items():
+                kernels = run.gpu.kernels(call)
+                said = ", ".join(f"{kernel[:40]} {us:.1f} us" for kernel, us in kernels) if kernels else "not known"
+                print(f"kernels of {what} d={problem.head_dim} n={problem.seqlen} {work} {name}: {said}", flush=True)
+        for regime, times in run.measure(calls).items():
             ms = {name: 1e3 * seconds for name, (seconds, _) in times.items()}
             tflops = {name: factor * flops / t / 1e9 for name, t in ms.items()}
             run.extra["functions"].append({"pattern": what, **problem.row(), "pass": work, "regime": regime, "ms": ms,
@@ -183,6 +194,33 @@ def builtin_problem(problem, options):
                    problem.heads, **{name: value for name, value in options.items() if name != "causal"})
 
 
+def compile_ahead(run, chosen):
+    """Calls each kernel once, on several threads, since compiling takes seconds."""
+    a = run.arguments
+
+    def make(item):
+        seqlen, head_dim, what = item
+        problem = Problem(run.gpu, a.dtype, head_dim, False, seqlen, 1, a.heads or 2048 // head_dim)
+        if what == "block_sparse":
+            for block in BLOCKS:
+                with_functions(run, problem, block_sparse(problem, DENSITIES[0], block))
+            return Flashtile(run.library, problem)
+        pattern = patterns(problem)[what]
+        with_functions(run, problem, pattern)
+        if pattern.builtin:
+            Flashtile(run.library, builtin_problem(problem, pattern.builtin))
+
+    items = [(seqlen, head_dim, what) for seqlen in a.seqlen for head_dim in a.head_dim for what in chosen]
+    start = time.perf_counter()
+    with ThreadPoolExecutor(max(1, os.cpu_count())) as pool:
+        for made in [pool.submit(make, item) for item in items]:
+            try:
+                made.result()
+            except Exception as error:  # the point will say so
+                print(f"compiling ahead: {str(error)[:200]}", flush=True)
+    print(f"compiled in {time.perf_counter() - start:.1f} s", flush=True)
+
+
 def functions(run):
     a = run.arguments
     run.extra.setdefault("functions", [])
@@ -199,7 +237,9 @@ def functions(run):
         more = {}
         if a.flex != "none":
             try:
-                methods.append(Flex(problem, pattern, a.flex == "autotuned"))
+                tuned = a.flex == "autotuned" and (a.flex_autotuned is None or what in a.flex_autotuned)
+                methods.append(Flex(problem, pattern, tuned, "backward" in a.flex_passes))
+                more["flex_autotuned"] = tuned
                 more["flex_block_mask_ms"] = methods[-1].mask_ms
             except Exception as error:
                 run.left_out.append({"method": "torch_flex", "work": f"functions {what}",
@@ -220,11 +260,12 @@ def functions(run):
                 methods[method.name] = method
         methods["dense"] = Flashtile(run.library, problem, "dense")
         add_rows(run, "block_sparse", problem, Pattern(), methods.values())
-        for row in run.extra["functions"][-len(PASSES) * len(REGIMES):]:
+        for row in run.extra["functions"][-len(PASSES) * len(a.regimes):]:
             faster = {name: row["ms"]["dense"] / ms for name, ms in row["ms"].items()}
             print(f"block_sparse d={head_dim} n={seqlen} {row['pass']} {row['regime']}, times as fast as dense: "
                   + ", ".join(f"{name} {x:.2f}" for name, x in faster.items()), flush=True)
 
+    compile_ahead(run, chosen)
     for seqlen in a.seqlen:
         for head_dim in a.head_dim:
             for what in chosen:

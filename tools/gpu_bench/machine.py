@@ -42,6 +42,18 @@ class Gpu:
         return start.elapsed_time(stop) / 1e3 / count
 
     @staticmethod
+    def kernels(call):
+        """Microseconds of each kernel of a call, in the order of their starts; None where the profiler sees none."""
+        try:
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+                call()
+                torch.cuda.synchronize()
+            events = [e for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+            return [(e.name, e.time_range.elapsed_us()) for e in sorted(events, key=lambda e: e.time_range.start)]
+        except Exception:  # without CUPTI
+            return None
+
+    @staticmethod
     def graph(calls):
         """All calls as one, which takes no time of the host for each."""
         graph = torch.cuda.CUDAGraph()
@@ -79,6 +91,10 @@ class Host:
         for _ in range(count):
             call()
         return (time.perf_counter() - start) / count
+
+    @staticmethod
+    def kernels(call):
+        return None
 
     @staticmethod
     def graph(calls):

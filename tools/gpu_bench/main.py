@@ -13,6 +13,7 @@ from gpu_bench.decode import POINTS, decode, points_of
 from gpu_bench.errors import errors
 from gpu_bench.fp8 import fp8
 from gpu_bench.functions import functions
+from gpu_bench.timing import REGIMES
 from gpu_bench.machine import Gpu, Host
 from gpu_bench.methods import METHODS
 from gpu_bench.problem import DTYPES
@@ -58,6 +59,12 @@ def parse_arguments(description):
     parser.add_argument("--patterns", type=lambda text: text.split(","), help="of the work functions; default: all")
     parser.add_argument("--flex", choices=("autotuned", "default", "none"), default="autotuned",
                         help="how the work functions compiles FlexAttention")
+    parser.add_argument("--flex-passes", type=names_of(speeds.ONE_WAY), default=list(speeds.ONE_WAY),
+                        help="of FlexAttention in the work functions: its backward kernels take minutes to compile")
+    parser.add_argument("--flex-autotuned", type=lambda text: text.split(","),
+                        help="with --flex=autotuned: the patterns of which it is; the others have the default kernels")
+    parser.add_argument("--kernels", action="store_true", help="the work functions prints the time of each kernel, too")
+    parser.add_argument("--regimes", type=names_of(REGIMES), default=list(REGIMES))
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--tokens", type=int, default=16384)
     parser.add_argument("--batch", type=int, help="default: tokens / seqlen")

@@ -54,7 +54,7 @@ class Run:
         return [m for m in methods if m.name not in wrong]
 
     def measure(self, calls):
-        return measure(self.gpu, calls, self.arguments.rounds)
+        return measure(self.gpu, calls, self.arguments.rounds, self.arguments.regimes)
 
     def add_rows(self, rows, work, problem, measured):
         """A row for each method and regime."""

@@ -25,11 +25,11 @@ def sample(gpu, call, regime):
     return seconds, gpu.sm_mhz()
 
 
-def measure(gpu, calls, rounds):
+def measure(gpu, calls, rounds, regimes=REGIMES):
     """{regime: {name: (median seconds, MHz)}}. The calls take turns in an order that rotates."""
     result = {}
     names = list(calls)
-    for regime in REGIMES:
+    for regime in regimes:
         samples = {name: [] for name in names}
         for turn in range(rounds):
             for n in range(len(names)):

@@ -5,6 +5,7 @@
 
 #include "cuda/kernels/parts/common/block_map.h"
 #include "cuda/kernels/parts/common/functions.h"
+#include "cuda/kernels/ptx/dependent_launch.h"
 
 namespace flashtile {
 
@@ -58,6 +59,7 @@ template <KernelConfig config>
 __device__ __forceinline__ void mask_blocks(const KernelParams& p) {
     using Map = BlockMap<config>;
     static_assert(config.warps == 8, "");
+    ptx::let_next_launch_begin();
     Index n = blockIdx.x / 4;
     const int byte = static_cast<int>(blockIdx.x % 4);
     auto* const to = reinterpret_cast<unsigned char*>(p.ws_block_map + n * 2) + byte;

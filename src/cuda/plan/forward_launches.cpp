@@ -82,6 +82,15 @@ void share_out(const Question& q, std::int64_t tiles, Launch& launch, Plan& plan
     plan.workspace.add(Region::part_ml, rows * 2 * sizeof(float));
 }
 
+// Of a section, those with most keys go first, and its last ones fill up what these leave: three rounds of tiles do. K
+// and V of so few heads are in the L2 cache together.
+int section_heads(const Problem& p, const Launch& launch) {
+    constexpr std::int64_t kRounds = 3;
+    const std::int64_t of_head = std::max<std::int64_t>(1, blocks_of(p.seqlen_q, launch.config.Br));
+    return static_cast<int>(std::clamp<std::int64_t>(blocks_of(kRounds * launch.blocks, static_cast<int>(of_head)), 1,
+                                                     std::max<std::int64_t>(1, p.heads * p.batch)));
+}
+
 }  // namespace
 
 bool has_uneven_tiles(const KernelConfig& c) {
@@ -105,6 +114,7 @@ void add_forward_launches(const Question& q, Launch launch, Plan& plan) {
         // equal ones gain nothing.
         const bool persistent = has_uneven_tiles(c) || p.seqlen_k < kLongKeys || p.sm_limit != 0;
         launch.blocks = persistent ? std::min(tiles, blocks_at_a_time(q, c)) : tiles;
+        if (orders_lines(c)) plan.section_heads = section_heads(p, launch);
         if (!c.uneven_in_memory())
             plan.rounds = tile_rounds(static_cast<unsigned>(blocks_of(p.seqlen_q * c.group_rows, c.Br)),
                                       static_cast<unsigned>((c.group_rows > 1 ? p.kv_heads : p.heads) * p.batch),

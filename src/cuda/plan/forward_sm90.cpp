@@ -177,7 +177,9 @@ std::optional<Launch> main_launch(const Question& q) {
 void complete(const Question& q, const Launch& main, Plan& plan) {
     add_block_map(q, main.config, plan);
     plan.main_launch = plan.launches.size();
-    add_forward_launches(q, main, plan);
+    Launch launch = main;
+    launch.early = main.config.mask_function;  // behind its map, for which it waits
+    add_forward_launches(q, launch, plan);
 }
 
 }  // namespace

@@ -59,6 +59,11 @@ struct ShownBlocks {
         for (int w = first / 32; w * 32 < end; ++w) sum += __popc(from(till(line[w].shown, w, end), w, first));
         return sum;
     }
+    __device__ __forceinline__ bool any_whole(int first, int end) const {
+        bool any = false;
+        for (int w = first / 32; w * 32 < end; ++w) any = any || from(till(line[w].whole, w, end), w, first) != 0;
+        return any;
+    }
     __device__ __forceinline__ ShownBlock first(int first, int end) const {
         for (int w = first / 32; w * 32 < end; ++w) {
             const MapWords words = line[w];

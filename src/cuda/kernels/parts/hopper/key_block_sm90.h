@@ -327,6 +327,7 @@ struct KeyBlock {
     // something is not finite, such keys are cleared.
     __device__ __forceinline__ void clear_unseen_keys() {
         if constexpr (!kMayHide) return;
+        if (sees_all_keys()) return;
         const bool finite =
             tile_is_finite<config.element, kBytesV>(v) && (!kMasks || tile_is_finite<config.element, kBytesK>(k));
         if (ptx::named_barrier_all(barriers::kBoth, kConsumerThreads, finite)) return;
@@ -338,6 +339,15 @@ struct KeyBlock {
         }
         ptx::fence_async_proxy();
         ptx::named_barrier(barriers::kBoth, kConsumerThreads);
+    }
+    // Whether the mask function's map says that a query sees all of these keys, as in most patterns it does.
+    __device__ __forceinline__ bool sees_all_keys() const {
+        if constexpr (!config.mask_function || config.band || config.score_function || config.has_bias_or_mask())
+            return false;
+        const int end = queries.first_block + queries.count;
+        bool any = false;
+        for (int n = 0; n < heads; ++n) any = any || shown_of(first_head + n).any_whole(queries.first_block, end);
+        return any;
     }
     // Whether the band and the masks, and where kByBias the bias, let a query of the group's heads see key j. The
     // warp's lanes look for it together.

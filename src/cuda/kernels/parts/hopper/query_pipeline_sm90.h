@@ -137,7 +137,7 @@ struct QueryPipeline {
     unsigned handed;                            // likewise, of what one consumer of latent heads hands to the other
     unsigned slots;                             // likewise, one a stage of Q
     unsigned kept;                              // likewise, of the kept bits' stages
-    unsigned order;                             // likewise, of sequences whose lengths lie in device memory
+    unsigned order;  // likewise, of sequences whose lengths lie in device memory, or of lines
     // Likewise, a word for each stage of K, where kTold: of pages, which keys lie in none, a bit for each eight; beside
     // a mask function, which block of keys it is, and whether all of it is shown.
     unsigned told;
@@ -213,6 +213,9 @@ struct QueryPipeline {
     }
 
     __device__ __forceinline__ SequenceOrder<config> sequence_order() const { return {order, params.batch}; }
+    __device__ __forceinline__ LineOrder<config> line_order() const {
+        return {order, static_cast<int>(query_blocks<config>(params.seqlen_q))};
+    }
     __device__ __forceinline__ ShareSchedule<config> shares() const { return {params, share}; }
     // All threads call this before they begin; a barrier must follow.
     __device__ __forceinline__ void find_work() const {
@@ -220,6 +223,8 @@ struct QueryPipeline {
             shares().find();
         else if constexpr (config.lengths_differ())
             if (sequence_order().fits()) sequence_order().find(params);
+        if constexpr (orders_lines(config))
+            if (line_order().fits()) line_order().find(params);
     }
 
     // Pages are looked up lane by lane, and so the producer is a warp there. What is done once, its first lane does.
@@ -234,7 +239,7 @@ struct QueryPipeline {
         if constexpr (config.shares)
             produce(typename ShareSchedule<config>::Walk(shares()));
         else if constexpr (config.uneven_in_memory())
-            produce(TicketSchedule<config>(params, sequence_order()));
+            produce(TicketSchedule<config>(params, sequence_order(), line_order()));
         else
             produce(TileSchedule<config>(params));
     }
@@ -628,6 +633,8 @@ __device__ __forceinline__ void run_forward_sm90(const KernelParams& params) {
     if constexpr (config.shares) {  // launched early, and so is combine_shares.h
         ptx::wait_for_launch_before();
         ptx::let_next_launch_begin();
+    } else if constexpr (config.mask_function) {  // launched early, behind its map
+        ptx::wait_for_launch_before();
     }
     forward.find_work();
     __syncthreads();  // barriers are initialised, and what find_work has found is there

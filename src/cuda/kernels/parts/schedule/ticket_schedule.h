@@ -1,9 +1,10 @@
 // ticket_schedule.h: which blocks of queries a thread block of a persistent kernel works on where the lengths of
 // sequences lie in device memory, or a mask function says how much there is to do. The host cannot know it then, and so
-// each thread block takes the next tile that none has taken. Tiles go head by head, so that K and V of few heads are in
-// the cache at a time.
+// each thread block takes the next tile that none has taken. Tiles go head by head, or by sections of heads, so that K
+// and V of few heads are in the cache at a time.
 #pragma once
 
+#include "cuda/kernels/parts/schedule/line_order.h"
 #include "cuda/kernels/parts/schedule/packed_units.h"
 #include "cuda/kernels/parts/schedule/sequence_order.h"
 
@@ -13,12 +14,15 @@ template <KernelConfig config>
 struct TicketSchedule {
     const KernelParams& params;
     SequenceOrder<config> order;
+    LineOrder<config> lines;
     unsigned tiles;
     unsigned ahead;  // the next number, taken while a tile is worked on, because the counter is far away
 
-    __device__ __forceinline__ TicketSchedule(const KernelParams& p, const SequenceOrder<config>& sequences)
+    __device__ __forceinline__ TicketSchedule(const KernelParams& p, const SequenceOrder<config>& sequences,
+                                              const LineOrder<config>& of_map)
         : params(p),
           order(sequences),
+          lines(of_map),
           tiles(static_cast<unsigned>(tile_heads<config>(p) * (order.fits() ? Index{order.tiles()}
                                                                : config.packed
                                                                    ? units().before(p.batch)
@@ -53,7 +57,9 @@ private:
         }
         if constexpr (!config.packed) {
             const unsigned blocks = static_cast<unsigned>(query_blocks<config>(params.seqlen_q));
-            tile = last_to_first(0, n, blocks);
+            const unsigned all = heads * static_cast<unsigned>(params.batch);
+            tile = lines.fits() ? lines.tile(n, all, static_cast<unsigned>(params.section_heads))
+                                : last_to_first(0, n, blocks);
             return true;
         }
         const Index wanted = n / heads, b = units().sequence_of(wanted);
