@@ -14,6 +14,8 @@ struct QuantizeRows {
     using Scalar = typename Row::Scalar;
     static constexpr int kRowsOfWarp = 32 / Row::kLanesOfRow;
     static constexpr int kSteps = config.Br / (config.warps * kRowsOfWarp);  // rows that a lane has a part of
+    // The instruction that makes e4m3 numbers of finite ones.
+    static constexpr bool kPacks = __CUDA_ARCH__ >= 890 && Row::kPiece % 4 == 0;
     // Wider heads do not fit the registers, and are read twice.
     static constexpr bool kKeeps = quantize_elements(config) <= 64;
     // What is not kept is made one row after the other: more at once would spill.
@@ -29,13 +31,14 @@ struct QuantizeRows {
     }
 
     // A row as it is to be quantised; a row that does not exist is zero.
+    template <Rotation kRotation>
     __device__ __forceinline__ void prepare(Row& row, int step) const {
         const int n = row_of(step);
         const bool exists = n < block.count;
         row.load(exists ? static_cast<const Scalar*>(p.x.data) + block.outer * p.x.stride_batch +
                               (block.at + n) * p.x.stride_row + block.h * p.x.stride_head
                         : nullptr);
-        if (p.pairs != 0) row.rotate(p, exists ? position_of(n) : 0);
+        if constexpr (kRotation != Rotation::none) row.template rotate<kRotation>(p, exists ? position_of(n) : 0);
         if (p.hadamard != 0) {
             row.apply_signs(p);
             row.transform();
@@ -71,12 +74,34 @@ struct QuantizeRows {
 #pragma unroll
         for (int k = 0; k < Row::kPieces; ++k) {
             if (Row::column(k) >= config.head_dim) continue;
-            Piece<unsigned char, Row::kPiece> piece;
-#pragma unroll
-            for (int e = 0; e < Row::kPiece; ++e)
-                piece.x[e] = static_cast<unsigned char>(float_to_e4m3(row.x[k][e] * inverse));
-            *reinterpret_cast<Piece<unsigned char, Row::kPiece>*>(to + Row::column(k)) = piece;
+            *reinterpret_cast<Piece<unsigned char, Row::kPiece>*>(to + Row::column(k)) = e4m3(row.x[k], inverse);
         }
+    }
+    __device__ static __forceinline__ Piece<unsigned char, Row::kPiece> e4m3(const float (&x)[Row::kPiece],
+                                                                             float inverse) {
+        if constexpr (kPacks) {
+            float scaled[Row::kPiece], nothing = 0.0f;
+#pragma unroll
+            for (int e = 0; e < Row::kPiece; ++e) {
+                scaled[e] = x[e] * inverse;
+                nothing = fmaf(scaled[e], 0.0f, nothing);  // NaN of what is not finite
+            }
+            if (nothing == 0.0f) {
+                union {
+                    Piece<unsigned char, Row::kPiece> bytes;
+                    unsigned words[Row::kPiece / 4];
+                } piece;
+#pragma unroll
+                for (int n = 0; n < Row::kPiece / 4; ++n)
+                    piece.words[n] =
+                        ptx::pack_e4m3(scaled[4 * n], scaled[4 * n + 1], scaled[4 * n + 2], scaled[4 * n + 3]);
+                return piece.bytes;
+            }
+        }
+        Piece<unsigned char, Row::kPiece> piece;
+#pragma unroll
+        for (int e = 0; e < Row::kPiece; ++e) piece.x[e] = static_cast<unsigned char>(float_to_e4m3(x[e] * inverse));
+        return piece;
     }
 
     __device__ __forceinline__ float* scale() const {
@@ -85,13 +110,28 @@ struct QuantizeRows {
     }
 
     __device__ __forceinline__ void run() const {
+        switch (Row::rotation_of(p)) {
+            case Rotation::none:
+                return run<Rotation::none>();
+            case Rotation::pieces_fp32:
+                return run<Rotation::pieces_fp32>();
+            case Rotation::pieces_fp16:
+                return run<Rotation::pieces_fp16>();
+            case Rotation::pieces_bf16:
+                return run<Rotation::pieces_bf16>();
+            case Rotation::columns:
+                return run<Rotation::columns>();
+        }
+    }
+    template <Rotation kRotation>
+    __device__ __forceinline__ void run() const {
         const bool makes = p.makes_scales != 0 && p.step == QuantizeStep::quantize;
         Row rows[kKeeps ? kSteps : 1];
         float most = 0.0f;
         if (kKeeps || makes || p.step == QuantizeStep::find_largest) {
 #pragma unroll kStepsAtOnce
             for (int step = 0; step < kSteps; ++step) {
-                prepare(rows[kKeeps ? step : 0], step);
+                prepare<kRotation>(rows[kKeeps ? step : 0], step);
                 most = fmaxf(most, rows[kKeeps ? step : 0].largest());
             }
         }
@@ -106,7 +146,7 @@ struct QuantizeRows {
         const float inverse = 1.0f / own;
 #pragma unroll kStepsAtOnce
         for (int step = 0; step < kSteps; ++step) {
-            if constexpr (!kKeeps) prepare(rows[0], step);
+            if constexpr (!kKeeps) prepare<kRotation>(rows[0], step);
             store(rows[kKeeps ? step : 0], step, inverse);
         }
     }

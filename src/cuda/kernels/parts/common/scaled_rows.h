@@ -16,12 +16,15 @@ struct RowBlock {
     Index outer, at;     // where the first one lies: row `at` of batch `outer`
     Index number;        // of the sequence's blocks, or of all packed ones
 
-    // Number n of all, head by head fastest.
+    // Number n of all, head by head fastest. There are no more heads and blocks than thread blocks, and 32 bits hold
+    // them: division by 64 bits would take as long as a row.
     template <int kRows>
-    __device__ static __forceinline__ RowBlock of(const QuantizeParams& p, Index n) {
-        const Index h = n % p.heads, block = n / p.heads;
+    __device__ static __forceinline__ RowBlock of(const QuantizeParams& p, unsigned n) {
+        const unsigned heads = static_cast<unsigned>(p.heads), block = n / heads;
+        const Index h = n - block * heads;
         if (p.cu_seqlens.data == nullptr) {
-            const Index b = block / p.blocks, number = block % p.blocks, first = number * kRows;
+            const unsigned blocks = static_cast<unsigned>(p.blocks), of_batch = block / blocks;
+            const Index b = of_batch, number = block - of_batch * blocks, first = number * kRows;
             return {b, h, first, least(p.seqlen - first, kRows), b, first, number};
         }
         Index before = 0;
@@ -41,6 +44,10 @@ struct RowBlock {
 private:
     __device__ static __forceinline__ Index least(Index a, Index b) { return a < b ? a : b; }
 };
+
+// How rows are rotated: not at all; pieces by pieces of angles of a type, where all pieces are whole in both halves and
+// angles aligned; or column by column.
+enum class Rotation { none, pieces_fp32, pieces_fp16, pieces_bf16, columns };
 
 template <KernelConfig config>
 struct ScaledRow {
@@ -67,7 +74,55 @@ struct ScaledRow {
     }
 
     // All lanes of the warp call it, with the position of their own row.
+    template <Rotation kRotation>
     __device__ __forceinline__ void rotate(const QuantizeParams& p, Index position) {
+        if constexpr (kRotation == Rotation::columns)
+            rotate_columns(p, position);
+        else if constexpr (kRotation == Rotation::pieces_fp32)
+            rotate_pieces<float>(p, position, [](float angle) { return angle; });
+        else if constexpr (kRotation == Rotation::pieces_fp16)
+            rotate_pieces<unsigned short>(p, position, [](unsigned short bits) { return ptx::unpack_fp16(bits); });
+        else if constexpr (kRotation == Rotation::pieces_bf16)
+            rotate_pieces<unsigned short>(p, position, [](unsigned short bits) { return ptx::unpack_bf16(bits); });
+    }
+
+    template <class Angle, class ToFloat>
+    __device__ __forceinline__ void rotate_pieces(const QuantizeParams& p, Index position, ToFloat to_float) {
+        float other[kPieces][kPiece];
+#pragma unroll
+        for (int n = 0; n < kPieces; ++n) {
+            const int own = column(n) - p.rotary_begin, partner = own < p.pairs ? own + p.pairs : own - p.pairs;
+            const int first = partner + p.rotary_begin, piece = (first < 0 ? 0 : first) / kPiece;
+#pragma unroll
+            for (int e = 0; e < kPiece; ++e) {
+                other[n][e] = 0.0f;
+#pragma unroll
+                for (int from = 0; from < kPieces; ++from) {
+                    const float theirs = __shfl_sync(~0u, x[from][e], piece % kLanesOfRow, kLanesOfRow);
+                    if (kPieces == 1 || piece / kLanesOfRow == from) other[n][e] = theirs;
+                }
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < kPieces; ++n) {
+            const int own = column(n) - p.rotary_begin;
+            if (own < 0 || own >= 2 * p.pairs) continue;
+            const bool second = own >= p.pairs;
+            const int pair = second ? own - p.pairs : own;
+            using Angles = Piece<Angle, kPiece>;
+            const auto* const cos =
+                reinterpret_cast<const Angles*>(static_cast<const Angle*>(p.cos) + position * p.cos_stride + pair);
+            const auto* const sin =
+                reinterpret_cast<const Angles*>(static_cast<const Angle*>(p.sin) + position * p.sin_stride + pair);
+            const Angles of_cos = *cos, of_sin = *sin;
+#pragma unroll
+            for (int e = 0; e < kPiece; ++e)  // one of the two of `rotated`
+                x[n][e] = difference_of_products(x[n][e], to_float(of_cos.x[e]), second ? -other[n][e] : other[n][e],
+                                                 to_float(of_sin.x[e]));
+        }
+    }
+
+    __device__ __forceinline__ void rotate_columns(const QuantizeParams& p, Index position) {
         float other[kPieces][kPiece];
         const bool within = kPiece > 1 && p.interleaved != 0;
 #pragma unroll
@@ -103,6 +158,22 @@ struct ScaledRow {
             }
     }
 
+    // What serves these tables.
+    __device__ static __forceinline__ Rotation rotation_of(const QuantizeParams& p) {
+        if (p.pairs == 0) return Rotation::none;
+        const int size = p.table_element == Element::fp32 ? 4 : 2;
+        const int aligned = size * kPiece < 16 ? size * kPiece : 16;
+        const auto fits = [&](const void* table, Index stride) {
+            return reinterpret_cast<unsigned long long>(table) % aligned == 0 && stride * size % aligned == 0;
+        };
+        if (p.interleaved != 0 || p.pairs % kPiece != 0 || p.rotary_begin % kPiece != 0 || !fits(p.cos, p.cos_stride) ||
+            !fits(p.sin, p.sin_stride))
+            return Rotation::columns;
+        return p.table_element == Element::fp32   ? Rotation::pieces_fp32
+               : p.table_element == Element::fp16 ? Rotation::pieces_fp16
+                                                  : Rotation::pieces_bf16;
+    }
+
     __device__ __forceinline__ void apply_signs(const QuantizeParams& p) {
         const HadamardSigns signs = HadamardSigns::make(p.hadamard_seed);
 #pragma unroll
@@ -131,8 +202,9 @@ struct ScaledRow {
                     if (half < kPiece) {
                         if ((e & half) == 0) turn(x[n][e], x[n][(e + half) % kPiece]);
                     } else if (half < kPiece * kLanesOfRow) {
+                        // the sum, or the difference
                         const float other = __shfl_xor_sync(~0u, x[n][e], half / kPiece);
-                        x[n][e] = (column(n) & half) == 0 ? x[n][e] + other : other - x[n][e];
+                        x[n][e] = fmaf(x[n][e], (lane_of_row() & half / kPiece) == 0 ? 1.0f : -1.0f, other);
                     } else if (constexpr int kStep = kPiece * kLanesOfRow; (n & half / kStep) == 0) {
                         turn(x[n][e], x[(n + half / kStep) % kPieces][e]);
                     }
@@ -146,6 +218,12 @@ struct ScaledRow {
     // The largest finite magnitude of this lane's.
     __device__ __forceinline__ float largest() const {
         float most = 0.0f;
+#pragma unroll
+        for (int n = 0; n < kPieces; ++n)
+#pragma unroll
+            for (int e = 0; e < kPiece; ++e) most = fmaxf(most, fabsf(x[n][e]));  // leaves NaN out
+        if (most < __int_as_float(0x7F800000)) return most;
+        most = 0.0f;
 #pragma unroll
         for (int n = 0; n < kPieces; ++n)
 #pragma unroll
