@@ -173,6 +173,17 @@ constexpr int order_bytes(const KernelConfig& c) {
     return c.lengths_differ() && !c.shares ? (kMostOrdered + 1) * 16 : 0;
 }
 
+// Hopper's forward where only the device knows what a tile has to do: a warp that stands idle beside the producer finds
+// tiles, and this is the place of one.
+constexpr bool finds_tiles(const KernelConfig& c) {
+    return c.kernel == Kernel::forward_sm90 && c.uneven_in_memory() && !c.dropout && !c.shares && !c.cache &&
+           !c.converts_kv && c.element != Element::e4m3;
+}
+constexpr int kFoundTileBytes = 64;
+constexpr int found_bytes(const KernelConfig& c) {
+    return finds_tiles(c) ? kFoundTileBytes : 0;
+}
+
 // Hopper's forward where keys lie in a cache or are shared out: what slots and stages tell more, and this thread
 // block's share. Beside a mask function: what a stage of K tells.
 constexpr int serving_bytes(const KernelConfig& c) {
@@ -199,8 +210,8 @@ constexpr int forward_sm90_staged_bytes(const KernelConfig& c) {
     const int values = c.element == Element::e4m3 ? transposed_bytes(c) : size_of(c.element) * c.Bc * dv;
     return size_of(c.element) * (query_stages(c) * c.Br * d + c.stages * c.Bc * d) +
            c.stages * (values + raw_key_bytes(c) + raw_value_bytes(c)) + bias_bytes(c) + handed_to_second_bytes(c) +
-           kMostBarriers + dropout_bytes(c) + order_bytes(c) + serving_bytes(c) + c.stages * told_scales_bytes(c) +
-           1024;
+           kMostBarriers + dropout_bytes(c) + order_bytes(c) + found_bytes(c) + serving_bytes(c) +
+           c.stages * told_scales_bytes(c) + 1024;
 }
 
 // What the system takes of a multiprocessor's shared memory for each thread block, beside what the block asks for.

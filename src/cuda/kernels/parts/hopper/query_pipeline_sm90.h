@@ -10,6 +10,7 @@
 #include "cuda/kernels/parts/hopper/tile_copy.h"
 #include "cuda/kernels/parts/hopper/transposed_values.h"
 #include "cuda/kernels/parts/hopper/widened_tile.h"
+#include "cuda/kernels/parts/schedule/found_tiles.h"
 #include "cuda/kernels/parts/schedule/sequence_order.h"
 #include "cuda/kernels/parts/schedule/share_schedule.h"
 #include "cuda/kernels/parts/schedule/ticket_schedule.h"
@@ -123,6 +124,8 @@ struct QueryPipeline {
     static constexpr int kConsumerRegisters = kLeftRegisters < kMostRegisters ? kLeftRegisters : kMostRegisters;
     static_assert(config.warps == 4 * (kConsumers + 1) || kPreparersApart || kDrawersApart, "");
 
+    static constexpr bool kFinds = finds_tiles(config);
+
     static constexpr bool kTold = config.paged || config.mask_function;
     // Then all warps of a consumer read of a stage of K what is told of it, beside wgmma, which reads K.
     static constexpr bool kKeysReadByWarps = kTold || config.scale_blocks;
@@ -138,6 +141,7 @@ struct QueryPipeline {
     unsigned slots;                             // likewise, one a stage of Q
     unsigned kept;                              // likewise, of the kept bits' stages
     unsigned order;  // likewise, of sequences whose lengths lie in device memory, or of lines
+    unsigned found;  // likewise, of the next tile, where a warp finds it
     // Likewise, a word for each stage of K, where kTold: of pages, which keys lie in none, a bit for each eight; beside
     // a mask function, which block of keys it is, and whether all of it is shown.
     unsigned told;
@@ -146,7 +150,7 @@ struct QueryPipeline {
     Ring<kQueryStages> q_ring;
     Ring<config.stages> k_ring, v_ring, raw_k_ring, raw_v_ring;
     LatentRing<config> latent_ring;  // in the place of both, where V is the first columns of K
-    Ring<1> bias_ring;
+    Ring<1> bias_ring, found_ring;
     Ring<kDropoutStages> kept_ring;
     using Kept = KeptBits<NT>;
 
@@ -171,10 +175,12 @@ struct QueryPipeline {
         if constexpr (kWidens) barriers = raw_k_ring.place(barriers);
         if constexpr (kPrepares) barriers = raw_v_ring.place(barriers);
         if constexpr (config.bias_mapped) barriers = bias_ring.place(barriers);
+        if constexpr (kFinds) barriers = found_ring.place(barriers);
         slots = config.dropout ? kept_ring.place(barriers) : barriers;
         kept = slots + kQueryStages * kBytesSlot;
         order = kept + dropout_bytes(config);
-        told = order + order_bytes(config);
+        found = order + order_bytes(config);
+        told = found + found_bytes(config);
         constexpr int kToldBytes = config.stages * 4 * (kWidens ? 2 : 1);
         share = told + kToldBytes + (16 - kToldBytes % 16) % 16;
         told_scales = told + serving_bytes(config);
@@ -200,6 +206,7 @@ struct QueryPipeline {
             if constexpr (kPrepares) raw_v_ring.init(kPrepared);
         }
         if constexpr (config.bias_mapped) bias_ring.init(kConsumers * 4 * kArrivalsOfWarp);
+        if constexpr (kFinds) found_ring.init(1);
         if constexpr (config.dropout) kept_ring.init(kConsumers * 4 * kArrivalsOfWarp, kDrawers * kArrivalsOfWarp);
         ptx::fence_mbarrier_init();
     }
@@ -238,10 +245,24 @@ struct QueryPipeline {
     __device__ __forceinline__ void produce() {
         if constexpr (config.shares)
             produce(typename ShareSchedule<config>::Walk(shares()));
+        else if constexpr (kFinds)
+            produce(FoundTiles<config>{params, found, found_ring});
         else if constexpr (config.uneven_in_memory())
             produce(TicketSchedule<config>(params, sequence_order(), line_order()));
         else
             produce(TileSchedule<config>(params));
+    }
+    // For a thread of another warp.
+    __device__ __forceinline__ void find_tiles() const {
+        FoundTiles<config>{params, found, found_ring}.find(
+            TicketSchedule<config>(params, sequence_order(), line_order()));
+    }
+    // The tile of a slot that the producer fills next; any where there is none.
+    template <class Schedule>
+    __device__ __forceinline__ Tile tile_for(const Slot& now, Schedule& schedule) const {
+        if constexpr (kFinds)
+            if (now.is_tile() && !now.careful) return schedule.take();
+        return Tile(params, now.is_tile() ? now.number : TileNumber{0, 0});
     }
     template <class Schedule>
     __device__ __forceinline__ void produce(Schedule schedule) {
@@ -257,7 +278,7 @@ struct QueryPipeline {
         Slot now = follow(Slot{});
         KeyRows pending{};  // the last V of a tile, which is loaded after the next tile has been found
         while (true) {
-            const Tile tile(params, now.is_tile() ? now.number : TileNumber{0, 0});
+            const Tile tile = tile_for(now, schedule);
             const int blocks = now.is_tile() ? tile.keys.count : 0;
             TileWalk<config> walk(params, tile);
             KeyRows keys(params, tile);
@@ -653,6 +674,8 @@ __device__ __forceinline__ void run_forward_sm90(const KernelParams& params) {
         if (warp > 0) {
             if constexpr (config.dropout && !Forward::kDrawersApart) forward.draw(warp - 1);
             if constexpr (Forward::kPrepares) forward.prepare(warp - 1);
+            if constexpr (Forward::kFinds)
+                if (warp == 1 && lane_id() == 0) forward.find_tiles();
         } else if (Forward::kWarpProduces || threadIdx.x == Forward::kConsumers * 128) {
             forward.produce();
         }

@@ -16,7 +16,9 @@ struct TicketSchedule {
     SequenceOrder<config> order;
     LineOrder<config> lines;
     unsigned tiles;
-    unsigned ahead;  // the next number, taken while a tile is worked on, because the counter is far away
+    // The next number, taken while a tile is worked on, because the counter is far away. (A finder may wait for it.)
+    static constexpr bool kAhead = !finds_tiles(config);
+    unsigned ahead;
 
     __device__ __forceinline__ TicketSchedule(const KernelParams& p, const SequenceOrder<config>& sequences,
                                               const LineOrder<config>& of_map)
@@ -27,13 +29,14 @@ struct TicketSchedule {
                                                                : config.packed
                                                                    ? units().before(p.batch)
                                                                    : p.batch * query_blocks<config>(p.seqlen_q)))),
-          ahead(draw()) {}
+          ahead(kAhead ? draw() : 0) {}
 
     __device__ __forceinline__ bool next(TileNumber& tile) {
         while (true) {
+            if (!kAhead) ahead = draw();
             const unsigned n = config.paged ? __shfl_sync(~0u, ahead, 0) : ahead;
             if (n >= tiles) return false;
-            ahead = draw();
+            if (kAhead) ahead = draw();
             if (find(n, tile)) return true;
         }
     }
