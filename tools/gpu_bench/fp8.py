@@ -203,7 +203,7 @@ def quantizing(run):
 def fp8(run):
     def point(run, *of):
         problem, plain = prefill(run, *of)
-        if of in TILES_OF:
+        if run.arguments.tiles and of in TILES_OF:
             tiles(run, problem, plain)
 
     for of in POINTS:

@@ -63,6 +63,7 @@ def parse_arguments(description):
                         help="of FlexAttention in the work functions: its backward kernels take minutes to compile")
     parser.add_argument("--flex-autotuned", type=lambda text: text.split(","),
                         help="with --flex=autotuned: the patterns of which it is; the others have the default kernels")
+    parser.add_argument("--tiles", action="store_true", help="the work fp8 times each tile that may be chosen, too")
     parser.add_argument("--kernels", action="store_true", help="the work functions prints the time of each kernel, too")
     parser.add_argument("--regimes", type=names_of(REGIMES), default=list(REGIMES))
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
