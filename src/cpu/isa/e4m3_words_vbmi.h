@@ -51,7 +51,8 @@ private:
     }
     // Indices count modulo 128, so that the sign is none of the index.
     static __m512i low_bytes(__m512i numbers) {
-        return _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Tables.low), numbers, _mm512_load_si512(kE4m3Tables.low + 64));
+        return _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Tables.low), numbers,
+                                        _mm512_load_si512(kE4m3Tables.low + 64));
     }
     static __m512i high_bytes(__m512i numbers) {
         const __m512i high = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Tables.high), numbers,

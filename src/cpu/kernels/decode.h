@@ -40,7 +40,7 @@ class Decode {
 public:
     Decode(const Problem& p, const Operands& x, const cpu::DecodeState& state, std::byte* scratch)
         : p_(p), x_(x), state_(state), arena_(scratch), d_(p.head_dim), words_(width_of_q(p)), dv_(width_of_o(p)) {
-        const int64_t of_a_sequence = p.heads * greater(p.seqlen_q, 1), width = round_up(d_, kLanes);
+        const int64_t of_a_sequence = p.heads * greater(p.seqlen_q, 1), width = round_up(greater(d_, words_), kLanes);
         const int64_t rows = p.prefix_groups > 0 ? kRowsTogether : lesser(kRowsTogether, of_a_sequence);
         rows_ = arena_.take<Row>(rows);
         parts_ = arena_.take<float>(rows * part_floats(p));
@@ -352,14 +352,16 @@ private:
         const bool e4m3 = k.dtype == DType::fp8_e4m3;
         const int64_t width = round_up(words_, kLanes), filled = e4m3 ? words_ * Math::kPack : width * 4;
         const bool in_place = e4m3 ? d_ == filled : d_ * kBytes == filled && k.bytes == kBytes;
-        for (int64_t n = 0; n < kPanel; ++n) {
+        int64_t there = 0;  // rows that are read where they lie, run after run
+        for (const int64_t rows = in_place ? to - key : 0; there < rows;) {
+            const char* from = k.at(key + there);
+            for (const int64_t end = k.end_of_run(key + there, to) - key; there < end; from += k.stride_row * k.bytes)
+                source[there++] = reinterpret_cast<const float*>(from);
+        }
+        for (int64_t n = there; n < kPanel; ++n) {
             float* const row = line_ + n * width;
             source[n] = row;
             const char* const from = key + n < to ? k.at(key + n) : nullptr;
-            if (from != nullptr && in_place) {
-                source[n] = reinterpret_cast<const float*>(from);
-                continue;
-            }
             memset(row, 0, static_cast<size_t>(filled));
             if (from == nullptr) continue;
             if (e4m3 || kPairs)
@@ -474,7 +476,8 @@ private:
             for (int64_t n = key; n < end && !any_shown; ++n) any_shown = shown(n);
             if (!any_shown) continue;
             pack_weights(p + (key - j), end - key);
-            const uint8_t* const rows = in_place ? reinterpret_cast<const uint8_t*>(v.at(key)) : copies + (key - j) * dv_;
+            const uint8_t* const rows =
+                in_place ? reinterpret_cast<const uint8_t*>(v.at(key)) : copies + (key - j) * dv_;
             add_pairs(rows, in_place ? v.stride_row : dv_, end - key, v.scale_of(key), o);
         }
     }
@@ -662,12 +665,12 @@ private:
     int64_t sharing_ = 0;    // rows of each
     int64_t end_ = 0;        // of the keys that memory is asked for
     float *parts_, *sums_;
-    typename Math::Scalar* q_;  // (row, word)
-    typename Math::Scalar* k_;  // K^T of a tile, of one chain of words
-    float* s_;                  // S, then P, of one block of keys: kScores from row to row
+    typename Math::Scalar* q_;        // (row, word)
+    typename Math::Scalar* k_;        // K^T of a tile, of one chain of words
+    float* s_;                        // S, then P, of one block of keys: kScores from row to row
     typename Math::Scalar* weights_;  // P of a tile in pairs, of one key head
-    float* v_;                  // V of a tile, widened
-    float* line_;               // of a bias or mask, and rows on their way into a tile
+    float* v_;                        // V of a tile, widened
+    float* line_;                     // of a bias or mask, and rows on their way into a tile
     uint8_t* visible_;
     float* scales_;  // of one block of keys
     PrefetchHeads ahead_;
