@@ -220,7 +220,7 @@ public:
         return {};
     }
     std::string would_run(Pass pass, const Problem& p, const Operands&, const Execution& execution) const override {
-        return ran(kernels_for(deciding_dtype(p), execution.isa), pass == Pass::forward ? "forward" : "backward",
+        return ran(kernels_for(p.dtype_of_k(), execution.isa), pass == Pass::forward ? "forward" : "backward",
                    threads_for(execution));
     }
 

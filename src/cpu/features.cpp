@@ -60,6 +60,17 @@ bool has_avx512() {
 bool has_avx512_bf16() {
     return has_avx512() && __builtin_cpu_supports("avx512bf16");
 }
+
+// FLASHTILE_WITHOUT_VBMI is for tests of what runs on CPUs that lack it.
+struct Avx512Bf16 {
+    bool has_vbmi = __builtin_cpu_supports("avx512vbmi") && environment("FLASHTILE_WITHOUT_VBMI").empty();
+    Kernels kernels = has_vbmi ? with_byte_tables(avx512_bf16_kernels()) : avx512_bf16_kernels();
+};
+constinit PerProcess<Avx512Bf16> avx512_bf16;
+
+const Kernels& best_avx512_bf16_kernels() {
+    return avx512_bf16.get().kernels;
+}
 bool has_amx() {
     return has_avx512() && why_no_tiles().empty();
 }
@@ -80,7 +91,7 @@ constexpr auto kSets = std::to_array<Set>({
 #if defined(__x86_64__)
         {FLASHTILE_ISA_AVX2, "avx2", has_avx2, avx2_kernels},
         {FLASHTILE_ISA_AVX512, "avx512", has_avx512, avx512_kernels},
-        {FLASHTILE_ISA_AVX512_BF16, "avx512_bf16", has_avx512_bf16, avx512_bf16_kernels},
+        {FLASHTILE_ISA_AVX512_BF16, "avx512_bf16", has_avx512_bf16, best_avx512_bf16_kernels},
         {FLASHTILE_ISA_AMX, "amx", has_amx, amx_kernels},
 #else
         {FLASHTILE_ISA_AVX2, "avx2", never, nullptr}, {FLASHTILE_ISA_AVX512, "avx512", never, nullptr},
@@ -199,10 +210,6 @@ const Kernels& kernels_for(DType dtype, flashtile_isa forced) {
     if (forced != FLASHTILE_ISA_AUTO) return require(forced, "isa").kernels();
     const flashtile_isa wish = isa_wish.get().isa;
     return find(wish != FLASHTILE_ISA_AUTO ? wish : best_for(dtype))->kernels();
-}
-
-DType deciding_dtype(const Problem& p) {
-    return p.has_e4m3() && p.dtype == DType::fp16 ? DType::fp32 : p.dtype_of_k();
 }
 
 IsaReasons isa_reasons(DType dtype, flashtile_isa forced) {

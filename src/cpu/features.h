@@ -16,8 +16,6 @@ const char* isa_why_not(flashtile_isa isa);  // "" where it is available
 // The kernels for a dtype: the set that the call forces, else FLASHTILE_ISA, else the fastest that there is. Throws if
 // a forced one cannot run here.
 const Kernels& kernels_for(DType dtype, flashtile_isa forced);
-// The dtype by which a problem gets its kernels.
-DType deciding_dtype(const Problem& problem);
 
 // Why kernels_for gives that set, and by name why each of the others is passed over, the fastest first.
 struct IsaReasons {

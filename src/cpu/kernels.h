@@ -149,6 +149,7 @@ const Kernels& portable_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
 const Kernels& avx512_bf16_kernels();
+Kernels with_byte_tables(const Kernels& avx512_bf16);  // of a CPU that has VBMI beside that set
 const Kernels& amx_kernels();
 const Kernels& neon_bf16_kernels();
 

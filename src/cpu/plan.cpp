@@ -24,7 +24,7 @@ constexpr const char* kMost = "the most that a task takes";
 constexpr RowChoice kBackwardKeys = {32, 1024};
 
 Plan plan_of(const Problem& p, const Execution& execution) {
-    const Kernels& kernels = kernels_for(deciding_dtype(p), execution.isa);
+    const Kernels& kernels = kernels_for(p.dtype_of_k(), execution.isa);
     return {.kernels = kernels, .choice = kernels.choice(p), .threads = threads_for(execution)};
 }
 

@@ -136,7 +136,7 @@ Members alternatives_of(const BackwardPlan& plan, const Problem& p, const Operan
 template <class PlanPass>
 Members pass_report(PlanPass plan_pass, const Problem& p, const Operands& x, const Execution& execution) try {
     const auto plan = plan_pass(p, x, execution);
-    const IsaReasons isa = isa_reasons(deciding_dtype(p), execution.isa);
+    const IsaReasons isa = isa_reasons(p.dtype_of_k(), execution.isa);
     Members passed_over, kernels, report;
     for (const auto& [name, reason] : isa.passed_over) passed_over.add(name, reason);
     for (const Step& step : plan.steps) kernels.raw(step_report(step, plan, p, x).in("{}"));

@@ -109,6 +109,31 @@ inline void transpose(Vec (&rows)[kLanes]) {
     }
 }
 
+// Lane n is the sum of x[n]'s lanes. Passes that can do so take one half of both vectors with a blend, for which there
+// are more ports than for shuffles. They leave the sums in another order than x's, which is taken in that order.
+#define FLASHTILE_SUMS
+[[gnu::always_inline]] inline Vec sums_of(Vec (&x)[kLanes]) {
+    Vec halves[8], quarters[4], lanes[2];
+    FLASHTILE_UNROLL
+    for (int n = 0; n < 8; ++n) {
+        const int at = n % 2 * 2 + n / 2 % 2 * 8 + n / 4;
+        const Vec a = x[at], b = x[at + 4];
+        halves[n] = _mm512_mask_blend_ps(0xFF00, a, b) + _mm512_shuffle_f32x4(a, b, 0x4E);
+    }
+    FLASHTILE_UNROLL
+    for (int n = 0; n < 4; ++n) {
+        const Vec a = halves[n], b = halves[n + 4];
+        quarters[n] = _mm512_mask_blend_ps(0xCCCC, a, b) + _mm512_shuffle_ps(a, b, 0x4E);
+    }
+    constexpr int kEven = 0x88, kOdd = 0xDD;  // of a, then of b
+    FLASHTILE_UNROLL
+    for (int n = 0; n < 2; ++n) {
+        const Vec a = quarters[n], b = quarters[n + 2];
+        lanes[n] = _mm512_shuffle_f32x4(a, b, kEven) + _mm512_shuffle_f32x4(a, b, kOdd);
+    }
+    return _mm512_shuffle_ps(lanes[0], lanes[1], kEven) + _mm512_shuffle_ps(lanes[0], lanes[1], kOdd);
+}
+
 inline WideVec multiply_even(UintVec x, uint32_t m) {
     return reinterpret_cast<WideVec>(
         _mm512_mul_epu32(reinterpret_cast<__m512i>(x), _mm512_set1_epi32(static_cast<int>(m))));

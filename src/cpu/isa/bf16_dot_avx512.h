@@ -2,6 +2,11 @@
 #pragma once
 
 #include "cpu/isa/bf16_pairs.h"
+#if defined(__AVX512VBMI__)
+#include "cpu/isa/e4m3_words_vbmi.h"
+#else
+#include "cpu/isa/e4m3_words_avx512.h"
+#endif
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
@@ -13,23 +18,20 @@ struct Bf16Math : Bf16Pairs {
     static constexpr int kStep = 2;
     static constexpr int64_t kPartner = 1;  // in a word, a query's partner is so many queries further on
 
-    // A vector of words of an operand, from e4m3: bf16 has its numbers, with another exponent; the subnormal ones are
-    // few.
+    using Words = E4m3Words;
     static constexpr float kE4m3 = 1.0f;
-    static constexpr int kE4m3Vectors = 1;
+    static constexpr int kE4m3Vectors = Words::kRowVectors;
     static void load_e4m3(const uint8_t* p, Operand (&x)[kE4m3Vectors]) {
-        const __m512i of_subnormals =
-            _mm512_broadcast_i32x4(_mm_set_epi16(0x3C60, 0x3C40, 0x3C20, 0x3C00, 0x3BC0, 0x3B80, 0x3B00, 0x0000));
-        const __m512i bytes = _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-        const __m512i magnitude = _mm512_and_si512(bytes, _mm512_set1_epi16(0x7F));
-        const __m512i normal = _mm512_add_epi16(_mm512_slli_epi16(magnitude, 4), _mm512_set1_epi16(120 << 7));
-        const __mmask32 subnormal = _mm512_cmplt_epu16_mask(magnitude, _mm512_set1_epi16(8));
-        const __mmask32 nan = _mm512_cmpeq_epi16_mask(magnitude, _mm512_set1_epi16(0x7F));
-        const __m512i finite = _mm512_mask_permutexvar_epi16(normal, subnormal, magnitude, of_subnormals);
-        constexpr int kAOrBAndC = 0xF8;
-        x[0] = reinterpret_cast<Operand>(
-            _mm512_ternarylogic_epi32(_mm512_mask_mov_epi16(finite, nan, _mm512_set1_epi16(0x7FC0)),
-                                      _mm512_slli_epi16(bytes, 8), _mm512_set1_epi16(-0x8000), kAOrBAndC));
+        __m512i words[kE4m3Vectors];
+        Words::words(p, words);
+        FLASHTILE_UNROLL
+        for (int n = 0; n < kE4m3Vectors; ++n) x[n] = reinterpret_cast<Operand>(words[n]);
+    }
+    static void load_e4m3_pairs(const uint8_t* first, const uint8_t* second, Operand (&x)[Words::kPairVectors]) {
+        __m512i pairs[Words::kPairVectors];
+        Words::pairs(first, second, pairs);
+        FLASHTILE_UNROLL
+        for (int n = 0; n < Words::kPairVectors; ++n) x[n] = reinterpret_cast<Operand>(pairs[n]);
     }
     static Operand load_panel(const Scalar* b) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(b)); }
     static Operand spread(const Scalar* a) {

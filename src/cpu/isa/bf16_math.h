@@ -1,5 +1,5 @@
 // bf16_math.h: arithmetics on pairs of bf16: what they share, and where the instruction set has a dot product of such
-// pairs, Bf16Math, an arithmetic on it. tile_math.h has those of tiles.
+// pairs, Bf16Math and SplitBf16Math, arithmetics on it. tile_math.h has those of tiles.
 #pragma once
 
 #include "cpu/isa/fp32_math.h"
@@ -11,4 +11,17 @@
 #elif defined(FLASHTILE_BF16_DOT)
 #include "cpu/isa/bf16_dot_avx512.h"
 #endif
+#endif
+
+#if defined(FLASHTILE_BF16_DOT)
+namespace flashtile {
+inline namespace FLASHTILE_TARGET {
+
+// What meets bf16 words is the sum of two numbers of bf16, which together have 16 digits: all of an fp16 number's.
+struct SplitBf16Math : Bf16Math {
+    static constexpr int kParts = 2;
+};
+
+}  // namespace FLASHTILE_TARGET
+}  // namespace flashtile
 #endif

@@ -16,8 +16,9 @@
 //   fp16_to_float, float_to_fp16    one element, rounded to nearest even
 // and where instructions convert whole vectors, FLASHTILE_CONVERTS_VECTORS and
 //   widen_fp16(p), store_fp16(p, x)   kLanes elements of fp16 to a vector, and a vector to them
-// and where it has a better way than the one below, FLASHTILE_TRANSPOSES and transpose(rows), FLASHTILE_WIDENS_E4M3 and
-// widen_e4m3(p, first, second), 2 kLanes elements of e4m3 to vectors of 2^-8 of them.
+// and where it has a better way than the one below, FLASHTILE_TRANSPOSES and transpose(rows), FLASHTILE_SUMS and
+// sums_of(x), FLASHTILE_WIDENS_E4M3 and widen_e4m3(p, first, second), 2 kLanes elements of e4m3 to vectors of 2^-8 of
+// them.
 // counted.h has them without their meaning, for a unit that only counts what moves.
 // src/cpu/kernels/README.md has the rules that hold here: all lies in FLASHTILE_TARGET, and no std template is used.
 #pragma once
@@ -127,9 +128,10 @@ inline void transpose(Vec (&rows)[kLanes]) {
 
 constexpr float kE4m3Unit = 256.0f;  // of what widen_e4m3 gives
 
+#if !defined(FLASHTILE_SUMS)
 // Lane n is the sum of x[n]'s lanes. Each pass interleaves vector n with vector n + half and adds the halves, which
 // makes of two vectors one, with as many partial sums of each.
-inline Vec sums_of(Vec (&x)[kLanes]) {
+[[gnu::always_inline]] inline Vec sums_of(Vec (&x)[kLanes]) {
     FLASHTILE_UNROLL
     for (int half = kLanes / 2; half > 0; half /= 2) {
         FLASHTILE_UNROLL
@@ -137,6 +139,7 @@ inline Vec sums_of(Vec (&x)[kLanes]) {
     }
     return x[0];
 }
+#endif
 
 }  // namespace FLASHTILE_TARGET
 }  // namespace flashtile

@@ -6,33 +6,17 @@
 #include "cpu/kernels/backward_bias.h"
 #include "cpu/kernels/backward_sinks.h"
 #include "cpu/kernels/backward_tensors.h"
-#include "cpu/kernels/decode.h"
+#include "cpu/kernels/bind_decode.h"
 #include "cpu/kernels/forward.h"
 #include "cpu/kernels/merge.h"
 #include "cpu/kernels/quantize.h"
 #include "cpu/kernels/tile_choice.h"
-#if defined(FLASHTILE_COUNTED)
-#include "cpu/isa/counted_math.h"
-#endif
 #if defined(FLASHTILE_TILES)
 #include "cpu/kernels/tile_pipeline.h"
 #endif
 
 namespace flashtile {
 inline namespace FLASHTILE_TARGET {
-
-// Which arithmetic a dtype gets: pairs of bf16 where the instruction set has their dot product, else fp32.
-template <class F>
-inline auto with_vectors([[maybe_unused]] DType dtype, F f) {
-#if defined(FLASHTILE_BF16_DOT)
-    if (dtype == DType::bf16) return f(Bf16Math{});
-#endif
-#if defined(FLASHTILE_COUNTED)
-    return f(CountedMath{});
-#else
-    return f(Fp32Math{});
-#endif
-}
 
 // Which arithmetic a problem gets: tiles where this unit has them.
 template <class F>
@@ -42,12 +26,6 @@ inline auto with_math(const Problem& p, F f) {
     if (p.dtype_of_k() == DType::fp16 && tiles_win(p)) return f(SplitTileMath{});
 #endif
     return with_vectors(p.dtype_of_k(), f);
-}
-
-// The same for decode, which widens e4m3 to bf16 as it reads it, unless q has more digits than that.
-template <class F>
-inline auto with_decode_math(const Problem& p, F f) {
-    return with_vectors(p.has_e4m3() && p.dtype != DType::fp16 ? DType::bf16 : p.dtype_of_k(), f);
 }
 
 // How rows of k or v lie. A plan reads no memory: not the lists that say where.
@@ -76,31 +54,6 @@ inline void forward(const Problem& p, const Operands& x, const cpu::Block& block
         const int64_t end = lesser(block.end, head.seqlen_q);  // seqused_q may say less than the schedule knows
         if (block.first < end) Forward<Math>(p, head, &held, scratch).run(block.first, end);
     });
-}
-
-// batch_invariant: calls with up to 64 queries are one class, in which a row has the same bits (docs/semantics.md).
-// Else: a panel of forward() has work for kPanel queries, of which a few leave most lanes idle.
-inline int64_t decode_queries(const Problem& p) {
-    constexpr int64_t kFew = kPanel / 4;
-    return p.batch_invariant ? KeySplits::kMostQueries : kFew;
-}
-
-inline int64_t part_floats(const Problem& p) {
-    return Decode<Fp32Math>::part_floats(p);
-}
-
-inline std::size_t decode_scratch(const Problem& p) {
-    return with_decode_math(p, [&]<class Math>(Math) { return Decode<Math>::scratch_bytes(p); });
-}
-
-inline void decode(const Problem& p, const Operands& x, const cpu::DecodeState& state, const cpu::KeyRange& range,
-                   std::byte* scratch) {
-    with_decode_math(p, [&]<class Math>(Math) { Decode<Math>(p, x, state, scratch).run(range); });
-}
-
-inline void combine(const Problem& p, const Operands& x, const cpu::DecodeState& state, int64_t b, int64_t h,
-                    std::byte* scratch) {
-    with_decode_math(p, [&]<class Math>(Math) { Decode<Math>(p, x, state, scratch).combine(b, h); });
 }
 
 // Which way of computing dk and dv a problem gets.

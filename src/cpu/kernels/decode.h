@@ -1,8 +1,8 @@
 // decode.h: attention of few queries, as a text that grows by a token at a time has them (section 3.2 of the paper,
 // with the work divided over keys instead of queries). K and V are read once for all query heads of a group. forward.h
 // has queries in its lanes, of which few would be in use. Here lanes hold keys in S = Q K^T, which sums the same
-// products in the same order, and columns in O = P V. Sums are in fp32, and so are products but those of Q K^T where
-// Math multiplies pairs of 16-bit elements.
+// products in the same order, and columns in O = P V. Sums are in fp32, and so are products but those where Math
+// multiplies pairs of bf16: of Q K^T, and on an e4m3 cache of P V, of two keys in a column.
 //
 // The keys of a sequence are split (shared/key_splits.h). A split has its own m, l and O, and a row folds its splits in
 // their order: in one task, or from what several tasks stored, which gives the same bits. Blocks of keys start at
@@ -26,6 +26,7 @@ class Decode {
     static constexpr int64_t kChain = kScoreChain<Math>;  // words that are summed in one chain
     static constexpr int64_t kRowsTogether = cpu::kDecodeRows;
     static constexpr int64_t kScores = Bc + kLanes;  // more than Bc: rows fall into different sets of the cache
+    static constexpr bool kPairs = Math::kPack == 2;
 
     // One query of one head.
     struct Row {
@@ -38,14 +39,15 @@ class Decode {
 
 public:
     Decode(const Problem& p, const Operands& x, const cpu::DecodeState& state, std::byte* scratch)
-        : p_(p), x_(x), state_(state), arena_(scratch), d_(p.head_dim), words_(words_of<Math>(d_)), dv_(width_of_o(p)) {
-        const int64_t of_a_sequence = p.heads * greater(p.seqlen_q, 1), width = round_up(d_, kLanes);
+        : p_(p), x_(x), state_(state), arena_(scratch), d_(p.head_dim), words_(width_of_q(p)), dv_(width_of_o(p)) {
+        const int64_t of_a_sequence = p.heads * greater(p.seqlen_q, 1), width = round_up(greater(d_, words_), kLanes);
         const int64_t rows = p.prefix_groups > 0 ? kRowsTogether : lesser(kRowsTogether, of_a_sequence);
         rows_ = arena_.take<Row>(rows);
         parts_ = arena_.take<float>(rows * part_floats(p));
         sums_ = arena_.take<float>(rows * part_floats(p));
-        q_ = arena_.take<typename Math::Scalar>(rows * words_ + kLanes);
-        s_ = arena_.take<float>(rows * kScores);
+        q_ = arena_.take<typename Math::Scalar>(rows * words_ * Math::kParts + kLanes);
+        s_ = arena_.take<float>(rows * kScores + kTile);  // more: pairs of a run are read by whole tiles
+        weights_ = arena_.take<typename Math::Scalar>(rows * kWeights);
         k_ = arena_.take<typename Math::Scalar>(kChain * kPanel);
         v_ = arena_.take<float>(kTile * dv_);
         line_ = arena_.take<float>(greater(kPanel * width, kLanes * Bc));
@@ -93,7 +95,15 @@ public:
     }
 
 private:
-    static int64_t width_of_o(const Problem& p) { return round_up(p.head_dim_v, kPanel); }
+    static int64_t width_of_q(const Problem& p) {
+        const int64_t words = words_of<Math>(p.head_dim);
+        return p.has_e4m3() ? round_up(words, Math::kE4m3Vectors * kLanes) : words;
+    }
+    static int64_t width_of_o(const Problem& p) {
+        if constexpr (kPairs)
+            if (p.has_e4m3()) return round_up(p.head_dim_v, Math::Words::kPairVectors * kLanes);
+        return round_up(p.head_dim_v, kPanel);
+    }
 
     static float& m_of(float* part) { return part[0]; }
     static float& l_of(float* part) { return part[1]; }
@@ -127,7 +137,7 @@ private:
         row.part = parts_ + n * part_floats(p_);
         row.sum = sums_ + n * part_floats(p_);
         row.head.scale *= row.head.q.scale_of(i);
-        load_query(row.head, i, q_ + n * words_);
+        load_query(row.head, i, q_ + n * words_ * Math::kParts);
         clear(row.sum);
     }
 
@@ -161,29 +171,33 @@ private:
 
     void load_query(const Head& head, int64_t i, typename Math::Scalar* q) const {
         const bool negative = head.query_factor() < 0.0f;
-        if constexpr (Math::kPack == 1) {
+        if constexpr (!kPairs) {
             load_row(head.q.dtype, head.q.at(i), d_, q);
             if (negative)
                 for (int64_t c = 0; c < d_; ++c) q[c] = -q[c];
+            for (int64_t c = d_; c < words_; ++c) q[c] = 0.0f;
+        } else if (head.k.dtype == DType::fp8_e4m3) {
+            load_query_words(head, i, negative, q);
         } else {
             q[words_ - 1] = 0;  // what is beside a last odd column
-            copy_bf16(head.q, i, d_, q);
+            memcpy(q, head.q.at(i), static_cast<size_t>(d_) * 2);
             if (negative)
                 for (int64_t c = 0; c < words_; ++c) q[c] ^= 0x80008000u;
         }
     }
 
-    // A row of bf16, or of e4m3 as bf16.
-    template <class AnyRows>
-    static void copy_bf16(const AnyRows& x, int64_t row, int64_t cols, void* to) {
-        if (x.dtype == DType::bf16) {
-            memcpy(to, x.at(row), static_cast<size_t>(cols) * 2);
-            return;
-        }
-        const auto* const from = reinterpret_cast<const uint8_t*>(x.at(row));
-        for (int64_t c = 0; c < cols; ++c) {
-            const uint16_t bits = float_to_bf16(e4m3_to_float(from[c]));
-            memcpy(static_cast<uint16_t*>(to) + c, &bits, sizeof bits);
+    // In the order of e4m3's words, part after part.
+    void load_query_words(const Head& head, int64_t i, bool negative, typename Math::Scalar* q) const {
+        constexpr int64_t kUnit = Math::kE4m3Vectors * kLanes * Math::kPack;
+        load_row(head.q.dtype, head.q.at(i), d_, line_);
+        for (int64_t n = 0; n < words_ * Math::kPack; ++n) {
+            const int64_t c = n / kUnit * kUnit + Math::Words::column_of_word(n % kUnit);
+            float rest = c >= d_ ? 0.0f : negative ? -line_[c] : line_[c];
+            for (int64_t part = 0; part < Math::kParts; ++part) {
+                const uint16_t bits = float_to_bf16(rest);
+                memcpy(reinterpret_cast<uint16_t*>(q + part * words_) + n, &bits, sizeof bits);
+                rest -= bf16_to_float(bits);
+            }
         }
     }
 
@@ -205,7 +219,7 @@ private:
             const bool asks = rows_[0].head.hides();
             if (asks) find_visible(at, lanes);
             for (int64_t n = 0; n < count_; ++n) softmax(rows_[n], block, s_ + n * kScores + at);
-            if (rows_[0].head.v.has_scales())
+            if (!kPairs && rows_[0].head.v.has_scales())
                 scale_keys([](const Head& head) -> const KeyRows& { return head.v; }, block, at);
             for (int64_t j = first_tile; j < j1; j += kTile)
                 for (int64_t head = 0; head < key_heads_; ++head)
@@ -252,7 +266,7 @@ private:
         s += row * kScores;
         const float* source[kPanel];
         find_words(rows_[row].head.k, j, to, source);
-        if (widens_in_place(rows_[row].head.k)) return widened_scores(source, row, s);
+        if (rows_[row].head.k.dtype == DType::fp8_e4m3) return widened_scores(source, row, s);
         for (int64_t w0 = 0; w0 < words_; w0 += kChain) {
             const int64_t words = lesser(kChain, words_ - w0);
             for (int64_t w = 0; w < words; w += kLanes)
@@ -280,9 +294,10 @@ private:
     // added up for as many keys and rows together as a vector has lanes. A score is the same sum whichever these are.
     void widened_scores(const float* const (&source)[kPanel], int64_t row, float* s) {
         int64_t rows = sharing_;
-        const typename Math::Scalar* q = q_ + row * words_;
+        const typename Math::Scalar* q = q_ + row * words_ * Math::kParts;
         const auto tile = [&]<int R>() {
-            for (; rows >= R; rows -= R, q += R * words_, s += R * kScores) widened_tile<R>(source, q, s);
+            for (; rows >= R; rows -= R, q += R * words_ * Math::kParts, s += R * kScores)
+                widened_tile<R>(source, q, s);
         };
         if constexpr (kLanes >= 8) tile.template operator()<8>();
         tile.template operator()<4>();
@@ -292,7 +307,7 @@ private:
 
     template <int R>
     void widened_tile(const float* const (&source)[kPanel], const typename Math::Scalar* q, float* s) {
-        constexpr int kKeys = kLanes / R, kVectors = Math::kE4m3Vectors;
+        constexpr int kKeys = kLanes / R, kVectors = Math::kE4m3Vectors, kParts = Math::kParts;
         constexpr float kUnit = Math::kE4m3;
         for (int64_t key = 0; key < kPanel; key += kKeys) {
             Vec sums[R][kKeys];  // in registers, which what is handed on to a function would not be
@@ -300,18 +315,21 @@ private:
             for (int r = 0; r < R; ++r)
                 for (int n = 0; n < kKeys; ++n) sums[r][n] = Vec{};
             for (int64_t w = 0; w < words_; w += kVectors * kLanes) {
-                typename Math::Operand of_q[R][kVectors];
+                typename Math::Operand of_q[R][kParts][kVectors];
                 FLASHTILE_UNROLL
                 for (int r = 0; r < R; ++r)
-                    for (int v = 0; v < kVectors; ++v) of_q[r][v] = Math::load_panel(q + r * words_ + w + v * kLanes);
+                    for (int part = 0; part < kParts; ++part)
+                        for (int v = 0; v < kVectors; ++v)
+                            of_q[r][part][v] = Math::load_panel(q + (r * kParts + part) * words_ + w + v * kLanes);
                 FLASHTILE_UNROLL
                 for (int n = 0; n < kKeys; ++n) {
                     typename Math::Operand of_k[kVectors];
                     Math::load_e4m3(reinterpret_cast<const uint8_t*>(source[key + n]) + w * Math::kPack, of_k);
                     FLASHTILE_UNROLL
                     for (int r = 0; r < R; ++r)
-                        for (int v = 0; v < kVectors; ++v)
-                            sums[r][n] = Math::multiply_add(of_q[r][v], of_k[v], sums[r][n]);
+                        for (int part = 0; part < kParts; ++part)
+                            for (int v = 0; v < kVectors; ++v)
+                                sums[r][n] = Math::multiply_add(of_q[r][part][v], of_k[v], sums[r][n]);
                 }
                 FLASHTILE_UNROLL
                 for (int n = 0; n < (kKeys + 1) / 2; ++n) ahead_.step();
@@ -327,31 +345,29 @@ private:
         }
     }
 
-    // Whether rows of e4m3 are whole vectors of words, to be widened as they are read.
-    bool widens_in_place(const KeyRows& k) const {
-        return k.dtype == DType::fp8_e4m3 && d_ % (Math::kE4m3Vectors * kLanes * Math::kPack) == 0;
-    }
-
     // Where the words of the rows from `key` on lie, or their e4m3 elements: in place, or copied and filled up with
     // zeros.
     void find_words(const KeyRows& k, int64_t key, int64_t to, const float* (&source)[kPanel]) const {
         constexpr int64_t kBytes = 4 / Math::kPack;  // of an element in a word
-        const int64_t width = round_up(words_, kLanes);
-        const bool in_place = widens_in_place(k) || (d_ * kBytes == width * 4 && k.bytes == kBytes);
-        for (int64_t n = 0; n < kPanel; ++n) {
+        const bool e4m3 = k.dtype == DType::fp8_e4m3;
+        const int64_t width = round_up(words_, kLanes), filled = e4m3 ? words_ * Math::kPack : width * 4;
+        const bool in_place = e4m3 ? d_ == filled : d_ * kBytes == filled && k.bytes == kBytes;
+        int64_t there = 0;  // rows that are read where they lie, run after run
+        for (const int64_t rows = in_place ? to - key : 0; there < rows;) {
+            const char* from = k.at(key + there);
+            for (const int64_t end = k.end_of_run(key + there, to) - key; there < end; from += k.stride_row * k.bytes)
+                source[there++] = reinterpret_cast<const float*>(from);
+        }
+        for (int64_t n = there; n < kPanel; ++n) {
             float* const row = line_ + n * width;
             source[n] = row;
             const char* const from = key + n < to ? k.at(key + n) : nullptr;
-            if (from != nullptr && in_place) {
-                source[n] = reinterpret_cast<const float*>(from);
-                continue;
-            }
-            memset(row, 0, static_cast<size_t>(width) * sizeof(float));
+            memset(row, 0, static_cast<size_t>(filled));
             if (from == nullptr) continue;
-            if constexpr (Math::kPack == 1)
-                load_row(k.dtype, from, d_, row);
+            if (e4m3 || kPairs)
+                memcpy(row, from, static_cast<size_t>(d_ * k.bytes));
             else
-                copy_bf16(k, key + n, d_, row);
+                load_row(k.dtype, from, d_, row);
         }
     }
 
@@ -401,6 +417,8 @@ private:
         ahead_ = ahead_of(rows_[0].head.v, x_.v, cols, head, j);
         p += head * sharing_ * kScores;
         float* const o = o_of(rows_[head * sharing_].part);
+        if constexpr (kPairs)
+            if (v.dtype == DType::fp8_e4m3) return accumulate_pairs(v, j, from, to, p, visible, o);
         // Whole vectors of rows are read in place, page by page.
         const bool all_shown = visible == nullptr && from == j;
         if (cols == dv_ && all_shown && v.has_long_runs() && v.dtype != DType::fp16) {
@@ -434,6 +452,98 @@ private:
                 load_row(v.dtype, from_row, cols, row);
                 for (int64_t c = 0; c < cols && v.dtype == DType::fp8_e4m3; ++c) row[c] /= kE4m3Unit;
             });
+    }
+
+    // The same of e4m3, in products of pairs of keys. Keys with one scale are a run: their products are added up
+    // before they are multiplied by it. A scale that is only for hidden keys may be anything.
+    void accumulate_pairs(const KeyRows& v, int64_t j, int64_t from, int64_t to, const float* p, const uint8_t* visible,
+                          float* o) {
+        const int64_t cols = p_.head_dim_v;
+        const bool all_shown = visible == nullptr && from == j;
+        const bool in_place = cols == dv_ && all_shown && v.has_long_runs();
+        const auto shown = [=](int64_t key) { return key >= from && (visible == nullptr || visible[key - j] != 0); };
+        auto* const copies = reinterpret_cast<uint8_t*>(v_);
+        for (int64_t key = j; key < to && !in_place; ++key) {
+            uint8_t* const row = copies + (key - j) * dv_;
+            const int64_t filled = shown(key) ? cols : 0;
+            if (filled > 0) memcpy(row, v.at(key), static_cast<size_t>(filled));
+            memset(row + filled, 0, static_cast<size_t>(dv_ - filled));
+        }
+        for (int64_t key = j, end; key < to; key = end) {
+            end = v.end_of_scale(key, to);
+            if (in_place) end = v.end_of_run(key, end);
+            bool any_shown = all_shown;
+            for (int64_t n = key; n < end && !any_shown; ++n) any_shown = shown(n);
+            if (!any_shown) continue;
+            pack_weights(p + (key - j), end - key);
+            const uint8_t* const rows =
+                in_place ? reinterpret_cast<const uint8_t*>(v.at(key)) : copies + (key - j) * dv_;
+            add_pairs(rows, in_place ? v.stride_row : dv_, end - key, v.scale_of(key), o);
+        }
+    }
+
+    // P of `keys` keys of a tile, in pairs and parts, for the rows of a key head. A last odd one is beside 0.
+    void pack_weights(const float* p, int64_t keys) {
+        typename Math::Scalar* words = weights_;
+        for (int64_t row = 0; row < sharing_; ++row, p += kScores) {
+            Vec first = load(p), second = load(p + kLanes);
+            for (int part = 0; part < Math::kParts; ++part, words += kLanes) {
+                Math::store_row(words, first, second);
+                auto* const halves = reinterpret_cast<uint16_t*>(words);
+                if (part + 1 < Math::kParts) {
+                    first = first - widen_bf16(halves);
+                    second = second - widen_bf16(halves + kLanes);
+                }
+                if (keys % 2 != 0) halves[keys] = 0;
+            }
+        }
+    }
+
+    // O += scale P V for `keys` rows of V, `step` bytes apart, and the packed P.
+    void add_pairs(const uint8_t* v, int64_t step, int64_t keys, float scale, float* o) {
+        constexpr int kMost = 16 / Math::Words::kPairVectors;  // sums stay in registers
+        int64_t rows = sharing_;
+        const typename Math::Scalar* weights = weights_;
+        const auto tile = [&]<int R>() {
+            for (; rows >= R; rows -= R, weights += R * kWeights, o += R * part_floats(p_))
+                add_pair_tile<R>(v, step, keys, weights, scale, o);
+        };
+        tile.template operator()<kMost>();
+        if constexpr (kMost > 4) tile.template operator()<4>();
+        tile.template operator()<2>();
+        tile.template operator()<1>();
+    }
+
+    template <int R>
+    void add_pair_tile(const uint8_t* v, int64_t step, int64_t keys, const typename Math::Scalar* weights, float scale,
+                       float* o) {
+        constexpr int kVectors = Math::Words::kPairVectors, kParts = Math::kParts;
+        const int64_t row_step = part_floats(p_);
+        for (int64_t c = 0; c < dv_; c += kVectors * kLanes) {
+            Vec sums[R][kVectors];
+            FLASHTILE_UNROLL
+            for (int r = 0; r < R; ++r)
+                for (int n = 0; n < kVectors; ++n) sums[r][n] = Vec{};
+            const uint8_t* row = v + c;
+            for (int64_t key = 0; key < keys; key += 2, row += 2 * step) {
+                typename Math::Operand x[kVectors];
+                Math::load_e4m3_pairs(row, key + 1 < keys ? row + step : row, x);
+                ahead_.step();
+                FLASHTILE_UNROLL
+                for (int r = 0; r < R; ++r)
+                    for (int part = 0; part < kParts; ++part) {
+                        const auto weight = Math::spread(weights + (r * kParts + part) * kLanes + key / 2);
+                        FLASHTILE_UNROLL
+                        for (int n = 0; n < kVectors; ++n) sums[r][n] = Math::multiply_add(weight, x[n], sums[r][n]);
+                    }
+            }
+            FLASHTILE_UNROLL
+            for (int r = 0; r < R; ++r)
+                for (int n = 0; n < kVectors; ++n) {
+                    float* const to = o + r * row_step + c + n * kLanes;
+                    store(to, sums[r][n] * scale + load(to));
+                }
+        }
     }
 
     // O += P V for `keys` rows of V, `step` elements apart.
@@ -515,7 +625,7 @@ private:
     void finish(Row& row) const {
         const float l = l_of(row.sum);
         double lse = lse_of(m_of(row.sum), 1.0, l);
-        const float unit = row.head.v.dtype == DType::fp8_e4m3 ? row.head.v_scale * kE4m3Unit : 1.0f;
+        const float unit = row.head.v.dtype == DType::fp8_e4m3 ? row.head.v_scale * Math::kE4m3 : 1.0f;
         const float kept = (row.head.drops ? row.head.dropout.scale() : 1.0f) * unit;
         float factor = l == 0.0f ? 0.0f : kept / l;
         if (row.head.sink > -__builtin_inff()) factor *= with_sink(lse, static_cast<double>(row.head.sink));
@@ -527,11 +637,22 @@ private:
                 store(o + c, interleave_low(even, odd));
                 store(o + c + kLanes, interleave_high(even, odd));
             }
+        if constexpr (kPairs)
+            if (row.head.v.dtype == DType::fp8_e4m3) order_columns(o);
         store_row(row.head.out.dtype, o, p_.head_dim_v, row.head.out.at(row.i));
         if (!row.head.lse) return;
         const float rounded_lse = static_cast<float>(lse);
         memcpy(row.head.lse.at(row.i), &rounded_lse, sizeof rounded_lse);
     }
+
+    // O of e4m3 pairs has their order.
+    void order_columns(float* o) const {
+        constexpr int64_t kUnit = Math::Words::kPairVectors * kLanes;
+        memcpy(v_, o, static_cast<size_t>(dv_) * sizeof(float));
+        for (int64_t n = 0; n < dv_; ++n) o[n / kUnit * kUnit + Math::Words::column_of_pair(n % kUnit)] = v_[n];
+    }
+
+    static constexpr int64_t kWeights = Math::kParts * kLanes;  // words of a row's P of a tile
 
     const Problem& p_;
     const Operands& x_;
@@ -544,11 +665,12 @@ private:
     int64_t sharing_ = 0;    // rows of each
     int64_t end_ = 0;        // of the keys that memory is asked for
     float *parts_, *sums_;
-    typename Math::Scalar* q_;  // (row, word)
-    typename Math::Scalar* k_;  // K^T of a tile, of one chain of words
-    float* s_;                  // S, then P, of one block of keys: kScores from row to row
-    float* v_;                  // V of a tile, widened
-    float* line_;               // of a bias or mask, and rows on their way into a tile
+    typename Math::Scalar* q_;        // (row, word)
+    typename Math::Scalar* k_;        // K^T of a tile, of one chain of words
+    float* s_;                        // S, then P, of one block of keys: kScores from row to row
+    typename Math::Scalar* weights_;  // P of a tile in pairs, of one key head
+    float* v_;                        // V of a tile, widened
+    float* line_;                     // of a bias or mask, and rows on their way into a tile
     uint8_t* visible_;
     float* scales_;  // of one block of keys
     PrefetchHeads ahead_;

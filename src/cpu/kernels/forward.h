@@ -111,7 +111,14 @@ private:
             const int64_t end_key = lesser(j0 + together_, j_end);
             const int64_t hidden = (first_key - j0) % Math::kStep;
             blocks_.load(head, first_key - hidden, end_key, hidden);
-            blocks_.expect(head, lesser(next, j_end), lesser(next + together_, j_end), panels);
+            // Panels that see none of these keys have no products between which the next block could be brought.
+            functions::Visible shown[kMaxPanels];
+            int64_t seeing = 0;
+            for (int64_t n = 0; n < panels; ++n) {
+                shown[n] = shown_to(panel[n], seen_of(panel[n], first_key, end_key));
+                seeing += shown[n] != functions::Visible::none;
+            }
+            blocks_.expect(head, lesser(next, j_end), lesser(next + together_, j_end), greater(seeing, 1));
             late_v_ = head.hides() && !all_finite(head.v, first_key, end_key, dv_);
             for (int64_t n = 0; n < panels; ++n) {
                 const int64_t i0 = panel[n].i0, i1 = i0 + panel[n].count;
@@ -120,13 +127,24 @@ private:
                     q_ahead_ = Prefetch(head.q, i1, lesser(i1 + kPanel, end), d_);
                 }
                 if (next >= j_end) out_ahead_ = Prefetch(head.out, i0, i1, dv_);
-                const int64_t from = greater(first_key, head.first_key(i0));
-                const int64_t to = lesser(end_key, head.end_key(i1 - 1));
-                if (from < to) process_blocks(panel[n], j0, from, to);
-                blocks_.advance(head);
+                if (shown[n] != functions::Visible::none) {
+                    process_blocks(panel[n], j0, seen_of(panel[n], first_key, end_key), shown[n]);
+                    blocks_.advance(head);
+                }
                 if (next >= j_end) finish(panel[n]);
             }
         }
+    }
+
+    // What the band shows a panel of the keys [first, end), and what the mask function and lists show of that.
+    struct Seen {
+        int64_t from, to;
+    };
+    Seen seen_of(const Panel& panel, int64_t first, int64_t end) const {
+        return {greater(first, head_.first_key(panel.i0)), lesser(end, head_.end_key(panel.i0 + panel.count - 1))};
+    }
+    functions::Visible shown_to(const Panel& panel, Seen keys) const {
+        return head_.shown(panel.i0, panel.i0 + panel.count, keys.from, keys.to);
     }
 
     // Lines 4 and 5: load Q; O = 0, l = 0, m = "minus infinity".
@@ -140,27 +158,29 @@ private:
         }
     }
 
-    // Lines 8 to 10 for one panel and the keys [from, to) of those that were copied together, which start at `j0`. They
-    // are one block, but several with tiles.
-    void process_blocks(Panel& panel, int64_t j0, int64_t from, int64_t to) requires(!kTiles) {
-        process_block(panel, j0, from, to);
+    // Lines 8 to 10 for one panel and the keys that it sees of those that were copied together, which start at `j0`.
+    // They are one block, but several with tiles.
+    void process_blocks(Panel& panel, int64_t j0, Seen keys, functions::Visible shown) requires(!kTiles) {
+        process_block(panel, j0, keys.from, keys.to, shown);
     }
-    void process_blocks(Panel& panel, int64_t j0, int64_t from, int64_t to) requires(kTiles) {
+    void process_blocks(Panel& panel, int64_t j0, Seen keys, functions::Visible) requires(kTiles) {
+        const int64_t from = keys.from, to = keys.to;
         if (pipelined_) {
             if constexpr (Math::kParts == 1)
                 if (squares_win(d_, dv_)) return pipeline<true>(panel, j0, from, to);
             return pipeline<false>(panel, j0, from, to);
         }
-        for (int64_t j = j0 + (from - j0) / Bc * Bc; j < to; j += Bc)
-            process_block(panel, j, greater(j, from), lesser(j + Bc, to));
+        for (int64_t j = j0 + (from - j0) / Bc * Bc; j < to; j += Bc) {
+            const Seen block{greater(j, from), lesser(j + Bc, to)};
+            const functions::Visible shown = shown_to(panel, block);
+            if (shown != functions::Visible::none) process_block(panel, j, block.from, block.to, shown);
+        }
     }
 
     // Lines 8 to 10 for one panel and the keys [from, to) of the block that starts at `j0`.
-    void process_block(Panel& panel, int64_t j0, int64_t from, int64_t to) {
+    void process_block(Panel& panel, int64_t j0, int64_t from, int64_t to, functions::Visible shown) {
         from -= (from - j0) % Math::kStep;  // steps of keys start at the same places in every panel
         const int64_t keys = to - from;
-        const functions::Visible shown = head_.shown(panel.i0, panel.i0 + panel.count, from, to);
-        if (shown == functions::Visible::none) return;
         const bool covered = head_.covers(panel.i0, panel.i0 + panel.count, from, to);
         const bool plain = !head_.modified() && covered && shown == functions::Visible::all;
         const ScoreTile tile{s_, panel.i0, panel.count, from, to, shown};
