@@ -99,10 +99,13 @@ unsigned mode_for(const std::string& path) {
 
 void write_bundle(const std::string& path, const std::vector<BundledKernel>& kernels) {
     std::string index, images;
+    std::map<std::string, std::size_t> offsets;  // by checksum
     for (const BundledKernel& kernel : kernels) {
-        index += kernel.key + " " + sha256(kernel.image) + " " + std::to_string(images.size()) + " " +
+        const std::string checksum = sha256(kernel.image);
+        const auto [known, is_new] = offsets.emplace(checksum, images.size());
+        index += kernel.key + " " + checksum + " " + std::to_string(known->second) + " " +
                  std::to_string(kernel.image.size()) + " " + kernel.target + " " + kernel.config + "\n";
-        images += kernel.image;
+        if (is_new) images += kernel.image;
     }
     const std::string first = std::string(kMagic) + " " FLASHTILE_VERSION_STRING " " + std::to_string(index.size()) +
                               " " + sha256(index) + "\n";

@@ -1,6 +1,6 @@
 // bundle.h: many compiled kernels in one file, made ahead of time for machines without NVRTC or without patience. The
 // file is a line "flashtile bundle 2 VERSION BYTES SHA256" about the index, the index, and the images. The index has a
-// line a kernel: key, SHA-256, offset among the images, bytes, target, config.
+// line a kernel: key, SHA-256, offset among the images, bytes, target, config. Kernels of equal images share one.
 #pragma once
 
 #include <cstdint>
