@@ -13,6 +13,9 @@
 //   cuda_client prepare                                  flashtile_prepare of forward's problem, forward and backward,
 //   then as forward
 //
+//   cuda_client prepare_bias                             the same with a bias, first without its gradient and then with
+//   it
+//
 //   cuda_client lengths FIRST SECOND END USED            forward of two packed sequences with check_values
 //
 //   cuda_client bundle PATH ARCHITECTURE[,..] OPTIONS BACKWARD  compiles a bundle for bf16, head dimension 64
@@ -122,6 +125,18 @@ void prepare_and_run() {
     forward_twice();
 }
 
+void prepare_with_a_bias() {
+    const tensor x = view(reinterpret_cast<void*>(std::uintptr_t{1} << 32), bf16, {2, 100, 3, 64}, cuda(1));
+    options o;
+    o.bias = view(reinterpret_cast<void*>(std::uintptr_t{2} << 32), bf16, {1, 3, 100, 100}, cuda(1));
+    for (const bool gradient : {false, true}) {
+        std::size_t kernels = 0;
+        prepare(
+            o, x, x, x, true, true, [&](std::size_t, std::size_t total) { kernels = total; }, gradient);
+        std::printf("%zu prepared\n", kernels);
+    }
+}
+
 void plan_and_run(int arguments, char** argument) {
     const tensor x = view(reinterpret_cast<void*>(std::uintptr_t{1} << 32), bf16, {2, 100, 3, 64}, cuda(1));
     if (arguments == 1) forget_choices(true);
@@ -187,6 +202,7 @@ int main(int argc, char** argv) {
         if (what == "load" || what == "forward") forward_twice();
         if (what == "can") ask_whether_it_can_run();
         if (what == "prepare") prepare_and_run();
+        if (what == "prepare_bias") prepare_with_a_bias();
         if (what == "lengths")
             check_lengths(std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]), std::atoi(argv[5]));
         if (what == "tile") plan_and_run(argc - 2, argv + 2);

@@ -340,6 +340,12 @@ TEST_F(Jit, WhatIsPreparedIsNotWaitedFor) {
     EXPECT_TRUE(run("prepare").starts_with("error 2 no NVRTC"));
 }
 
+// Of forward one kernel, of backward three, and one for the gradient of the bias where it will be asked for.
+TEST_F(Jit, TheGradientOfABiasIsPreparedWhereItIsAskedFor) {
+    EXPECT_EQ(run("prepare_bias"), "4 prepared\n5 prepared\n");
+    EXPECT_EQ(compiles(), 5);
+}
+
 TEST_F(Jit, ABundleServesTheCallsItWasMadeFor) {
     const std::string path = folder / "kernels.ftb";
     // Forward with and without LSE: one for many queries, two whose keys are split, for one query and for some, and
