@@ -64,6 +64,30 @@ TEST_F(BundleTest, IsRefusedForAnyFlippedBit) {
     }
 }
 
+// Kernels as they are: of two that differ in a few instructions, the second is kept as what differs.
+TEST_F(BundleTest, AlikeImagesAreKeptAsTheirDifferences) {
+    std::vector<BundledKernel> alike;
+    std::string image(20000, '\0');
+    std::uint32_t noise = 1;
+    for (char& byte : image) byte = static_cast<char>((noise = noise * 1664525 + 1013904223) >> 24);
+    for (int n = 0; n < 20; ++n) {
+        image[static_cast<std::size_t>(700 * n + 5)] ^= 1;
+        alike.push_back({std::string(64, static_cast<char>('a' + n)), "sm_80", ".n = " + std::to_string(n), image});
+    }
+    write_bundle(path, alike);
+    EXPECT_LT(std::filesystem::file_size(path), 3 * image.size()) << "and of every ninth a whole image";
+    const Bundle bundle(path);
+    EXPECT_EQ(bundle.damaged(), 0u);
+    for (const BundledKernel& kernel : alike) EXPECT_EQ(bundle.find(kernel.key), kernel.image);
+
+    // A lost bit damages those that are made from it, and nothing that is given is wrong.
+    std::string damaged = read_file(path);
+    damaged[damaged.find('\n', damaged.find(".n = 19")) + 1 + image.size() / 2] ^= 1;
+    write_file(path, damaged);
+    EXPECT_GE(Bundle(path).damaged(), 2u);
+    EXPECT_THROW(static_cast<void>(Bundle(path).find(alike[0].key)), Error);
+}
+
 TEST_F(BundleTest, OfAnotherVersionIsRefused) {
     std::string other = read_file(path);
     other.replace(other.find(FLASHTILE_VERSION_STRING), std::string(FLASHTILE_VERSION_STRING).size(), "0.0.9");
@@ -86,7 +110,7 @@ TEST_F(BundleTest, StaysAsItWasOpenedThoughItsFileIsReplaced) {
 // Sparse, it takes no room on the disk, and its index would take all memory.
 TEST_F(BundleTest, AnIndexOfATebibyteIsRefused) {
     constexpr std::uintmax_t kBytes = std::uintmax_t{1} << 40;
-    write_file(path, "flashtile bundle 2 " FLASHTILE_VERSION_STRING " " + std::to_string(kBytes) + " " +
+    write_file(path, "flashtile bundle 3 " FLASHTILE_VERSION_STRING " " + std::to_string(kBytes) + " " +
                          std::string(64, '0') + "\n");
     std::filesystem::resize_file(path, 2 * kBytes);
     EXPECT_EQ(status(), FLASHTILE_INVALID_ARGUMENT);
