@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kMagic = "flashtile bundle 3";
 constexpr std::size_t kLongestFirstLine = 128;
-constexpr std::uint64_t kLargestIndex = 64 << 20;  // a kernel takes some 500 bytes of it
+constexpr std::uint64_t kLargestIndex = 64 << 20;  // a kernel takes some 170 bytes of it
 constexpr std::uint64_t kLargestImage = 64 << 20;  // kernels have some 50,000 bytes
 constexpr int kDeepest = 8;                        // bases of bases: each is a read and a copy of the first call's
 
@@ -48,11 +48,12 @@ Bundle::Bundle(std::string path)
     const std::size_t line = start.find('\n');
     if (!start.starts_with(kMagic) || line == std::string::npos) refuse(path_, "is not a bundle");
     std::istringstream about(start.substr(std::strlen(kMagic), line - std::strlen(kMagic)));
-    std::uint64_t index_bytes = 0;
+    std::uint64_t index_bytes = 0, rest_bytes = 0;
     std::string version, index_checksum;
-    if (!(about >> version >> index_bytes >> index_checksum)) refuse(path_, "is not a bundle");
+    if (!(about >> version >> index_bytes >> rest_bytes >> index_checksum)) refuse(path_, "is not a bundle");
     if (version != FLASHTILE_VERSION_STRING) refuse(path_, "is of version " + version);
-    if (index_bytes > file_bytes) refuse(path_, "is cut short");
+    const std::uint64_t behind = file_bytes - (line + 1);
+    if (index_bytes > behind || rest_bytes != behind - index_bytes) refuse(path_, "is cut short");
     if (index_bytes > kLargestIndex) refuse(path_, "its index is damaged");
     const std::string index = file_.read(index_bytes, static_cast<off_t>(line + 1));
     if (sha256(index) != index_checksum) refuse(path_, "its index is damaged");
@@ -153,7 +154,7 @@ Kept least(std::size_t n, const std::vector<BundledKernel>& kernels, const std::
 }  // namespace
 
 void write_bundle(const std::string& path, const std::vector<BundledKernel>& kernels) {
-    std::string index, images;
+    std::string index, images, configs;
     std::vector<std::vector<std::string>> words(kernels.size());
     std::ranges::transform(kernels, words.begin(), words_of);
     std::vector<Kept> kept(kernels.size());
@@ -169,14 +170,15 @@ void write_bundle(const std::string& path, const std::vector<BundledKernel>& ker
         }
         index += kernels[n].key + " " + checksum + " " + std::to_string(kernels[n].image.size()) + " " +
                  std::to_string(kept[n].offset) + " " + std::to_string(kept[n].stored.size()) + " " +
-                 std::to_string(kept[n].base) + " " + kernels[n].target + " " + kernels[n].config + "\n";
+                 std::to_string(kept[n].base) + " " + kernels[n].target + "\n";
+        configs += kernels[n].config + "\n";
     }
     const std::string first = std::string(kMagic) + " " FLASHTILE_VERSION_STRING " " + std::to_string(index.size()) +
-                              " " + sha256(index) + "\n";
+                              " " + std::to_string(images.size() + configs.size()) + " " + sha256(index) + "\n";
     const std::filesystem::path parent = std::filesystem::absolute(path).parent_path();
     const Descriptor folder(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const std::string reason = folder ? write_whole(folder.get(), std::filesystem::path(path).filename(),
-                                                    {first, index, images}, mode_for(path))
+                                                    {first, index, images, configs}, mode_for(path))
                                       : std::strerror(errno);
     if (!reason.empty())
         throw Error(FLASHTILE_INVALID_ARGUMENT, "path is " + path + ", which cannot be written: " + reason);

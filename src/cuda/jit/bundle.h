@@ -1,8 +1,9 @@
 // bundle.h: many compiled kernels in one file, made ahead of time for machines without NVRTC or without patience. The
-// file is a line "flashtile bundle 3 VERSION BYTES SHA256" about the index, the index, and what the images are made
-// from. The index has a line a kernel: key, the image's SHA-256 and bytes, offset and bytes of what stands in the file,
-// the line of its base, target, config. In the file stands the image (base -1), or its difference from the image of an
-// earlier line (difference.h). Equal images stand there once.
+// file is a line "flashtile bundle 3 VERSION BYTES REST SHA256", the index, of so many bytes and with this checksum,
+// and the rest of the file: what the images are made from, and for people the configs, a line a kernel. The index has a
+// line a kernel: key, the image's SHA-256 and bytes, offset and bytes of what stands in the file, the line of its base,
+// target. In the file stands the image (base -1), or its difference from the image of an earlier line (difference.h).
+// Equal images stand there once.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ namespace flashtile::gpu {
 struct BundledKernel {
     std::string key;     // key_of(program)
     std::string target;  // "sm_90a"
-    std::string config;
+    std::string config;  // by which alike images are found
     std::string image;
 };
 
