@@ -1,7 +1,5 @@
 """The package without PyTorch, its errors at import, and its command line."""
 
-import argparse
-import itertools
 import os
 import subprocess
 import sys
@@ -101,28 +99,3 @@ def test_command_line():
 
 def test_typed():
     assert (Path(flashtile.__file__).parent / "py.typed").is_file()
-
-
-def test_the_wheels_list_of_kernels_is_what_it_promises():
-    """Each GPU since Ampere that the wheel is for, both 16-bit types, the common head dimensions, full and causal, dense,
-    packed and decoding, backward where decoding is not meant; and nothing else."""
-    path = Path(__file__).parents[1] / "common_kernels.txt"
-    if not path.is_file():
-        pytest.skip("the list is not part of the package")
-    flags = argparse.ArgumentParser()
-    for name in ("arch", "dtypes", "head-dims"):
-        flags.add_argument(f"--{name}", type=lambda text: text.split(","))
-    flags.add_argument("--with", dest="sets", action="append", type=lambda text: tuple(sorted(text.split(","))))
-    flags.add_argument("--group", type=int, default=1)
-    flags.add_argument("--forward-only", action="store_true")
-    listed = []
-    for line in path.read_text().splitlines():
-        if words := line.partition("#")[0].split():
-            one = flags.parse_args(words)
-            listed += itertools.product(one.arch, one.dtypes, one.head_dims, one.sets, [one.group], [one.forward_only])
-    many = [tuple(sorted([*options, "only-many-queries"])) for options in ((), ("causal",), ("packed",), ("packed", "causal"))]
-    few = [tuple(sorted([*options, "only-few-queries", "only-without-lse"]))
-           for options in ((), ("cache", "seqused", "causal"), ("pages", "seqused", "causal"))]
-    common = (("sm_80", "sm_86", "sm_89", "sm_90a"), ("bf16", "fp16"), ("64", "96", "128", "256"))
-    assert sorted(listed) == sorted([*itertools.product(*common, many, [1], [False]),
-                                     *itertools.product(*common, few, [1, 8], [True])])

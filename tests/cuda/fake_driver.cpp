@@ -82,7 +82,8 @@ FAKE CUresult cuDeviceGetName(char* name, int size, CUdevice device) {
 FAKE CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
     const int architecture = setting("FAKE_DRIVER_ARCHITECTURE", 80);
     // In bytes of a multiprocessor; 1024 of them are the driver's for each thread block.
-    const int shared_memory = architecture == 86 || architecture == 89 ? 102400 : 167936;
+    const bool small = architecture == 86 || architecture == 89 || architecture == 120;
+    const int shared_memory = small ? 102400 : architecture < 90 ? 167936 : 233472;
     switch (
         which) {  // by their numbers in the CUDA documentation; an A100's, but for what follows from the architecture
         case 16:  // MULTIPROCESSOR_COUNT
