@@ -1,6 +1,7 @@
 // difference.cpp: see difference.h.
 #include "cuda/jit/difference.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -121,9 +122,17 @@ std::optional<std::string> restored(std::string_view base, std::string_view diff
         last += (*further & 1) != 0 ? -distance : distance;
         const std::int64_t from = last + static_cast<std::int64_t>(image.size());
         if (from < 0 || from >= static_cast<std::int64_t>(base.size() + image.size())) return std::nullopt;
-        // The piece may reach into itself.
-        for (std::size_t n = static_cast<std::size_t>(from), end = n + *length; n < end; ++n)
-            image += n < base.size() ? base[n] : image[n - base.size()];
+        // The piece may reach from the base into the image, and into itself.
+        for (std::size_t at = static_cast<std::size_t>(from), left = *length; left > 0;) {
+            const bool in_base = at < base.size();
+            const std::size_t now = std::min(left, (in_base ? base.size() : base.size() + image.size()) - at);
+            if (in_base)
+                image.append(base, at, now);
+            else
+                image.append(image, at - base.size(), now);
+            at += now;
+            left -= now;
+        }
     }
     if (image.size() != bytes || !rest.empty()) return std::nullopt;
     return image;
