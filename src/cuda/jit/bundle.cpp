@@ -25,7 +25,7 @@ constexpr const char* kMagic = "flashtile bundle 3";
 constexpr std::size_t kLongestFirstLine = 128;
 constexpr std::uint64_t kLargestIndex = 64 << 20;  // a kernel takes some 170 bytes of it
 constexpr std::uint64_t kLargestImage = 64 << 20;  // kernels have some 50,000 bytes
-constexpr int kDeepest = 32;                       // bases of bases: each costs the first call a read and a copy
+constexpr int kDeepest = 16;                       // bases of bases: each costs the first call a read and a copy
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
     throw Error(FLASHTILE_INVALID_ARGUMENT,
