@@ -16,7 +16,7 @@ help:
 	@echo 'make build    build/flashtile and the shared library build/libflashtile.so'
 	@echo 'make demo     a sentence encoder, attend on its first layer, a bench of a minute (demo-results/)'
 	@echo 'make test     the whole suite, release build'
-	@echo 'make check    clang with sanitizers, fuzzers, clang-tidy, clang-format, AArch64, CUDA kernels, the Python package; also one by one: make check-... (check-wheel, check-wheel-aarch64 by themselves)'
+	@echo 'make check    clang with sanitizers, fuzzers, clang-tidy, clang-format, AArch64, CUDA kernels, the Python package, Debian packages; also one by one: make check-... (check-wheel, check-wheel-aarch64 by themselves)'
 	@echo 'make install  into PREFIX (now $(PREFIX))'
 	@echo 'make package  Debian packages in build-package/packages; make check-package tries them in a clean system'
 	@echo 'make docs     the reference, build/docs/index.html'
@@ -42,7 +42,7 @@ demo:
 install: build
 	cmake --install build --prefix $(PREFIX)
 
-check: check-format check-docs check-kernels check-python check-asan check-fuzz check-tidy check-tsan check-aarch64
+check: check-format check-docs check-package check-kernels check-python check-asan check-fuzz check-tidy check-tsan check-aarch64
 	$(call stage,check is through)
 
 setup-check:

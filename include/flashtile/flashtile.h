@@ -565,7 +565,8 @@ typedef struct flashtile_prepare_item {
     const flashtile_options* options;
     const flashtile_inputs* inputs;
     int32_t forward;  /* 0: not that pass */
-    int32_t backward; /* likewise */
+    int32_t backward; /* 0: not that pass; 1: with dbias and dsinks where bias and sinks are given; 2: dq, dk and dv
+                         alone */
     int32_t lse;      /* whether forward writes it, which makes another kernel */
 } flashtile_prepare_item;
 

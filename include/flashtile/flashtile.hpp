@@ -705,12 +705,15 @@ inline void load_bundle(const std::string& path) {
     detail::check(flashtile_load_bundle(path.c_str()));
 }
 // Compiles and loads what the first calls of the problem would wait for, in parallel: forward, with lse or without, and
-// backward where asked for. Reads no tensor's memory. progress(done, total) is called from any thread, one at a time.
+// backward where asked for, with the gradients of bias and sinks where these are given, unless dbias_and_dsinks is
+// false. Reads no tensor's memory. progress(done, total) is called from any thread, one at a time.
 inline void prepare(const options& o, const tensor& q, const tensor& k, const tensor& v, bool lse = true,
-                    bool backward = true, const std::function<void(std::size_t, std::size_t)>& progress = {}) {
+                    bool backward = true, const std::function<void(std::size_t, std::size_t)>& progress = {},
+                    bool dbias_and_dsinks = true) {
     const auto c_opts = detail::c_options(o);
     const auto inputs = detail::c_inputs(o, q, k, v);
-    const flashtile_prepare_item item = {sizeof item, &c_opts, &inputs, 1, backward ? 1 : 0, lse ? 1 : 0};
+    const std::int32_t gradients = dbias_and_dsinks ? 1 : 2;
+    const flashtile_prepare_item item = {sizeof item, &c_opts, &inputs, 1, backward ? gradients : 0, lse ? 1 : 0};
     const auto call = [](void* context, std::size_t done, std::size_t total) {
         (*static_cast<const std::function<void(std::size_t, std::size_t)>*>(context))(done, total);
     };

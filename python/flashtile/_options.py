@@ -56,6 +56,12 @@ def split_shard(diagonal: OneOrEach, origin: tuple[int, int, OneOrEach, OneOrEac
     return diagonal, (b, h, i, j), each  # type: ignore[return-value]
 
 
+# What flashtile.attention takes for options that are not given and are no tensors: of_attention's arguments.
+DEFAULTS: dict[str, Any] = {
+    "causal": False, "window": (-1, -1), "align": "bottom-right", "scale": None, "softcap": 0.0, "dropout_p": 0.0,
+    "deterministic": False, "batch_invariant": False, "exact_max": False, "max_seqlen_q": None, "max_seqlen_k": None,
+    "attention_chunk": 0, "num_splits": 0, "sm_limit": 0, "diagonal": 0, "origin": WHOLE}
+
 ALIGNMENTS = {"bottom-right": 0, "top-left": 1}  # flashtile_alignment; a causal mode's number is one more
 
 

@@ -28,6 +28,7 @@ class Problem(NamedTuple):
     forward: bool
     backward: bool
     lse: bool
+    beside: bool = True  # backward's dbias and dsinks, where bias and sinks are given
 
 
 def prepare(problems: Sequence[Problem], progress: Optional[Progress] = None) -> None:
@@ -40,7 +41,7 @@ def prepare(problems: Sequence[Problem], progress: Optional[Progress] = None) ->
         kept.append(structs)
         options, inputs = structs.addresses
         ITEM.pack_into(items, number * ITEM.size, options=options, inputs=inputs, forward=problem.forward,
-                       backward=problem.backward, lse=problem.lse)
+                       backward=problem.backward * (1 if problem.beside else 2), lse=problem.lse)
     raised: list[BaseException] = []
 
     def call(_: Any, done: int, total: int) -> None:

@@ -21,6 +21,7 @@ from ._sdpa_layout import sdpa_gradients, sdpa_results
 from ._structs import MAX_RANK, SHARD_NAMES
 
 _NAMES = (*INPUT_NAMES, *RESULT_NAMES["backward"][:4])  # what forward reads, and what backward reads
+_HAVE_GRADIENTS = (INPUT_NAMES.index("bias"), INPUT_NAMES.index("sinks"))  # beside q, k and v
 ABSENT = (None,) * (len(INPUT_NAMES) - 3)  # the inputs after q, k and v
 NUMBERS = {int, float, bool, type(None)}
 _MOST = 1024  # how many are kept; each takes some kB
@@ -110,7 +111,9 @@ class Calls:
     def foresee_backward(self, given: Tensors) -> None:
         """While the first call compiles forward's kernels, backward's are compiled beside it."""
         self.backward_foreseen = True
-        given = usable(complete(given))
+        given = complete(given)
+        beside = any(given[n] is not None and given[n].requires_grad for n in _HAVE_GRADIENTS)
+        given = usable(given)
         if not all(tensor is None or (tensor.dtype in DTYPES and tensor.dim() <= MAX_RANK) for tensor in given):
             return  # the call itself says what is wrong
         if self.heads_first:
@@ -118,7 +121,7 @@ class Calls:
         layouts = [None if tensor is None else (ALIGNED, DTYPES[tensor.dtype], *device_of(tensor, name), tensor.dim(),
                                                 *tensor.shape, *tensor.stride())
                    for tensor, name in zip(given, INPUT_NAMES)]
-        prepare_aside(Problem(layouts, self.options, forward=False, backward=True, lse=True))
+        prepare_aside(Problem(layouts, self.options, forward=False, backward=True, lse=True, beside=beside))
 
     def run(self, given: Tensors, rng: Optional[Tensor]) -> list[Any]:
         """Makes a call and returns its results: out and lse, or dq, dk, dv, dbias and dsinks."""

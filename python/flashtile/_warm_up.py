@@ -10,15 +10,12 @@ import torch
 from ._arguments import blame_an_option
 from ._call import DEVICES, DTYPES
 from ._ops import deterministic as always_deterministic
-from ._options import of_attention
+from ._options import DEFAULTS, of_attention
 from ._prepare import ALIGNED, Problem, Progress, prepare
 from ._structs import INPUT_NAMES
 
 Shape = Sequence[int]
-_DEFAULTS: dict[str, Any] = {
-    "causal": False, "window": (-1, -1), "align": "bottom-right", "scale": None, "softcap": 0.0, "dropout_p": 0.0,
-    "deterministic": False, "batch_invariant": False, "exact_max": False, "attention_chunk": 0, "num_splits": 0,
-    "sm_limit": 0}
+_TAKEN = [name for name in DEFAULTS if name not in ("max_seqlen_q", "max_seqlen_k", "diagonal", "origin")]
 
 
 def _contiguous(shape: Shape) -> tuple[int, ...]:
@@ -64,9 +61,9 @@ def warm_up(shapes: Sequence[Union[Shape, Sequence[Shape]]], *, dtype: torch.dty
         NotImplementedError: there is no GPU, driver or compiler, or no kernel for a problem.
         RuntimeError: a kernel did not compile. What `progress` raises is raised too, when all is compiled.
     """
-    unknown = sorted(options.keys() - _DEFAULTS.keys())
+    unknown = sorted(options.keys() - set(_TAKEN))
     if unknown:
-        raise ValueError(f"{unknown[0]} is given, allowed are {', '.join(_DEFAULTS)}")
+        raise ValueError(f"{unknown[0]} is given, allowed are {', '.join(_TAKEN)}")
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype}, allowed is torch.float32, torch.float16 or torch.bfloat16")
     place = torch.device(device)
@@ -78,7 +75,7 @@ def warm_up(shapes: Sequence[Union[Shape, Sequence[Shape]]], *, dtype: torch.dty
     if isinstance(shapes, str) or not all(isinstance(shape, Sequence) for shape in shapes):
         raise ValueError(f"shapes is {shapes}, allowed is a list of problems, each (batch, seqlen, heads, head_dim) or a list of "
                          "such")
-    chosen = {**_DEFAULTS, **options, "max_seqlen_q": None, "max_seqlen_k": None, "diagonal": 0, "origin": (0, 0, 0, 0)}
+    chosen = {**DEFAULTS, **options}
     blame_an_option(**chosen)
     chosen["deterministic"] = chosen["deterministic"] or always_deterministic()
     made = of_attention(**chosen)

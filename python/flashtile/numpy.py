@@ -25,7 +25,7 @@ from ._block_lists import BlockLists, split_lists
 from ._arguments import FLAGS, allowed_dtypes, blame_an_option, flag
 from ._functions import Functions
 from ._library import InvalidArgument, fail, library
-from ._options import WHOLE, CallOptions, of_attention, split_shard
+from ._options import DEFAULTS, CallOptions, of_attention, split_shard
 from ._scale_shape import check_block, scale_shape
 from ._structs import (
     APPEND,
@@ -114,10 +114,7 @@ class ForwardOptions(Options, total=False):
     out_dtype: Any
 
 
-_DEFAULTS: dict[str, Any] = dict.fromkeys(Options.__annotations__) | {
-    "causal": False, "window": (-1, -1), "align": "bottom-right", "softcap": 0.0, "dropout_p": 0.0,
-    "deterministic": False, "batch_invariant": False, "exact_max": False, "attention_chunk": 0, "num_splits": 0,
-    "sm_limit": 0, "diagonal": 0, "origin": WHOLE}
+_DEFAULTS: dict[str, Any] = dict.fromkeys(Options.__annotations__) | DEFAULTS
 FORWARD_DEFAULTS = {**_DEFAULTS, **dict.fromkeys((*SERVING_NAMES, "append", *SCALE_NAMES, "out_dtype")),
                     "scale_block": 0}
 _ARRAYS = INPUT_NAMES[3:]  # the options that are arrays

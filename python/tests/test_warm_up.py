@@ -14,6 +14,7 @@ import torch
 import flashtile
 from flashtile import _run
 from flashtile._options import CallOptions
+from flashtile._structs import INPUT_NAMES
 
 BUILD = Path(os.environ.get("FLASHTILE_LIBRARY", "")).parent
 DRIVER, COMPILER = BUILD / "libfake_driver.so", BUILD / "libfake_nvrtc.so"
@@ -83,6 +84,17 @@ def test_what_backward_cannot_take_is_the_call_to_say():
     calls.foresee_backward((wrong,) * 3)  # raises nothing
     with pytest.raises(TypeError, match="q.dtype is torch.float64"):
         calls.run((wrong,) * 3, None)
+
+
+@pytest.mark.parametrize("needed", [False, True])
+def test_the_gradient_of_a_bias_is_compiled_where_it_will_be_asked_for(monkeypatch, needed):
+    asked = []
+    monkeypatch.setattr(_run, "prepare_aside", asked.append)
+    q = torch.zeros(1, 4, 2, 8, requires_grad=True)
+    given = [q, q, q, *(None,) * (len(INPUT_NAMES) - 3)]
+    given[INPUT_NAMES.index("bias")] = torch.zeros(1, 2, 4, 4, requires_grad=needed)
+    _run.Calls("forward", given, CallOptions(), True, False).foresee_backward(given)
+    assert [problem.beside for problem in asked] == [needed]
 
 
 def test_on_the_cpu_there_is_nothing_to_do():

@@ -298,12 +298,15 @@ flashtile_status flashtile_prepare(const flashtile_prepare_item* items, size_t c
             if (item.size != sizeof item)
                 throw Error(FLASHTILE_INVALID_ARGUMENT, "items->size is " + std::to_string(item.size) +
                                                             ", allowed is " + std::to_string(sizeof item));
+            if (item.backward < 0 || item.backward > 2)
+                throw Error(FLASHTILE_INVALID_ARGUMENT,
+                            "items->backward is " + std::to_string(item.backward) + ", allowed is 0, 1 or 2");
             for (const Pass pass : {Pass::forward, Pass::backward}) {
                 if ((pass == Pass::forward ? item.forward : item.backward) == 0) continue;
+                const bool beside = pass == Pass::forward ? item.lse != 0 : item.backward == 1;
                 const api::Call call = api::validate_inputs(item.options, item.inputs, pass == Pass::backward);
-                for (Preparation& each :
-                     backend_for(call.execution.device_type)
-                         .preparations(pass, call.problem, call.operands, call.execution, item.lse != 0))
+                for (Preparation& each : backend_for(call.execution.device_type)
+                                             .preparations(pass, call.problem, call.operands, call.execution, beside))
                     if (std::ranges::find(list, each.name, &Preparation::name) == list.end())
                         list.push_back(std::move(each));
             }

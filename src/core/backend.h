@@ -45,10 +45,10 @@ public:
     // What a pass would run on, as forward and backward say it, or the error that they would throw. Runs nothing.
     virtual std::string would_run(Pass, const Problem&, const Operands&, const Execution&) const = 0;
 
-    // What a pass waits for on its first call and can have made before; lse: whether forward writes it. Throws what the
-    // pass would throw where nothing can run it.
+    // What a pass waits for on its first call and can have made before; beside: whether it writes what a call may leave
+    // out: forward lse, backward dbias and dsinks. Throws what the pass would throw where nothing can run it.
     virtual std::vector<Preparation> preparations(Pass, const Problem&, const Operands&, const Execution&,
-                                                  bool lse) const = 0;
+                                                  bool beside) const = 0;
 
     // How forward and backward would run, and why so, as JSON for flashtile_plan_report(). Runs nothing. lse is assumed
     // to be asked for, and dbias where there is a bias.

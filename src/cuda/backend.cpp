@@ -158,10 +158,13 @@ public:
         return name_of(plan_ahead(pass, p, access_of_all_outputs(p, x), device(execution.device_id)));
     }
     std::vector<Preparation> preparations(Pass pass, const Problem& p, const Operands& x, const Execution& execution,
-                                          bool lse) const override {
+                                          bool beside) const override {
         const Device& gpu = device(execution.device_id);
         Access access = access_of_all_outputs(p, x);
-        if (pass == Pass::forward) access.lse = lse;
+        if (!beside) {
+            if (pass == Pass::forward) access.lse = false;
+            access.dbias = access.dsinks = false;
+        }
         std::vector<Preparation> list;
         for (const Launch& each : plan_ahead(pass, p, access, gpu).launches) {
             if (each.blocks == 0) continue;

@@ -160,9 +160,12 @@ void add_jobs(const flashtile_bundle_item& item, std::vector<Job>& jobs) {
     }
 }
 
-BundledKernel compile_one(const Job& job) {
-    return {key_of(program_for(job.config, job.architecture)), target_name(job.architecture), to_string(job.config),
-            image_for_bundle(job.config, job.architecture)};
+// What the image of a job is compiled for. NVRTC 13 makes the same instructions for sm_89 as for sm_86 (of the wheel's
+// kernels all but the one that prepares backward, where two stand in another order), and the driver loads the one's
+// images on the other: where a bundle serves both, they share an image.
+int compiled_for(const Job& job, const std::vector<Job>& jobs) {
+    const bool also_86 = job.architecture == 89 && std::ranges::find(jobs, Job{job.config, 86}) != jobs.end();
+    return also_86 ? 86 : job.architecture;
 }
 
 void require_known(int architecture) {
@@ -188,7 +191,13 @@ void compile_bundle(const std::string& path, std::span<const flashtile_bundle_it
 
     std::vector<BundledKernel> kernels(jobs.size());
     in_parallel(
-        jobs.size(), [&](std::size_t n) { kernels[n] = compile_one(jobs[n]); }, progress);
+        jobs.size(),
+        [&](std::size_t n) {
+            const auto& [config, architecture] = jobs[n];
+            kernels[n] = {key_of(program_for(config, architecture)), target_name(architecture), to_string(config),
+                          image_for_bundle(config, compiled_for(jobs[n], jobs))};
+        },
+        progress);
     write_bundle(path, kernels);
 }
 

@@ -55,13 +55,41 @@ TEST_F(BundleTest, IsRefusedHoweverItIsCutShort) {
 
 TEST_F(BundleTest, IsRefusedForAnyFlippedBit) {
     const std::string whole = read_file(path);
-    const std::size_t images = whole.find("first");
+    const std::size_t images = whole.find("first"), configs = whole.find(kernels[0].config);
     for (std::size_t n = 0; n < whole.size(); n += n < 1000 ? 1 : 97) {
         std::string damaged = whole;
         damaged[n] ^= 1 << n % 8;
         write_file(path, damaged);
-        ASSERT_EQ(status(), n < images ? FLASHTILE_INVALID_ARGUMENT : FLASHTILE_DEVICE_ERROR) << n;
+        ASSERT_EQ(status(), n < images    ? FLASHTILE_INVALID_ARGUMENT
+                            : n < configs ? FLASHTILE_DEVICE_ERROR
+                                          : FLASHTILE_OK)
+            << n;
     }
+}
+
+// Kernels as they are: of two that differ in a few instructions, the second is kept as what differs.
+TEST_F(BundleTest, AlikeImagesAreKeptAsTheirDifferences) {
+    std::vector<BundledKernel> alike;
+    std::string image(20000, '\0');
+    std::uint32_t noise = 1;
+    for (char& byte : image) byte = static_cast<char>((noise = noise * 1664525 + 1013904223) >> 24);
+    for (int n = 0; n < 40; ++n) {
+        image[static_cast<std::size_t>(400 * n + 5)] ^= 1;
+        alike.push_back({std::to_string(n) + std::string(60, 'k'), "sm_80", ".n = " + std::to_string(n), image});
+    }
+    write_bundle(path, alike);
+    EXPECT_LT(std::filesystem::file_size(path), 3 * image.size())
+        << "some of them for each kernel, or more than a second whole one, where bases would lie too deep";
+    const Bundle bundle(path);
+    EXPECT_EQ(bundle.damaged(), 0u);
+    for (const BundledKernel& kernel : alike) EXPECT_EQ(bundle.find(kernel.key), kernel.image);
+
+    // A lost bit damages those that are made from it, and nothing that is given is wrong.
+    std::string damaged = read_file(path);
+    damaged[damaged.find('\n', damaged.find(alike.back().key)) + 1 + image.size() / 2] ^= 1;
+    write_file(path, damaged);
+    EXPECT_GE(Bundle(path).damaged(), 2u);
+    EXPECT_THROW(static_cast<void>(Bundle(path).find(alike[0].key)), Error);
 }
 
 TEST_F(BundleTest, OfAnotherVersionIsRefused) {
@@ -86,9 +114,9 @@ TEST_F(BundleTest, StaysAsItWasOpenedThoughItsFileIsReplaced) {
 // Sparse, it takes no room on the disk, and its index would take all memory.
 TEST_F(BundleTest, AnIndexOfATebibyteIsRefused) {
     constexpr std::uintmax_t kBytes = std::uintmax_t{1} << 40;
-    write_file(path, "flashtile bundle 2 " FLASHTILE_VERSION_STRING " " + std::to_string(kBytes) + " " +
-                         std::string(64, '0') + "\n");
-    std::filesystem::resize_file(path, 2 * kBytes);
+    write_file(path, "flashtile bundle 3 " FLASHTILE_VERSION_STRING " " + std::to_string(kBytes) + " " +
+                         std::to_string(kBytes) + " " + std::string(64, '0') + "\n");
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) + 2 * kBytes);
     EXPECT_EQ(status(), FLASHTILE_INVALID_ARGUMENT);
 }
 

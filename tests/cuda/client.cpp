@@ -13,9 +13,12 @@
 //   cuda_client prepare                                  flashtile_prepare of forward's problem, forward and backward,
 //   then as forward
 //
+//   cuda_client prepare_bias                             the same with a bias, first without its gradient and then with
+//   it
+//
 //   cuda_client lengths FIRST SECOND END USED            forward of two packed sequences with check_values
 //
-//   cuda_client bundle PATH ARCHITECTURE OPTIONS BACKWARD  compiles a bundle for bf16, head dimension 64
+//   cuda_client bundle PATH ARCHITECTURE[,..] OPTIONS BACKWARD  compiles a bundle for bf16, head dimension 64
 //
 //   cuda_client load PATH                                loads that bundle, then as forward
 //
@@ -34,6 +37,7 @@
 #include <flashtile/flashtile.hpp>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -121,6 +125,18 @@ void prepare_and_run() {
     forward_twice();
 }
 
+void prepare_with_a_bias() {
+    const tensor x = view(reinterpret_cast<void*>(std::uintptr_t{1} << 32), bf16, {2, 100, 3, 64}, cuda(1));
+    options o;
+    o.bias = view(reinterpret_cast<void*>(std::uintptr_t{2} << 32), bf16, {1, 3, 100, 100}, cuda(1));
+    for (const bool gradient : {false, true}) {
+        std::size_t kernels = 0;
+        prepare(
+            o, x, x, x, true, true, [&](std::size_t, std::size_t total) { kernels = total; }, gradient);
+        std::printf("%zu prepared\n", kernels);
+    }
+}
+
 void plan_and_run(int arguments, char** argument) {
     const tensor x = view(reinterpret_cast<void*>(std::uintptr_t{1} << 32), bf16, {2, 100, 3, 64}, cuda(1));
     if (arguments == 1) forget_choices(true);
@@ -153,15 +169,20 @@ void check_lengths(std::int64_t first, std::int64_t second, std::int64_t end, st
     std::printf("launches %d\n", ask_fake("fake_launches"));
 }
 
-void make_bundle(const std::string& path, int architecture, unsigned options, int backward) {
-    flashtile_bundle_item item = FLASHTILE_BUNDLE_ITEM_INIT;
-    item.architecture = architecture;
-    item.dtype = FLASHTILE_BF16;
-    item.head_dim = 64;
-    item.options = options;
-    item.backward = backward;
+void make_bundle(const std::string& path, const std::string& architectures, unsigned options, int backward) {
+    std::vector<flashtile_bundle_item> items;
+    std::istringstream words(architectures);
+    for (std::string word; std::getline(words, word, ',');) {
+        flashtile_bundle_item item = FLASHTILE_BUNDLE_ITEM_INIT;
+        item.architecture = std::stoi(word);
+        item.dtype = FLASHTILE_BF16;
+        item.head_dim = 64;
+        item.options = options;
+        item.backward = backward;
+        items.push_back(item);
+    }
     std::size_t calls = 0, kernels = 0;
-    compile_bundle(path, {&item, 1}, [&](std::size_t done, std::size_t total) {
+    compile_bundle(path, items, [&](std::size_t done, std::size_t total) {
         if (done != ++calls) std::printf("progress %zu after %zu\n", done, calls - 1);
         kernels = total;
     });
@@ -176,11 +197,12 @@ int main(int argc, char** argv) {
         if (what == "kernels") ask_for_kernels(std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]));
         if (what == "scores") forward_with_scores(argc - 2, argv + 2);
         if (what == "bundle")
-            make_bundle(argv[2], std::atoi(argv[3]), static_cast<unsigned>(std::atoi(argv[4])), std::atoi(argv[5]));
+            make_bundle(argv[2], argv[3], static_cast<unsigned>(std::atoi(argv[4])), std::atoi(argv[5]));
         if (what == "load") load_bundle(argv[2]);
         if (what == "load" || what == "forward") forward_twice();
         if (what == "can") ask_whether_it_can_run();
         if (what == "prepare") prepare_and_run();
+        if (what == "prepare_bias") prepare_with_a_bias();
         if (what == "lengths")
             check_lengths(std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]), std::atoi(argv[5]));
         if (what == "tile") plan_and_run(argc - 2, argv + 2);

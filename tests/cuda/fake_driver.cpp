@@ -80,24 +80,29 @@ FAKE CUresult cuDeviceGetName(char* name, int size, CUdevice device) {
     return CUDA_SUCCESS;
 }
 FAKE CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
-    switch (which) {  // by their numbers in the CUDA documentation; an A100's, but for the architecture
-        case 16:      // MULTIPROCESSOR_COUNT
+    const int architecture = setting("FAKE_DRIVER_ARCHITECTURE", 80);
+    // In bytes of a multiprocessor; 1024 of them are the driver's for each thread block.
+    const bool small = architecture == 86 || architecture == 89 || architecture == 120;
+    const int shared_memory = small ? 102400 : architecture < 90 ? 167936 : 233472;
+    switch (
+        which) {  // by their numbers in the CUDA documentation; an A100's, but for what follows from the architecture
+        case 16:  // MULTIPROCESSOR_COUNT
             *value = 108;
             return CUDA_SUCCESS;
         case 38:  // L2_CACHE_SIZE
             *value = 41943040;
             return CUDA_SUCCESS;
         case 75:  // COMPUTE_CAPABILITY_MAJOR
-            *value = setting("FAKE_DRIVER_ARCHITECTURE", 80) / 10;
+            *value = architecture / 10;
             return CUDA_SUCCESS;
         case 76:  // COMPUTE_CAPABILITY_MINOR
-            *value = setting("FAKE_DRIVER_ARCHITECTURE", 80) % 10;
+            *value = architecture % 10;
             return CUDA_SUCCESS;
         case 81:  // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
-            *value = 167936;
+            *value = shared_memory;
             return CUDA_SUCCESS;
         case 97:  // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-            *value = 166912;
+            *value = shared_memory - 1024;
             return CUDA_SUCCESS;
         default:
             return CUDA_ERROR_INVALID_VALUE;

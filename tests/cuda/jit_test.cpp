@@ -340,6 +340,12 @@ TEST_F(Jit, WhatIsPreparedIsNotWaitedFor) {
     EXPECT_TRUE(run("prepare").starts_with("error 2 no NVRTC"));
 }
 
+// Of forward one kernel, of backward three, and one for the gradient of the bias where it will be asked for.
+TEST_F(Jit, TheGradientOfABiasIsPreparedWhereItIsAskedFor) {
+    EXPECT_EQ(run("prepare_bias"), "4 prepared\n5 prepared\n");
+    EXPECT_EQ(compiles(), 5);
+}
+
 TEST_F(Jit, ABundleServesTheCallsItWasMadeFor) {
     const std::string path = folder / "kernels.ftb";
     // Forward with and without LSE: one for many queries, two whose keys are split, for one query and for some, and
@@ -354,6 +360,29 @@ TEST_F(Jit, ABundleServesTheCallsItWasMadeFor) {
     EXPECT_EQ(run("forward"), "loads 1 contexts 1 launches 2\n");
     EXPECT_EQ(compiles(), made);
     EXPECT_FALSE(fs::exists(cache()));
+}
+
+// Their machine code is the same; the bundle has it once, and a GPU finds it under its own architecture.
+TEST_F(Jit, KernelsForSm89AreThoseForSm86) {
+    const std::string one = folder / "one.ftb", two = folder / "two.ftb";
+    const std::string causal = " " + std::to_string(FLASHTILE_WITH_CAUSAL) + " 0";
+    EXPECT_EQ(run("bundle " + one + " 86" + causal), "11 of 11 kernels\n");
+    EXPECT_EQ(run("bundle " + two + " 86,89" + causal), "22 of 22 kernels\n");
+    EXPECT_EQ(compiles(), 11);
+    EXPECT_EQ(Bundle(two).kernels(), 22u);
+    EXPECT_EQ(Bundle(two).targets(), (std::vector<std::string>{"sm_86", "sm_89"}));
+    EXPECT_LT(fs::file_size(two), fs::file_size(one) * 5 / 4) << "an image more than once";
+    // Alone they are compiled for their own GPU.
+    EXPECT_EQ(run("bundle " + (folder / "alone.ftb").string() + " 89" + causal), "11 of 11 kernels\n");
+    EXPECT_EQ(compiles(), 22);
+
+    fs::remove_all(cache());
+    environment["FLASHTILE_NVRTC"] = folder / "none";
+    environment["FLASHTILE_BUNDLE"] = two;
+    for (const char* architecture : {"86", "89"}) {
+        environment["FAKE_DRIVER_ARCHITECTURE"] = architecture;
+        EXPECT_EQ(run("forward"), "loads 1 contexts 1 launches 2\n") << architecture;
+    }
 }
 
 // Minutes of work are not done again for a list of which one line has changed.

@@ -139,8 +139,10 @@ std::string image_for(const KernelConfig& config, int architecture) {
 }
 
 std::string image_for_bundle(const KernelConfig& config, int architecture) {
-    return kept_or_made(config, architecture,
-                        [](const KernelConfig& what, int target) { return compile(what, target).image; });
+    return state.get().flights.run("for a bundle " + to_string(config) + target_name(architecture), [&] {
+        return kept_or_made(config, architecture,
+                            [](const KernelConfig& what, int target) { return compile(what, target).image; });
+    });
 }
 
 void load_bundle(const std::string& path) {
