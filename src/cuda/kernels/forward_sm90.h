@@ -41,7 +41,8 @@ struct ForwardSm90 : QueryPipeline<config> {
     using LeftP = typename M::template Left<1, NT>;
     // Whether the registers hold P of two blocks beside S, O and about 40 values more. Options take more than that, and
     // wider heads wait for their products anyway.
-    static constexpr bool kTwoOfP = !config.softcap && !kMayHide && kColumns <= 128 && kColumnsV <= 128 &&
+    static constexpr bool kTwoOfP = !config.softcap && !kBrings && !config.score_function && kColumns <= 128 &&
+                                    kColumnsV <= 128 &&
                                     NT * 4 + OT * 4 + 2 * NT * size_of(config.element) + 40 <= Base::kConsumerRegisters;
     // In the block on the diagonal a warp may leave out whole groups of 8 kGroup columns.
     static constexpr int kGroupShift = NT % 8 == 0 ? 6 : 4, kGroup = (1 << kGroupShift) / 8;
