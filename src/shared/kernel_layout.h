@@ -163,10 +163,11 @@ constexpr int dropout_bytes(const KernelConfig& c) {
 }
 
 // Hopper's forward where lengths lie in device memory: the order of at most so many sequences, and one entry for their
-// end. Beside a mask function alone: the order of at most so many lines of its map.
+// end. Beside a mask function alone: the order of at most so many lines of its map. (Of lists alone the first head's
+// lines say little of the others'.)
 constexpr int kMostOrdered = 64, kMostLines = 256;
 constexpr bool orders_lines(const KernelConfig& c) {
-    return c.mask_function && !c.lengths_differ();
+    return c.mask_function && !c.lists_alone && !c.lengths_differ();
 }
 constexpr int order_bytes(const KernelConfig& c) {
     if (orders_lines(c)) return kMostLines * 4;
@@ -174,14 +175,15 @@ constexpr int order_bytes(const KernelConfig& c) {
 }
 
 // Hopper's forward where only the device knows what a tile has to do: a warp that stands idle beside the producer finds
-// tiles, and this is the place of one.
+// tiles, and this is the place of one. Another is that of a tile that is brought a second time. (Three thread blocks of
+// a multiprocessor hide that from each other, and have no registers for it.)
 constexpr bool finds_tiles(const KernelConfig& c) {
     return c.kernel == Kernel::forward_sm90 && c.uneven_in_memory() && !c.dropout && !c.shares && !c.cache &&
-           !c.converts_kv && c.element != Element::e4m3;
+           !c.converts_kv && c.element != Element::e4m3 && c.blocks_per_sm <= 2;
 }
 constexpr int kFoundTileBytes = 64;
 constexpr int found_bytes(const KernelConfig& c) {
-    return finds_tiles(c) ? kFoundTileBytes : 0;
+    return finds_tiles(c) ? 2 * kFoundTileBytes : 0;
 }
 
 // Hopper's forward where keys lie in a cache or are shared out: what slots and stages tell more, and this thread

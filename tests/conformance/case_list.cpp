@@ -1036,6 +1036,8 @@ private:
             {"all", "", "true"},
             {"none", "", "i < 0"},
             {"both", "s * 0.5 + table[h, (i * 7 + j * 3) % 31]", "j <= i + 60 && !(j % 5 == 2)"},
+            {"diagonals_that_hide", "s - ((i - j) % 3 == 1 ? inf : table[h, abs(j - i) % 31])", ""},
+            {"diagonals_of_both", "s + slope[h] * float(min(i, j + 3) - j)", "i - 7 <= j == j < i + 2 || i == 2 * j"},
         };
         std::size_t n = 0;
         for (const Pattern& pattern : patterns)
@@ -1061,6 +1063,12 @@ private:
             c.mask_function = "i >= 0";
             c.window = {37, 5};
         }
+        // What is added moves a score to where one that is hidden would show.
+        Case& far = add("function/diagonals_beyond_all_scores");
+        size(far, 150, 150, 2, 64);
+        far.type = bf16;
+        far.score_function = "1e19 * max(0.0, float(i - j - 40)) + s";
+        far.mask_function = "max(i, j + 9) - j < 100";
         // Nobody sees a key, and the function divides by what no key is.
         Case& beyond = add("function/beyond_the_last_key");
         size(beyond, 50, 40, 2, 32);

@@ -209,6 +209,34 @@ TEST(Render, WritesShortIntsForNearPositions) {
     EXPECT_NE(text("s * 2.0", "", true).find("kUnitDerivative = false"), std::string::npos);
 }
 
+// What depends on i - j alone is computed once a diagonal: sums in which i and j cancel out, and comparisons of ints
+// that do not wrap.
+TEST(Render, WritesDiagonals) {
+    const auto text = [](std::string_view score, std::string_view mask, bool near = true) {
+        KernelConfig config = with_functions(score, mask, DType::fp32);
+        config.near_positions = near;
+        return program_for(config, 90).headers.back().text;
+    };
+    const auto shares = [](const std::string& source) { return source.find("diagonal.v") != std::string::npos; };
+    EXPECT_TRUE(shares(text("", "i >= j")));
+    EXPECT_TRUE(shares(text("", "max(i, j + 3) - j < 9")));
+    EXPECT_FALSE(shares(text("", "i >= j", false))) << "beyond near positions it may be a sum that wrapped";
+    EXPECT_TRUE(shares(text("", "(i - j) % 3 == 0", false)));
+    EXPECT_FALSE(shares(text("", "i >= 2 * j")));
+    EXPECT_FALSE(shares(text("", "i + j < 9")));
+    EXPECT_FALSE(shares(text("s + float(i * (j + 1))", "")));
+    for (const auto& [score, adds] : {std::pair("s + table[j - i]", true),
+                                      {"s - 0.1 * abs(i - j)", true},
+                                      {"table[i - j] + s", true},
+                                      {"0.5 - s", false},
+                                      {"table[i - j] - s", false},
+                                      {"s * table[i - j]", false},
+                                      {"s + table[j]", false}}) {
+        const char* said = adds ? "kAddsByDiagonal = true" : "kAddsByDiagonal = false";
+        EXPECT_NE(text(score, "").find(said), std::string::npos) << score;
+    }
+}
+
 TEST(Key, OfKernelsUnderStressIsAnotherForEverySeed) {
     const Tree tree;
     std::set<std::string> keys;

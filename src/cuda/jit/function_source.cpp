@@ -496,19 +496,25 @@ private:
                 text += joined({"        ", type_name(step.type, is_short(step)), " ", own_name(step), ";\n"});
         return text;
     }
+    // Sums with j in them are there for the diagonals that are made of them.
     std::string diagonal_assignments() const {
         std::string text;
         for (const Step& step : steps_of(Stage::tile))
-            if (is_diagonal(step)) text += joined({"        ", name_of(step), " = ", value(step), ";\n"});
+            if (is_diagonal(step))
+                text += joined({"        ", name_of(step), " = ", value(step), ";\n"});
+            else if (keys_in_[number_of(step)])
+                text += constant_of(step);
         return text;
     }
     std::string constants() const {
         std::string text;
         for (const Step& step : steps_of(Stage::tile))
-            if (!is_diagonal(step))
-                text += joined({"        [[maybe_unused]] const ", type_name(step.type, is_short(step)), " ",
-                                own_name(step), " = ", value(step), ";\n"});
+            if (!is_diagonal(step)) text += constant_of(step);
         return text;
+    }
+    std::string constant_of(const Step& step) const {
+        return joined({"        [[maybe_unused]] const ", type_name(step.type, is_short(step)), " ", own_name(step),
+                       " = ", value(step), ";\n"});
     }
 
     const Program& program_;

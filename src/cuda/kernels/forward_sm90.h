@@ -40,7 +40,8 @@ struct ForwardSm90 : QueryPipeline<config> {
     using LeftP = typename M::template Left<1, NT>;
     // Whether the registers hold P of two blocks beside S, O and about 40 values more. Options take more than that, and
     // wider heads wait for their products anyway.
-    static constexpr bool kTwoOfP = !config.softcap && !kMayHide && kColumns <= 128 && kColumnsV <= 128 &&
+    static constexpr bool kTwoOfP = !config.softcap && !kBrings && !config.score_function && kColumns <= 128 &&
+                                    kColumnsV <= 128 &&
                                     NT * 4 + OT * 4 + 2 * NT * size_of(config.element) + 40 <= Base::kConsumerRegisters;
     // Products of e4m3 take half the cycles for a byte of shared memory, which then is the limit. Where registers hold
     // Q, a quarter of what S = Q K^T reads is saved.

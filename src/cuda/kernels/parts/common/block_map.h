@@ -50,21 +50,24 @@ struct ShownBlock {
 };
 
 // The blocks [first, end) of a line of which something is shown. A walk asks for one after the other and keeps nothing
-// but where it is.
+// but where it is. Most lines have a word or a few: no loop is unrolled, which would take registers.
 struct ShownBlocks {
     const MapWords* line;
 
     __device__ __forceinline__ int count(int first, int end) const {
         int sum = 0;
+#pragma unroll 1
         for (int w = first / 32; w * 32 < end; ++w) sum += __popc(from(till(line[w].shown, w, end), w, first));
         return sum;
     }
     __device__ __forceinline__ bool any_whole(int first, int end) const {
         bool any = false;
+#pragma unroll 1
         for (int w = first / 32; w * 32 < end; ++w) any = any || from(till(line[w].whole, w, end), w, first) != 0;
         return any;
     }
     __device__ __forceinline__ ShownBlock first(int first, int end) const {
+#pragma unroll 1
         for (int w = first / 32; w * 32 < end; ++w) {
             const MapWords words = line[w];
             const unsigned left = from(till(words.shown, w, end), w, first);
@@ -73,6 +76,7 @@ struct ShownBlocks {
         return {};
     }
     __device__ __forceinline__ ShownBlock last(int first, int end) const {
+#pragma unroll 1
         for (int w = (end - 1) / 32; end > first && w >= first / 32; --w) {
             const MapWords words = line[w];
             const unsigned left = from(till(words.shown, w, end), w, first);

@@ -99,6 +99,11 @@ struct QueryPipeline {
     static constexpr bool kPreparersApart = kWidens && config.warps == 4 * (kConsumers + 2);
     static constexpr int kPreparers = !kPrepares ? 0 : kPreparersApart ? 7 : 3;
     static_assert(!(kPrepares && config.dropout), "the same warps");
+    // A warp beside the producer finds tiles.
+    static constexpr bool kFinds = finds_tiles(config);
+    // It then has registers to spare where consumers need them for a second P (ForwardSm90::kTwoOfP).
+    static constexpr bool kSpares = kFinds && !config.lengths_in_memory() && !config.score_function &&
+                                    kConsumers == 2 && NT * (4 + 2 * kSize) + OT * 4 == 192;
     // Registers of a thread. The launch gives every warpgroup the same number, a multiple of 8, and the kernel
     // redistributes them. A producer needs more where it has to look lengths or shown blocks up, where heads share a
     // tile, where it loads a bias, and where drawers or preparers share its warpgroup. Three consumers of many columns
@@ -108,23 +113,22 @@ struct QueryPipeline {
     static constexpr int kDrawerRegisters = 56, kMostRegisters = 240;
     static constexpr bool kBusyProducer = config.dropout ? !kDrawersApart
                                                          : config.lengths_in_memory() || config.group_rows > 1 ||
-                                                               config.bias_mapped || config.mask_function || kPrepares;
+                                                               config.bias_mapped ||
+                                                               (config.mask_function && !kSpares) || kPrepares;
     // Two consumers of e4m3 take all that preparers can do without, for Q (kHoldsQuery).
-    static constexpr bool kSparesRegisters =
+    static constexpr bool kPreparersSpare =
         kTransposes && kConsumers == 2 && !(config.scale_blocks && config.lengths_in_memory());
-    static constexpr int kProducerRegisters = kWidens            ? 80
-                                              : kSparesRegisters ? 40
-                                              : kConsumers > 2   ? (NT*(4 + kSize) + OT * 4 > 124 ? 32 : 56)
-                                              : kBusyProducer    ? (config.blocks_per_sm > 2 ? 48 : 56)
-                                                                 : 40;
+    static constexpr int kProducerRegisters = kWidens           ? 80
+                                              : kPreparersSpare ? 40
+                                              : kConsumers > 2  ? (NT*(4 + kSize) + OT * 4 > 124 ? 32 : 56)
+                                              : kBusyProducer   ? (config.blocks_per_sm > 2 ? 48 : 56)
+                                                                : 40;
     static constexpr int kOtherRegisters = kProducerRegisters + (kPreparersApart ? kProducerRegisters
                                                                  : kDrawersApart ? kDrawerRegisters
                                                                                  : 0);
     static constexpr int kLeftRegisters = (kAllRegisters - kOtherRegisters) / kConsumers / 8 * 8;
     static constexpr int kConsumerRegisters = kLeftRegisters < kMostRegisters ? kLeftRegisters : kMostRegisters;
     static_assert(config.warps == 4 * (kConsumers + 1) || kPreparersApart || kDrawersApart, "");
-
-    static constexpr bool kFinds = finds_tiles(config);
 
     static constexpr bool kTold = config.paged || config.mask_function;
     // Then all warps of a consumer read of a stage of K what is told of it, beside wgmma, which reads K.
@@ -261,9 +265,12 @@ struct QueryPipeline {
     template <class Schedule>
     __device__ __forceinline__ Tile tile_for(const Slot& now, Schedule& schedule) const {
         if constexpr (kFinds)
-            if (now.is_tile() && !now.careful) return schedule.take();
-        return Tile(params, now.is_tile() ? now.number : TileNumber{0, 0});
+            return now.is_tile() && !now.careful ? schedule.take() : Tile::read(params, again());
+        else
+            return Tile(params, now.is_tile() ? now.number : TileNumber{0, 0});
     }
+    // Where a tile lies that is brought a second time.
+    __device__ __forceinline__ unsigned again() const { return found + kFoundTileBytes; }
     template <class Schedule>
     __device__ __forceinline__ void produce(Schedule schedule) {
         // The producer learns that a pass has failed when it fills that tile's stage again. So it fills every stage
@@ -306,6 +313,8 @@ struct QueryPipeline {
         q_ring.wait_empty();
         const Slot before = Slot::read(slot());
         if constexpr (kWarpProduces) __syncwarp();  // all lanes have read what the first one writes over
+        if constexpr (kFinds)
+            if (before.failed) Tile::read(params, slot() + Slot::kBytes).write(params, again());
         if (leads()) fill_slot(now, tile);
         q_ring.advance();
         return before;
