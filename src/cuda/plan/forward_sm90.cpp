@@ -125,7 +125,8 @@ int group_rows(const KernelConfig& c, const Problem& p) {
 
 std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
     if (c.element == Element::e4m3) {
-        if (c.window) return sm90::kForwardE4m3Window;
+        // which has registers, too, for groups of keys of sequences whose places lie in memory
+        if (c.window || (c.scale_blocks && c.lengths_differ())) return sm90::kForwardE4m3Window;
         if (c.lengths_differ() || (c.band && p.seqlen_q < kLong)) return sm90::kForwardE4m3Short;
         return c.band || p.seqlen_k < kLongKeys ? std::span<const Tile>(sm90::kForwardE4m3) : sm90::kForwardE4m3Long;
     }

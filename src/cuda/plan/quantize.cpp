@@ -19,10 +19,10 @@ KernelConfig config_of(const QuantizeProblem& p, int vector_bytes) {
     c.head_dim = static_cast<int>(p.head_dim);
     c.vector_bytes = vector_bytes;
     c.Br = p.scale_block != 0 ? static_cast<int>(p.scale_block) : kRows;
-    // enough warps for a block in registers, better in half of them, no more than it has rows for
+    // enough warps for a block in registers, of whole vectors in half of them, no more than it has rows for
     c.warps = 4;
-    constexpr int kKept = 64;
-    while (c.warps < kMostWarps && quantize_elements(c) > kKept / 2) c.warps *= 2;
+    constexpr int kKept = 64, kVector = 16;
+    while (c.warps < kMostWarps && quantize_elements(c) > (vector_bytes == kVector ? kKept / 2 : kKept)) c.warps *= 2;
     // A block that fits no registers is read twice; its rows of many columns have twice the registers of 16 warps'.
     if (quantize_elements(c) > kKept) c.warps = 8;
     while (c.warps * 32 / quantize_row_lanes(c) > c.Br) c.warps /= 2;

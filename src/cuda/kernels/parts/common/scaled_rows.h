@@ -166,8 +166,8 @@ struct ScaledRow {
         const auto fits = [&](const void* table, Index stride) {
             return reinterpret_cast<unsigned long long>(table) % aligned == 0 && stride * size % aligned == 0;
         };
-        if (p.interleaved != 0 || p.pairs % kPiece != 0 || p.rotary_begin % kPiece != 0 || !fits(p.cos, p.cos_stride) ||
-            !fits(p.sin, p.sin_stride))
+        if (kPieces > 1 || p.interleaved != 0 || p.pairs % kPiece != 0 || p.rotary_begin % kPiece != 0 ||
+            !fits(p.cos, p.cos_stride) || !fits(p.sin, p.sin_stride))
             return Rotation::columns;
         return p.table_element == Element::fp32   ? Rotation::pieces_fp32
                : p.table_element == Element::fp16 ? Rotation::pieces_fp16

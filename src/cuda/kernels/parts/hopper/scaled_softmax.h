@@ -56,17 +56,18 @@ struct ScoreUnits<config, true> {
     }
     // For the block of keys at hand, of which BlockScales have told at `address`.
     __device__ __forceinline__ void find(unsigned address) {
-        if constexpr (!config.scale_blocks) return;
+        if constexpr (config.scale_blocks) {
 #pragma unroll
-        for (int g = 0; g < kGroups; ++g) {
-            const uint4 told = ptx::load_shared(address + g * 16);
-            factor[g] = queries * __uint_as_float(told.x);
-            raise[g] = __uint_as_float(told.y);
-            weight[g] = __uint_as_float(told.z);
+            for (int g = 0; g < kGroups; ++g) {
+                const uint4 told = ptx::load_shared(address + g * 16);
+                factor[g] = queries * __uint_as_float(told.x);
+                raise[g] = __uint_as_float(told.y);
+                weight[g] = __uint_as_float(told.z);
+            }
+            const float2 of_output = ptx::load_shared_pair(address + kGroups * 16);
+            values = of_output.x;
+            quotient = of_output.y;
         }
-        const float2 of_output = ptx::load_shared_pair(address + kGroups * 16);
-        values = of_output.x;
-        quotient = of_output.y;
     }
     __device__ __forceinline__ const ScoreUnits& at_hand(const KernelParams&) const {
         return *this;
