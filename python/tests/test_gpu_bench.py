@@ -73,7 +73,7 @@ def test_what_there_is_no_time_for_is_left_out_and_said(tmp_path):
 
 def test_an_interrupted_run_leaves_what_it_has(tmp_path, library, monkeypatch):
     class Arguments:
-        json, seconds, rounds = str(tmp_path / "result.json"), 100.0, 1
+        json, seconds, rounds, regimes = str(tmp_path / "result.json"), 100.0, 1, timing.REGIMES
 
     def fails(run):
         raise RuntimeError("no luck")
@@ -241,6 +241,7 @@ def decode_run(library, monkeypatch):
     class Arguments:
         json, seconds, rounds, dtype, fa3, methods = None, 100.0, 1, "fp32", None, ("flashtile", "torch_cudnn")
         points = list(decode.POINTS)
+        regimes = timing.REGIMES
 
     def refuse(cache):
         warnings.warn("the reason")
