@@ -112,18 +112,12 @@ struct QuantizeRows {
     __device__ __forceinline__ void run() const {
         const Rotation rotation = Row::rotation_of(p);
         if (rotation == Rotation::none) return run<Rotation::none>();
-        // Rows in more pieces have no registers for these.
-        if constexpr (Row::kPieces > 1) return run<Rotation::columns>();
-        switch (rotation) {
-            case Rotation::pieces_fp32:
-                return run<Rotation::pieces_fp32>();
-            case Rotation::pieces_fp16:
-                return run<Rotation::pieces_fp16>();
-            case Rotation::pieces_bf16:
-                return run<Rotation::pieces_bf16>();
-            default:
-                return run<Rotation::columns>();
+        if constexpr (Row::kPieces == 1) {
+            if (rotation == Rotation::pieces_fp32) return run<Rotation::pieces_fp32>();
+            if (rotation == Rotation::pieces_fp16) return run<Rotation::pieces_fp16>();
+            if (rotation == Rotation::pieces_bf16) return run<Rotation::pieces_bf16>();
         }
+        run<Rotation::columns>();
     }
     template <Rotation kRotation>
     __device__ __forceinline__ void run() const {

@@ -86,40 +86,28 @@ struct ScaledRow {
             rotate_pieces<unsigned short>(p, position, [](unsigned short bits) { return ptx::unpack_bf16(bits); });
     }
 
+    // Of rows in which a lane has one piece: its partners are a piece of another lane's.
     template <class Angle, class ToFloat>
     __device__ __forceinline__ void rotate_pieces(const QuantizeParams& p, Index position, ToFloat to_float) {
-        float other[kPieces][kPiece];
+        static_assert(kPieces == 1, "");
+        using Angles = Piece<Angle, kPiece>;
+        const int own = column(0) - p.rotary_begin;
+        const bool second = own >= p.pairs;
+        const int first = (second ? own - p.pairs : own + p.pairs) + p.rotary_begin;
+        float other[kPiece];
 #pragma unroll
-        for (int n = 0; n < kPieces; ++n) {
-            const int own = column(n) - p.rotary_begin, partner = own < p.pairs ? own + p.pairs : own - p.pairs;
-            const int first = partner + p.rotary_begin, piece = (first < 0 ? 0 : first) / kPiece;
+        for (int e = 0; e < kPiece; ++e)
+            other[e] = __shfl_sync(~0u, x[0][e], (first < 0 ? 0 : first) / kPiece % kLanesOfRow, kLanesOfRow);
+        if (own < 0 || own >= 2 * p.pairs) return;
+        const int pair = second ? own - p.pairs : own;
+        const auto angles = [&](const void* table, Index stride) {
+            return *reinterpret_cast<const Angles*>(static_cast<const Angle*>(table) + position * stride + pair);
+        };
+        const Angles cos = angles(p.cos, p.cos_stride), sin = angles(p.sin, p.sin_stride);
 #pragma unroll
-            for (int e = 0; e < kPiece; ++e) {
-                other[n][e] = 0.0f;
-#pragma unroll
-                for (int from = 0; from < kPieces; ++from) {
-                    const float theirs = __shfl_sync(~0u, x[from][e], piece % kLanesOfRow, kLanesOfRow);
-                    if (kPieces == 1 || piece / kLanesOfRow == from) other[n][e] = theirs;
-                }
-            }
-        }
-#pragma unroll
-        for (int n = 0; n < kPieces; ++n) {
-            const int own = column(n) - p.rotary_begin;
-            if (own < 0 || own >= 2 * p.pairs) continue;
-            const bool second = own >= p.pairs;
-            const int pair = second ? own - p.pairs : own;
-            using Angles = Piece<Angle, kPiece>;
-            const auto* const cos =
-                reinterpret_cast<const Angles*>(static_cast<const Angle*>(p.cos) + position * p.cos_stride + pair);
-            const auto* const sin =
-                reinterpret_cast<const Angles*>(static_cast<const Angle*>(p.sin) + position * p.sin_stride + pair);
-            const Angles of_cos = *cos, of_sin = *sin;
-#pragma unroll
-            for (int e = 0; e < kPiece; ++e)  // one of the two of `rotated`
-                x[n][e] = difference_of_products(x[n][e], to_float(of_cos.x[e]), second ? -other[n][e] : other[n][e],
-                                                 to_float(of_sin.x[e]));
-        }
+        for (int e = 0; e < kPiece; ++e)  // one of the two of `rotated`
+            x[0][e] =
+                difference_of_products(x[0][e], to_float(cos.x[e]), second ? -other[e] : other[e], to_float(sin.x[e]));
     }
 
     __device__ __forceinline__ void rotate_columns(const QuantizeParams& p, Index position) {
@@ -166,8 +154,8 @@ struct ScaledRow {
         const auto fits = [&](const void* table, Index stride) {
             return reinterpret_cast<unsigned long long>(table) % aligned == 0 && stride * size % aligned == 0;
         };
-        if (kPieces > 1 || p.interleaved != 0 || p.pairs % kPiece != 0 || p.rotary_begin % kPiece != 0 ||
-            !fits(p.cos, p.cos_stride) || !fits(p.sin, p.sin_stride))
+        if (p.interleaved != 0 || p.pairs % kPiece != 0 || p.rotary_begin % kPiece != 0 || !fits(p.cos, p.cos_stride) ||
+            !fits(p.sin, p.sin_stride))
             return Rotation::columns;
         return p.table_element == Element::fp32   ? Rotation::pieces_fp32
                : p.table_element == Element::fp16 ? Rotation::pieces_fp16
