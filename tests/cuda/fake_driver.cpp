@@ -83,7 +83,7 @@ FAKE CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevic
     const int architecture = setting("FAKE_DRIVER_ARCHITECTURE", 80);
     // In bytes of a multiprocessor; 1024 of them are the driver's for each thread block.
     const bool small = architecture == 86 || architecture == 89 || architecture == 120;
-    const int shared_memory = small ? 102400 : architecture < 90 ? 167936 : 233472;
+    const int multiprocessor_memory = small ? 102400 : architecture < 90 ? 167936 : 233472;
     switch (
         which) {  // by their numbers in the CUDA documentation; an A100's, but for what follows from the architecture
         case 16:  // MULTIPROCESSOR_COUNT
@@ -99,10 +99,10 @@ FAKE CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevic
             *value = architecture % 10;
             return CUDA_SUCCESS;
         case 81:  // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
-            *value = shared_memory;
+            *value = multiprocessor_memory;
             return CUDA_SUCCESS;
         case 97:  // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-            *value = shared_memory - 1024;
+            *value = multiprocessor_memory - 1024;
             return CUDA_SUCCESS;
         default:
             return CUDA_ERROR_INVALID_VALUE;
