@@ -82,7 +82,12 @@ TEST(E4m3Plan, KeysAloneKeepTheQueriesElement) {
     Problem blocks = keys_alone(DType::bf16, 1);
     blocks.k_scale = blocks.v_scale = ScaleKind::block;
     blocks.scale_block = 64;
-    EXPECT_STREQ(planned(blocks).name, "split_forward_sm80");
+    const KernelConfig c = planned(blocks).main().config;
+    EXPECT_EQ(c.kernel, Kernel::forward_sm90);
+    EXPECT_TRUE(c.scale_blocks);
+    EXPECT_EQ(c.Bc % 64, 0) << "groups of keys share scales";
+    blocks.page_size = 64;
+    EXPECT_STREQ(planned(blocks).name, "split_forward_sm80") << "whose blocks start anew with each page";
 }
 
 // What folds parts knows nothing of the keys' element.

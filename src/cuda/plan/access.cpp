@@ -43,7 +43,7 @@ bool lies_near(const functions::FunctionTensor& tensor) {
     for (int d = 0; d < tensor.rank; ++d) {
         if (tensor.shape[d] <= 1) continue;
         const std::int64_t stride = std::abs(tensor.stride[d]);
-        if (stride > kMost || tensor.shape[d] > kMost || farthest > kMost) return false;
+        if (stride > kMost || tensor.shape[d] - 1 > kMost || farthest > kMost) return false;
         farthest += (tensor.shape[d] - 1) * stride;  // of two numbers of 31 bits
     }
     return farthest <= kMost;

@@ -58,12 +58,11 @@ constexpr Condition kConditions[] = {
          const KernelConfig& c = q.config;
          return !c.converts_kv || (!c.softcap && !c.scale_first && !c.mask && !c.has_functions() && !c.dropout);
      }},
-    {"k and v in e4m3 beside 16-bit queries, with scales of blocks, a head dimension over 128, first_k, "
-     "attention_chunk "
-     "or a shared prefix, which the general kernel has",
+    {"k and v in e4m3 beside 16-bit queries, with scales of blocks in pages, a head dimension over 128, first_k, "
+     "attention_chunk or a shared prefix, which the general kernel has",
      [](const Question& q) {
          const KernelConfig& c = q.config;
-         const bool more = c.scale_blocks || c.first_k || c.chunk || q.problem.prefix_groups != 0;
+         const bool more = (c.scale_blocks && c.paged) || c.first_k || c.chunk || q.problem.prefix_groups != 0;
          return !c.converts_kv || all_e4m3(c) || (!more && widest(c) <= 128);
      }},
     {"e4m3 with a cache or what serving asks for beside one, which the general kernel has",

@@ -107,6 +107,43 @@ std::vector<Variant> of_hopper() {
     return result;
 }
 
+// The same kernel on a cache of e4m3 under 16-bit queries.
+std::vector<Variant> caches_of_hopper() {
+    const gpu::DeviceFacts& device = gpu::known_device("H200");
+    enum FactorIndex : std::size_t { type, dim, queries, masked, blocks, lengths, keys };
+    enum Lengths { equal, packed, seqused };
+    std::vector<Variant> result;
+    for (const Row& row : pairwise({2, 2, 2, 3, 2, 3, 2}, [](const Row&) { return true; })) {
+        Problem p;
+        p.dtype = row[type] == 0 ? DType::bf16 : DType::fp16;
+        p.kv_dtype = DType::fp8_e4m3;
+        p.head_dim = p.head_dim_v = row[dim] == 0 ? 64 : 128;
+        p.batch = 16;
+        p.heads = 32;
+        p.kv_heads = 8;
+        p.seqlen_q = row[queries] == 0 ? 1 : 1024;
+        p.seqlen_k = 8192;
+        p.packed = row[lengths] == packed;
+        p.total_q = p.batch * p.seqlen_q;
+        p.scale = 0.125f;
+        if (row[masked] != 0) p.window_right = 0;
+        if (row[masked] == 2) p.window_left = 1000;
+        p.k_scale = p.v_scale = row[blocks] == 0 ? ScaleKind::head : ScaleKind::block;
+        p.scale_block = row[blocks] == 0 ? 0 : 64;
+        p.cache = true;
+        p.pages = p.batch;
+        if (row[keys] == 1 && row[blocks] == 0) {  // scales of blocks in pages are the general kernel's
+            p.page_size = 64;
+            p.pages = p.batch * p.seqlen_k / p.page_size;
+        }
+        gpu::Access access = gpu::contiguous_access(p);
+        access.seqused = row[lengths] == seqused;
+        for (const gpu::Launch& launch : gpu::plan_forward(p, access, device).launches)
+            result.push_back({device.architecture, launch.config});
+    }
+    return result;
+}
+
 std::vector<Variant> quantizing() {
     std::vector<Variant> result;
     for (const Row& row : pairwise({6, 3, 8, 2, 4}, [](const Row&) { return true; })) {
@@ -142,7 +179,8 @@ std::vector<Variant> quantizing() {
 
 std::vector<Variant> e4m3() {
     std::vector<Variant> result = forward();
-    for (const auto& list : {of_hopper(), quantizing()}) result.insert(result.end(), list.begin(), list.end());
+    for (const auto& list : {of_hopper(), caches_of_hopper(), quantizing()})
+        result.insert(result.end(), list.begin(), list.end());
     return result;
 }
 

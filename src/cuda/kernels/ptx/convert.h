@@ -26,6 +26,13 @@ __device__ __forceinline__ unsigned pack_e4m3(float x0, float x1, float x2, floa
     return r;
 }
 
+// Two e4m3 values to fp16, which holds them exactly, from the low byte up (sm_89).
+__device__ __forceinline__ unsigned unpack_e4m3(unsigned short two) {
+    unsigned r;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"(two));
+    return r;
+}
+
 __device__ __forceinline__ float unpack_bf16(unsigned short bits) {
     return __uint_as_float(static_cast<unsigned>(bits) << 16);
 }

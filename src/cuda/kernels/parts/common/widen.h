@@ -1,4 +1,4 @@
-// widen.h: e4m3 to 16-bit elements, which hold its values exactly, on every GPU.
+// widen.h: e4m3 to 16-bit elements, which hold its values exactly, on every GPU. NaN stays NaN.
 #pragma once
 
 #include "cuda/kernels/ptx/convert.h"
@@ -7,11 +7,24 @@
 
 namespace flashtile {
 
-// Four values, from the lowest byte up, none of which is NaN. Sign, exponent and mantissa go where the 16-bit type has
-// them; the exponent is then too small by the difference of the biases, which a multiplication mends, of subnormal
-// values as well.
+// Four values, from the lowest byte up. Where the GPU has an instruction for it, that makes fp16 of two, and bf16 comes
+// by way of that.
 template <Element kElement>
-__device__ __forceinline__ uint2 widen_numbers(unsigned four) {
+__device__ __forceinline__ uint2 widen_by_instruction(unsigned four) {
+    const auto pair = [](unsigned short two) {
+        const unsigned halves = ptx::unpack_e4m3(two);
+        if constexpr (kElement == Element::fp16) return halves;
+        return ptx::pack_bf16(ptx::unpack_fp16(static_cast<unsigned short>(halves)),
+                              ptx::unpack_fp16(static_cast<unsigned short>(halves >> 16)));
+    };
+    return make_uint2(pair(static_cast<unsigned short>(four)), pair(static_cast<unsigned short>(four >> 16)));
+}
+
+// Elsewhere sign, exponent and mantissa go where the 16-bit type has them; the exponent is then too small by the
+// difference of the biases, which a multiplication mends, of subnormal values as well. NaN, which has all bits but the
+// sign set, is put in.
+template <Element kElement>
+__device__ __forceinline__ uint2 widen_by_bits(unsigned four) {
     const auto pair = [](unsigned high_bytes) {
         const unsigned sign = high_bytes & 0x80008000u, size = high_bytes & 0x7F007F00u;
         if constexpr (kElement == Element::bf16)
@@ -19,23 +32,22 @@ __device__ __forceinline__ uint2 widen_numbers(unsigned four) {
         else
             return ptx::multiply_fp16(sign | size >> 1, 0x5C005C00u);  // 2^8
     };
-    return make_uint2(pair(ptx::permute(four, 0x1404)), pair(ptx::permute(four, 0x3424)));
-}
-
-// Not 0 if one of four values is NaN, which has all bits but the sign set. (No byte's carry reaches the next one.)
-__device__ __forceinline__ unsigned nan_among(unsigned four) {
-    return ((four & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u;
-}
-
-template <Element kElement>
-__device__ __forceinline__ uint2 widen_e4m3(unsigned four) {
-    uint2 wide = widen_numbers<kElement>(four);
-    if (nan_among(four) != 0) {
+    uint2 wide = make_uint2(pair(ptx::permute(four, 0x1404)), pair(ptx::permute(four, 0x3424)));
+    // The question is asked of four at once: no byte's carry reaches the next one.
+    if ((((four & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u) != 0) {
         const auto nan = [&](int byte) { return (four >> 8 * byte & 0x7F) == 0x7F ? 0x7FFFu : 0u; };
         wide.x |= nan(0) | nan(1) << 16;
         wide.y |= nan(2) | nan(3) << 16;
     }
     return wide;
+}
+
+template <Element kElement>
+__device__ __forceinline__ uint2 widen_e4m3(unsigned four) {
+    if constexpr (__CUDA_ARCH__ >= 890)
+        return widen_by_instruction<kElement>(four);
+    else
+        return widen_by_bits<kElement>(four);
 }
 
 // 2 kCount bytes of a 16-bit type, of kCount e4m3 values; both places are aligned to what they have.

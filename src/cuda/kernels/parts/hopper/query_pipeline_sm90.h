@@ -202,7 +202,7 @@ struct QueryPipeline {
             latent_ring.init();
         } else {
             constexpr int kPrepared = kPreparers * kArrivalsOfWarp;
-            constexpr int kTellers = config.scale_blocks ? kArrivalsOfWarp : 0;
+            constexpr int kTellers = config.scale_blocks && !kWidens ? kArrivalsOfWarp : 0;
             k_ring.init(kKeysReadByWarps ? kConsumers * 4 * kArrivalsOfWarp : kConsumers,
                         kWidens ? kPrepared : 1 + kTellers);
             v_ring.init(kConsumers, kPrepares ? kPrepared : 1);
@@ -541,28 +541,33 @@ struct QueryPipeline {
                 }
             }
             release_query();
-            // Scales are told a block ahead, as consumers need them.
-            if (config.scale_blocks && preparer == 0 && blocks > 0) tell_scales(scales, told_at);
             if constexpr (kTransposes) {
+                // Scales are told a block ahead, as consumers need them.
+                if (config.scale_blocks && preparer == 0 && blocks > 0) hand_scales_over(scales, told_at);
 #pragma unroll 1
                 for (int n = 0; n < blocks; ++n, first += config.Bc, end += config.Bc) {
                     if (config.scale_blocks && preparer == 0 && n + 1 < blocks)
-                        tell_scales(scales, told_at -= config.Bc);
+                        hand_scales_over(scales, told_at -= config.Bc);
                     transpose_values(preparer, first, end);
                 }
             } else {
 #pragma unroll 1
-                for (int n = 0; n <= blocks && blocks > 0; ++n) {
-                    if (n < blocks) widen_keys(preparer);
+                for (int n = 0; n <= blocks && blocks > 0; ++n, told_at -= config.Bc) {
+                    if (n < blocks) widen_keys(preparer, scales, told_at);
                     if (n > 0) widen_values(preparer);
                 }
             }
         }
     }
-    __device__ __forceinline__ void tell_scales(BlockScales<config>& scales, int j0) {
-        if constexpr (!config.scale_blocks) return;
+    // A warp tells the scales of the keys from j0 on, whose stage of K is empty.
+    __device__ __forceinline__ void tell_scales(BlockScales<config>& scales, int j0) const {
+        if constexpr (config.scale_blocks)
+            scales.tell(params, j0, told_scales + k_ring.stage * told_scales_bytes(config));
+    }
+    // The same where K comes by itself.
+    __device__ __forceinline__ void hand_scales_over(BlockScales<config>& scales, int j0) {
         k_ring.wait_empty();
-        scales.tell(params, j0, told_scales + k_ring.stage * told_scales_bytes(config));
+        tell_scales(scales, j0);
         arrive_by_warp(k_ring.full_barrier());
         k_ring.advance();
     }
@@ -574,9 +579,11 @@ struct QueryPipeline {
                                            first, end);
         hand_over(raw_v_ring, v_ring);
     }
-    __device__ __forceinline__ void widen_keys(int preparer) {
+    // K, and with it the scales of its keys.
+    __device__ __forceinline__ void widen_keys(int preparer, BlockScales<config>& scales, int j0) {
         raw_k_ring.wait_full();
         k_ring.wait_empty();
+        if (preparer == 0) tell_scales(scales, j0);
         if constexpr (config.paged)
             if (preparer == 0 && lane_id() == 0)
                 ptx::store_shared(told + k_ring.stage * 4,

@@ -10,48 +10,38 @@
 
 namespace flashtile {
 
-// Warp `warp` of kWarps does its share of kRows rows, of which the first kColumns columns are wanted. Returns whether
-// the lane met a NaN, which only kExact keeps.
-template <bool kExact, Element kElement, int kRows, int kColumns, int kWarps>
-__device__ __forceinline__ bool widen_rows(unsigned from, unsigned to, int warp) {
-    constexpr int kPieces = kColumns / 16;  // of 16 bytes in a row of e4m3, two pieces of what they become
-    constexpr int kRowsAtOnce = static_cast<int>(kLanes) / kPieces;
-    static_assert(kColumns % 64 == 0 && kPieces <= 8 && kPieces * kRowsAtOnce == kLanes, "");
-    constexpr int kSteps = (kRows / kRowsAtOnce + kWarps - 1) / kWarps;
-    const int piece = static_cast<int>(lane_id()) % kPieces;
-    // Lanes of two chunks write at once; they begin with different halves, which lie in different banks.
-    const bool swap = piece >= 4;
-    const int first_half = piece % 4 * 32 + (swap ? 16 : 0);
-    const unsigned to_chunk = to + piece / 4 * kRows * kChunkRowBytes;
-    unsigned nan = 0;
-#pragma unroll 3
-    for (int step = 0; step < kSteps; ++step) {
-        const int row = (step * kWarps + warp) * kRowsAtOnce + static_cast<int>(lane_id()) / kPieces;
-        const bool exists = kRows % (kWarps * kRowsAtOnce) == 0 || row < kRows;
-        const int swizzle = row % 8 * 16;
-        uint4 narrow{};
-        if (exists) narrow = ptx::load_shared(from + row * kChunkRowBytes + ((piece * 16) ^ swizzle));
-        const unsigned words[] = {swap ? narrow.z : narrow.x, swap ? narrow.w : narrow.y, swap ? narrow.x : narrow.z,
-                                  swap ? narrow.y : narrow.w};
-        uint2 wide[4];
-#pragma unroll
-        for (int n = 0; n < 4; ++n) {
-            wide[n] = kExact ? widen_e4m3<kElement>(words[n]) : widen_numbers<kElement>(words[n]);
-            nan |= nan_among(words[n]);
-        }
-        const unsigned own = to_chunk + row * kChunkRowBytes + (first_half ^ swizzle);
-        if (!exists) continue;
-        ptx::store_shared(own, make_uint4(wide[0].x, wide[0].y, wide[1].x, wide[1].y));
-        ptx::store_shared(own ^ 16, make_uint4(wide[2].x, wide[2].y, wide[3].x, wide[3].y));
-    }
-    return nan != 0;
-}
-
-// Nothing waits for the question of NaN, since they are rare: then the lane's share is done again.
+// Warp `warp` of kWarps does its share of kRows rows, of which the first kColumns columns are wanted. A step is 8 rows,
+// with four lanes each, and 64 bytes of each row: of even rows those of one chunk of `to`, of odd rows those of the
+// other, so that neither loads nor stores of a quarter of the warp meet in a bank. (The swizzle moves an odd row's
+// 16 bytes to the other half of 32.) All of a lane's loads are on their way before the first one is awaited.
 template <Element kElement, int kRows, int kColumns, int kWarps>
 __device__ __forceinline__ void widen_tile(unsigned from, unsigned to, int warp) {
-    if (widen_rows<false, kElement, kRows, kColumns, kWarps>(from, to, warp))
-        widen_rows<true, kElement, kRows, kColumns, kWarps>(from, to, warp);
+    constexpr int kChunks = kColumns / kChunk, kSteps = kRows / 8 * kChunks;
+    constexpr int kOwn = (kSteps + kWarps - 1) / kWarps;
+    static_assert(kColumns % kChunk == 0 && kChunks <= 2 && kRows % 8 == 0, "");
+    const unsigned row = lane_id() / 4, piece = lane_id() % 4, swizzle = row * 16;
+    const auto step_of = [&](int n) { return static_cast<unsigned>(n * kWarps + warp); };
+    const auto is_own = [&](int n) { return (n + 1) * kWarps <= kSteps || step_of(n) < kSteps; };
+    const auto rows_of = [&](unsigned step) { return (step / kChunks * 8 + row) * kChunkRowBytes; };
+    const auto chunk_of_step = [&](unsigned step) { return (step + row) % kChunks; };
+    uint4 narrow[kOwn];
+#pragma unroll
+    for (int n = 0; n < kOwn; ++n) {
+        const unsigned step = step_of(n);
+        if (is_own(n))
+            narrow[n] = ptx::load_shared(from + rows_of(step) + ((chunk_of_step(step) * 64 + piece * 16) ^ swizzle));
+    }
+#pragma unroll
+    for (int n = 0; n < kOwn; ++n) {
+        const unsigned step = step_of(n);
+        const uint2 first = widen_e4m3<kElement>(narrow[n].x), second = widen_e4m3<kElement>(narrow[n].y);
+        const uint2 third = widen_e4m3<kElement>(narrow[n].z), fourth = widen_e4m3<kElement>(narrow[n].w);
+        const unsigned own =
+            to + chunk_of_step(step) * kRows * kChunkRowBytes + rows_of(step) + ((piece * 32) ^ swizzle);
+        if (!is_own(n)) continue;
+        ptx::store_shared(own, make_uint4(first.x, first.y, second.x, second.y));
+        ptx::store_shared(own ^ 16, make_uint4(third.x, third.y, fourth.x, fourth.y));
+    }
     ptx::fence_async_proxy();
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/kernels/parts/common/element.h"
+#include "cuda/kernels/parts/common/piece.h"
 #include "cuda/kernels/parts/common/widen.h"
 #include "shared/kernel_layout.h"
 
@@ -43,10 +44,21 @@ private:
     template <int kColumns, int kFromPitch, int kToPitch>
     __device__ static __forceinline__ void widen_rows(Scalar* to, const unsigned char* from) {
         constexpr int kCount = kColumns % 8 == 0 ? 8 : kColumns % 4 == 0 ? 4 : 1, kVectors = kColumns / kCount;
-#pragma unroll 4
-        for (int n = static_cast<int>(threadIdx.x); n < config.Bc * kVectors; n += kThreads)
-            widen<config.element, kCount>(to + n / kVectors * kToPitch + n % kVectors * kCount,
-                                          from + n / kVectors * kFromPitch + n % kVectors * kCount);
+        constexpr int kAll = config.Bc * kVectors;
+        constexpr int kAtOnce = 4;  // loads of a thread: to the compiler, a store might be of what a later one reads
+        for (int first = static_cast<int>(threadIdx.x); first < kAll; first += kAtOnce * kThreads) {
+            const auto place = [&](int n, int pitch) { return n / kVectors * pitch + n % kVectors * kCount; };
+            Piece<unsigned char, kCount> narrow[kAtOnce];
+#pragma unroll
+            for (int n = 0; n < kAtOnce; ++n)
+                if (const int vector = first + n * kThreads; kAll % (kAtOnce * kThreads) == 0 || vector < kAll)
+                    narrow[n] =
+                        *reinterpret_cast<const Piece<unsigned char, kCount>*>(from + place(vector, kFromPitch));
+#pragma unroll
+            for (int n = 0; n < kAtOnce; ++n)
+                if (const int vector = first + n * kThreads; kAll % (kAtOnce * kThreads) == 0 || vector < kAll)
+                    widen<config.element, kCount>(to + place(vector, kToPitch), narrow[n].x);
+        }
     }
 };
 

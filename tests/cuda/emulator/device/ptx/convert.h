@@ -35,6 +35,19 @@ inline unsigned pack_e4m3(float x0, float x1, float x2, float x3) {
     return rounded(x3) << 24 | rounded(x2) << 16 | rounded(x1) << 8 | rounded(x0);
 }
 
+inline unsigned unpack_e4m3(unsigned short two) {
+    const auto half = [&](int n) -> unsigned {
+        const unsigned bits = two >> 8 * n & 0xFF, size = bits & 0x7F;
+        if (size == 0x7F) return 0x7FFF;
+        // a step of e4m3 at this exponent, of which there are 8 to 15, or fewer where there is no leading bit
+        const unsigned exponent = size >> 3, steps = exponent == 0 ? size : 8 + size % 8;
+        const float step = __uint_as_float((127 - 9 + (exponent == 0 ? 0 : exponent - 1)) << 23);
+        return (bits & 0x80) << 8 |
+               __builtin_bit_cast(unsigned short, static_cast<_Float16>(static_cast<float>(steps) * step));
+    };
+    return half(1) << 16 | half(0);
+}
+
 inline float unpack_bf16(unsigned short bits) {
     return __uint_as_float(static_cast<unsigned>(bits) << 16);
 }
