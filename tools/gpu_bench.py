@@ -22,8 +22,8 @@ Work:
                        pages and of unequal lengths; append and rotation in the same call; chunked prefill; a stated
                        prefix (cascade); the host's time of flash_attn_with_kvcache from Python
     fp8                forward on e4m3, with a scale a head and with scales of blocks, beside bf16, each tile that may be
-                       chosen, and FlashAttention-3's e4m3; decoding on an e4m3 cache beside bf16's; only where --work
-                       names it
+                       chosen, and FlashAttention-3's e4m3; decoding on an e4m3 cache beside bf16's; quantize beside a
+                       copy; only where --work names it, and with --points=cache,quantize only some of it
     host               host time of a call, and of the first call (needs --host-time, the program flashtile_host_time)
 Methods: flashtile, torch_flash and torch_cudnn (scaled_dot_product_attention on those backends), torch_standard
 (matmul, softmax, matmul), fa3 (FlashAttention-3, where --fa3 names a folder whose fa3.py loads it).

@@ -20,7 +20,7 @@ if not TOOLS.is_dir():
 sys.path.insert(0, str(TOOLS))
 
 from flashtile_torch import Library  # noqa: E402
-from gpu_bench import cache_calls, contest, decode, timing  # noqa: E402
+from gpu_bench import cache_calls, contest, decode, points, timing  # noqa: E402
 from gpu_bench import run as bench_run  # noqa: E402
 from gpu_bench.cache import Cache, GrowingCache, attend, rotary_tables  # noqa: E402
 from gpu_bench.check import wrong_results  # noqa: E402
@@ -235,6 +235,14 @@ class HostThatKeepsNothing(Host):
         return n // 128
 
 
+def test_points_of_fp8_run(tmp_path):
+    result, said = dry_run(tmp_path / "result.json", "--work=fp8", "--points=e4m3-cache-16/1-16x8k,quantize")
+    assert result["finished"] and not (result["left_out"] or result["wrong"] or result["failed"])
+    assert {row["method"] for row in result["fp8"]} == {"flashtile", "flashtile_blocks64", "flashtile_bf16"}
+    assert {row["kind"] for row in result["quantize"]} == {"copy", "blocks of 128", "M", "rotary, M",
+                                                           "rotary, M, blocks of 64"}
+
+
 @pytest.fixture
 def decode_run(library, monkeypatch):
     """A run of the work decode that measures as shortly as it can, and sees a peer that refuses everything."""
@@ -299,10 +307,11 @@ def test_a_wrong_side_has_no_time_and_a_refusing_one_is_said(decode_run, monkeyp
 
 
 def test_points_are_chosen_by_name_and_by_part_of_one():
-    assert decode.points_of("32/8-16x8k") == ["32/8-16x8k"]
-    assert decode.points_of("1x1k,cascade") == ["32/8-1x1k", "append-32/8-1x1k", "cascade"]
-    assert decode.points_of("host") == ["host-dense", "host-pages64", "host-append"]
+    assert points.points_of("32/8-16x8k") == ["32/8-16x8k"]
+    assert points.points_of("1x1k,cascade") == ["32/8-1x1k", "append-32/8-1x1k", "cascade"]
+    assert points.points_of("cache,quantize") == ["e4m3-cache-32/8-16x8k", "e4m3-cache-16/1-16x8k", "quantize"]
+    assert points.points_of("host") == ["host-dense", "host-pages64", "host-append"]
     for text in ("cascde", "", "host,"):
         with pytest.raises(argparse.ArgumentTypeError, match="allowed are names"):
-            decode.points_of(text)
-    assert not any(set(name) & set(", ") for name in decode.POINTS)  # gpu-check --bench cuts at spaces
+            points.points_of(text)
+    assert not any(set(name) & set(", ") for name in points.POINTS)  # gpu-check --bench cuts at spaces

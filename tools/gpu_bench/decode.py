@@ -1,7 +1,6 @@
 """Attention on a KV cache beside FlashAttention-3 and cuDNN: decoding, appending, chunked prefill, a shared prefix and
 the host's time. Every point is a contest, and the first of its sides is what its floor is set for."""
 
-import argparse
 from functools import partial
 
 import torch
@@ -139,18 +138,6 @@ POINTS = {**dict.fromkeys(TABLE, of_table),
           **{f"append-{point}": partial(append, point=point) for point in APPENDING},
           "chunked-prefill": chunked_prefill, "cascade": cascade,
           "host-dense": host, f"host-pages{PAGE}": partial(host, page=PAGE), "host-append": host_append}
-
-
-def points_of(text):
-    """A name stands for that point, any other text for every point whose name contains it."""
-    chosen = []
-    for part in text.split(","):
-        found = [part] if part in POINTS else [name for name in POINTS if part in name]
-        if not found or not part:
-            allowed = f"allowed are names, or parts of them, of {', '.join(POINTS)}"
-            raise argparse.ArgumentTypeError(f"has {part!r}, {allowed}")
-        chosen += found
-    return chosen
 
 
 def decode(run):

@@ -2,6 +2,8 @@
 beside a copy. Whole heads are compared with fp64 attention of what the e4m3 numbers stand for before anything is timed,
 and quantised numbers with the CPU's."""
 
+from functools import partial
+
 import torch
 
 from gpu_bench.check import off_by
@@ -12,8 +14,8 @@ E4M3, LARGEST = torch.float8_e4m3fn, 448.0
 # Relative rms of a head. Of P's three bits of mantissa 0.02 to 0.03 comes; a wrong mask, scale or head costs far more.
 TOLERANCE = 0.06
 # head dimension, sequence length, causal; over our bf16's speed, or in TFLOP/s, burst and sustained
-POINTS = [(128, 16384, False), (128, 16384, True), (256, 16384, False), (256, 16384, True), (64, 16384, False),
-          (192, 16384, False), (128, 4096, False), (128, 4096, True), (128, 1024, False), (128, 1024, True)]
+PREFILL = [(128, 16384, False), (128, 16384, True), (256, 16384, False), (256, 16384, True), (64, 16384, False),
+           (192, 16384, False), (128, 4096, False), (128, 4096, True), (128, 1024, False), (128, 1024, True)]
 TILES_OF = {(128, 16384, False), (128, 16384, True), (256, 16384, False), (64, 16384, False), (128, 1024, False)}
 DECODE = {"32/8-16x8k": (16, 8192, 32, 8), "16/1-16x8k": (16, 8192, 16, 1)}
 
@@ -200,15 +202,21 @@ def quantizing(run):
               regime, flush=True)
 
 
-def fp8(run):
-    def point(run, *of):
-        problem, plain = prefill(run, *of)
-        if run.arguments.tiles and of in TILES_OF:
-            tiles(run, problem, plain)
+def prefill_and_tiles(run, of):
+    problem, plain = prefill(run, *of)
+    if run.arguments.tiles and of in TILES_OF:
+        tiles(run, problem, plain)
 
-    for of in POINTS:
-        if of[0] in run.arguments.head_dim or of[0] == 192:
-            run.point("fp8 d={} n={} causal={}".format(*of), point, *of)
-    for what in DECODE:
-        run.point(f"fp8 decode {what}", decode, what)
-    run.point("quantize", quantizing)
+
+# In the order in which they run, with names for --points.
+POINTS = {**{"e4m3-d{}-{}{}".format(d, n, "-causal" * causal): partial(prefill_and_tiles, of=(d, n, causal))
+             for d, n, causal in PREFILL},
+          **{f"e4m3-cache-{what}": partial(decode, what=what) for what in DECODE},
+          "quantize": quantizing}
+
+
+def fp8(run):
+    head_dims = {*run.arguments.head_dim, 192}
+    for what, do in POINTS.items():
+        if what in run.arguments.points and (not isinstance(do, partial) or do.keywords.get("of", (192,))[0] in head_dims):
+            run.point(f"fp8 {what}", do)

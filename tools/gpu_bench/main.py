@@ -9,13 +9,14 @@ import torch
 
 from flashtile_torch import Library
 from gpu_bench import costs, slowdowns, speeds, summary
-from gpu_bench.decode import POINTS, decode, points_of
+from gpu_bench.decode import decode
 from gpu_bench.errors import errors
 from gpu_bench.fp8 import fp8
 from gpu_bench.functions import functions
 from gpu_bench.timing import REGIMES
 from gpu_bench.machine import Gpu, Host
 from gpu_bench.methods import METHODS
+from gpu_bench.points import POINTS, POINTS_OF, points_of
 from gpu_bench.problem import DTYPES
 from gpu_bench.run import Run
 
@@ -53,7 +54,7 @@ def parse_arguments(description):
     parser.add_argument("--head-dim", type=whole_numbers, default=[128, 64, 256])
     parser.add_argument("--seqlen", type=whole_numbers, default=[512, 1024, 2048, 4096, 8192, 16384])
     parser.add_argument("--causal", choices=("0", "1", "both"), default="both")
-    parser.add_argument("--points", type=points_of, help="of the work decode: names or parts of names; default: all")
+    parser.add_argument("--points", type=points_of, help="of the works decode and fp8: names or parts of names; default: all")
     parser.add_argument("--passes", type=names_of(speeds.ONE_WAY), default=list(speeds.ONE_WAY),
                         help="of the works gqa, head_dims, fp16 and varlen")
     parser.add_argument("--patterns", type=lambda text: text.split(","), help="of the work functions; default: all")
@@ -82,8 +83,8 @@ def parse_arguments(description):
         parser.error("--methods=fa3 needs --fa3=FOLDER")
     if arguments.points is None:
         arguments.points = list(POINTS)
-    elif "decode" not in arguments.work:
-        parser.error("--points needs --work=decode")
+    elif not POINTS_OF.keys() & set(arguments.work):
+        parser.error("--points needs --work=decode or --work=fp8")
     arguments.causal = {"0": [False], "1": [True], "both": [False, True]}[arguments.causal]
     return arguments
 

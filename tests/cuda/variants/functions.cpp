@@ -51,8 +51,10 @@ void add_those_of_hopper(const Problem& p, std::vector<Variant>& result) {
             result.push_back({device.architecture, config});
 }
 
-// On Hopper's kernels: what is common, which must take no registers that are not there.
+// On Hopper's kernels: what is common, which must take no registers that are not there. In turns batches are packed,
+// so that each function and each d has both.
 void add_for_hopper(std::vector<Variant>& result) {
+    bool packed = false;
     for (const auto& [score, mask] : {std::pair("", "i >= j"),
                                       {"", "i >= j && i - j < 1024"},
                                       {"", "document[b, i] == document[b, j]"},
@@ -61,13 +63,13 @@ void add_for_hopper(std::vector<Variant>& result) {
                                       {kAlibi, ""},
                                       {kAlibi, "i >= j"},
                                       {"s + table[h, min(max(j - i, -128), 128) + 128]", ""}})
-        for (const int d : {64, 128, 192})
-            for (const bool packed : {false, true}) {
-                Problem p = problem_of(DType::bf16, d, score, mask);
-                p.packed = packed;
-                if (packed) p.total_q = p.total_k = p.seqlen_q;
-                add_those_of_hopper(p, result);
-            }
+        for (const int d : {64, 128, 192}) {
+            packed = !packed;
+            Problem p = problem_of(DType::bf16, d, score, mask);
+            p.packed = packed;
+            if (packed) p.total_q = p.total_k = p.seqlen_q;
+            add_those_of_hopper(p, result);
+        }
     for (const char* mask : {"", "i >= j"})
         for (const int d : {64, 128, 192})
             for (const std::int64_t block : {64, 128})
