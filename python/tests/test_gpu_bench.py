@@ -20,7 +20,7 @@ if not TOOLS.is_dir():
 sys.path.insert(0, str(TOOLS))
 
 from flashtile_torch import Library  # noqa: E402
-from gpu_bench import cache_calls, contest, decode, points, timing  # noqa: E402
+from gpu_bench import cache_calls, contest, decode, fp8, points, timing  # noqa: E402
 from gpu_bench import run as bench_run  # noqa: E402
 from gpu_bench.cache import Cache, GrowingCache, attend, rotary_tables  # noqa: E402
 from gpu_bench.check import wrong_results  # noqa: E402
@@ -309,7 +309,7 @@ def test_a_wrong_side_has_no_time_and_a_refusing_one_is_said(decode_run, monkeyp
 def test_points_are_chosen_by_name_and_by_part_of_one():
     assert points.points_of("32/8-16x8k") == ["32/8-16x8k"]
     assert points.points_of("1x1k,cascade") == ["32/8-1x1k", "append-32/8-1x1k", "cascade"]
-    assert points.points_of("cache,quantize") == ["e4m3-cache-32/8-16x8k", "e4m3-cache-16/1-16x8k", "quantize"]
+    assert points.points_of("cache,quantize") == [*(f"e4m3-cache-{what}" for what in fp8.DECODE), "quantize"]
     assert points.points_of("host") == ["host-dense", "host-pages64", "host-append"]
     for text in ("cascde", "", "host,"):
         with pytest.raises(argparse.ArgumentTypeError, match="allowed are names"):

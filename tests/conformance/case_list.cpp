@@ -1327,13 +1327,14 @@ private:
     }
 
     void e4m3_caches() {
+        constexpr std::int64_t kHeadDims[] = {64, 128, 256, 192};
         std::size_t n = 0;
         for (const std::int64_t page_size : {0, 1, 16, 64, 100, 128, 256})
             for (const std::int64_t seqlen_q : {1, 4, 65})
                 for (const Scaling scaling : {Scaling::none, Scaling::whole, Scaling::heads, Scaling::blocks}) {
                     Case& c = add("e4m3_cache/" + std::to_string(page_size) + "_" + std::to_string(seqlen_q) + "_" +
                                   std::to_string(static_cast<int>(scaling)));
-                    size(c, seqlen_q, 500, 8, 64);
+                    size(c, seqlen_q, 500, 8, kHeadDims[(n + n / 12) % 4]);  // over all pages, each with each scaling
                     c.kv_heads = 2;
                     c.batch = 3;
                     c.cache = {.present = true, .page_size = page_size, .shared = n % 5 == 0};

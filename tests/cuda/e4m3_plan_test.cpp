@@ -90,6 +90,19 @@ TEST(E4m3Plan, KeysAloneKeepTheQueriesElement) {
     EXPECT_STREQ(planned(blocks).name, "split_forward_sm80") << "whose blocks start anew with each page";
 }
 
+TEST(E4m3Plan, WideHeadsHaveOneConsumerOfFewQueries) {
+    for (const std::int64_t d : {192, 256}) {
+        Problem p = keys_alone(DType::bf16, 16);  // of four heads
+        p.head_dim = p.head_dim_v = d;
+        const Launch launch = planned(p).main();
+        EXPECT_EQ(launch.config.kernel, Kernel::forward_sm90);
+        EXPECT_EQ(launch.config.Br, 64);
+        EXPECT_TRUE(launch.config.shares);
+        p.seqlen_q = 17;
+        EXPECT_STREQ(planned(p).name, "split_forward_sm80");
+    }
+}
+
 // What folds parts knows nothing of the keys' element.
 TEST(E4m3Plan, TheCombineIsThatOfOut) {
     const Plan plan = planned(keys_alone(DType::bf16, 1));

@@ -17,7 +17,8 @@ TOLERANCE = 0.06
 PREFILL = [(128, 16384, False), (128, 16384, True), (256, 16384, False), (256, 16384, True), (64, 16384, False),
            (192, 16384, False), (128, 4096, False), (128, 4096, True), (128, 1024, False), (128, 1024, True)]
 TILES_OF = {(128, 16384, False), (128, 16384, True), (256, 16384, False), (64, 16384, False), (128, 1024, False)}
-DECODE = {"32/8-16x8k": (16, 8192, 32, 8), "16/1-16x8k": (16, 8192, 16, 1)}
+DECODE = {"32/8-16x8k": (16, 8192, 32, 8, 128), "16/1-16x8k": (16, 8192, 16, 1, 128),
+          "16/8-d256-8x8k": (8, 8192, 16, 8, 256)}
 
 
 def quantized(x, block):
@@ -151,8 +152,8 @@ def tiles(run, problem, plain):
 
 
 def decode(run, what):
-    batch, keys, heads, kv_heads = DECODE[what]
-    problem = Problem(run.gpu, "bf16", 128, False, run.gpu.size(keys), batch, heads, kv_heads=kv_heads, queries=1)
+    batch, keys, heads, kv_heads, head_dim = DECODE[what]
+    problem = Problem(run.gpu, "bf16", head_dim, False, run.gpu.size(keys), batch, heads, kv_heads=kv_heads, queries=1)
     calls = {}
     for name, block in (("flashtile", 0), ("flashtile_blocks64", 64)):
         method = OnE4m3(run.library, problem, name, block, keep_q=True)

@@ -50,6 +50,12 @@ bool shares_keys(const Question& q) {
     return few_alike(q.config, q.problem) && q.problem.num_splits == 0 && share_fits(q.config);
 }
 
+// A consumer has a row for each head of a group and each of its queries.
+bool fills_one_consumer(const Question& q) {
+    const auto heads = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(q.problem.group())));
+    return shares_keys(q) && q.problem.seqlen_q * heads <= kConsumerRows;
+}
+
 constexpr Condition kConditions[] = {
     kAtMost256,
     {"e4m3 with softcap, ALiBi, a bias, a mask, functions, dropout or a scale that is not positive, which the general "
@@ -58,12 +64,13 @@ constexpr Condition kConditions[] = {
          const KernelConfig& c = q.config;
          return !c.converts_kv || (!c.softcap && !c.scale_first && !c.mask && !c.has_functions() && !c.dropout);
      }},
-    {"k and v in e4m3 beside 16-bit queries, with scales of blocks in pages, a head dimension over 128, first_k, "
-     "attention_chunk or a shared prefix, which the general kernel has",
+    {"k and v in e4m3 beside 16-bit queries, with scales of blocks in pages, first_k, attention_chunk or a shared "
+     "prefix, or with a head dimension over 128 and more queries than a consumer has rows, which the general kernel "
+     "has",
      [](const Question& q) {
          const KernelConfig& c = q.config;
          const bool more = (c.scale_blocks && c.paged) || c.first_k || c.chunk || q.problem.prefix_groups != 0;
-         return !c.converts_kv || all_e4m3(c) || (!more && widest(c) <= 128);
+         return !c.converts_kv || all_e4m3(c) || (!more && (widest(c) <= 128 || fills_one_consumer(q)));
      }},
     {"e4m3 with a cache or what serving asks for beside one, which the general kernel has",
      [](const Question& q) { return !all_e4m3(q.config) || !asks_for_serving(q.config); }},

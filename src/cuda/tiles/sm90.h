@@ -144,6 +144,7 @@ inline constexpr Tile kForwardE4m3Keys[] = {
 // The same for few queries: seven warps widen for one consumer.
 inline constexpr Tile kForwardE4m3KeysFew[] = {
     {128, 64, 128, 12, 2, 1, "one consumer; 0.90 of the time that 64x64 with four stages takes"},
+    {256, 64, 64, 12, 2, 1, "one consumer; 64 KB of K and V on their way"},
 };
 
 // For lists of blocks that 128 keys do not divide: more blocks of 64 are hidden whole.

@@ -111,11 +111,12 @@ std::vector<Variant> caches_of_hopper() {
     enum FactorIndex : std::size_t { type, dim, queries, masked, blocks, lengths, keys };
     enum Lengths { equal, packed, seqused };
     std::vector<Variant> result;
-    for (const Row& row : pairwise({2, 2, 2, 3, 2, 3, 2}, [](const Row&) { return true; })) {
+    constexpr int kHeadDims[] = {64, 128, 256, 192};
+    for (const Row& row : pairwise({2, 4, 2, 3, 2, 3, 2}, [](const Row&) { return true; })) {
         Problem p;
         p.dtype = row[type] == 0 ? DType::bf16 : DType::fp16;
         p.kv_dtype = DType::fp8_e4m3;
-        p.head_dim = p.head_dim_v = row[dim] == 0 ? 64 : 128;
+        p.head_dim = p.head_dim_v = kHeadDims[row[dim]];
         p.batch = 16;
         p.heads = 32;
         p.kv_heads = 8;
