@@ -88,7 +88,8 @@ struct QueryTile {
 
     // The producer writes it to shared memory for the others, since reading it takes less time than dividing and
     // looking lengths up.
-    static constexpr bool kTellsMore = config.shares || config.first_k || (config.scale_blocks && config.cache);
+    static constexpr bool kTellsKeyRow = config.scale_blocks && config.cache;  // where a cache has its scales
+    static constexpr bool kTellsMore = config.shares || config.first_k || kTellsKeyRow;
     static constexpr int kBytes = 32 + (config.packed ? 16 : 0) + (kTellsMore ? 16 : 0);
     __device__ __forceinline__ void write(const KernelParams& p, unsigned address) const {
         ptx::store_shared(address, make_uint4(i0, keys.first_block, keys.count, seq.rows_k));
@@ -97,8 +98,9 @@ struct QueryTile {
             ptx::store_shared(address + 32,
                               make_uint4(low(seq.first_q), high(seq.first_q), low(seq.first_k), high(seq.first_k)));
         if constexpr (kTellsMore)
-            ptx::store_shared(address + kBytes - 16, make_uint4(part, static_cast<unsigned>(seq.hidden_k),
-                                                                low(seq.band.offset - p.diagonal), low(seq.key_row)));
+            ptx::store_shared(address + kBytes - 16,
+                              make_uint4(part, static_cast<unsigned>(seq.hidden_k), low(seq.band.offset - p.diagonal),
+                                         kTellsKeyRow ? low(seq.key_row) : 0));
     }
     __device__ static __forceinline__ QueryTile read(const KernelParams& p, unsigned address) {
         const uint4 place = ptx::load_shared(address), sequence = ptx::load_shared(address + 16);
@@ -122,7 +124,7 @@ struct QueryTile {
             const uint4 more = ptx::load_shared(address + kBytes - 16);
             tile.part = more.x;
             tile.seq.hidden_k = static_cast<int>(more.y);
-            tile.seq.key_row = static_cast<Index>(more.w);  // a cache's, which has scales
+            if constexpr (kTellsKeyRow) tile.seq.key_row = static_cast<Index>(more.w);
             // the band is not that of these lengths
             if constexpr (config.prefixes) tile.seq.band.offset = p.diagonal + static_cast<int>(more.z);
         }
