@@ -413,19 +413,14 @@ private:
         Vec largest = broadcast(-__builtin_inff());
         for (int64_t n = 0; n < block.lanes; n += kLanes) largest = max(load(s + n), largest);
         float* const part = row.part;
-        float m = m_of(part);
-        for (int lane = 0; lane < kLanes; ++lane) {
-            const float score = largest[lane] * unit;
-            if (score > m) m = score;
-        }
+        const float m = largest_lane(max(largest * unit, broadcast(m_of(part))));  // NaN is none
         Vec sum{};
         for (int64_t n = 0; n < block.lanes; n += kLanes) {
             const Vec p = exp2((rounded(load(s + n) * unit) - m) * kLog2e);
             store(s + n, p);
             sum += p;
         }
-        float l = 0.0f;
-        for (int lane = 0; lane < kLanes; ++lane) l += sum[lane];
+        const float l = sum_of_lanes(sum);
         if (row.head.drops) drop_row(row.head, row.i, block, s);
         const float alpha = exp2(broadcast((m_of(part) - m) * kLog2e))[0];
         m_of(part) = m;
