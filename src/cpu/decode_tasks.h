@@ -1,6 +1,7 @@
 // decode_tasks.h: the tasks of sequences with few queries: one for each key head, or for each split of its keys, or
-// of the keys of all heads. Long sequences come first, so that none is left over at the end. The key heads of a split
-// are neighbours: their rows often share pages of memory. Splits of a prefix are a task of all sequences that share it.
+// for some splits of the keys of all heads. Long sequences come first, so that none is left over at the end. The key
+// heads of a split are neighbours: their rows often share pages of memory. Splits of a prefix are a task of all
+// sequences that share it.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,8 @@ public:
         runs_.insert(runs_.begin(), shared.begin(), shared.end());
         for (Run& run : runs_) {
             run.ticket = tickets_;
-            tickets_ += per_split_ * (plan_.stored ? run.end - run.first : 1);
+            tickets_ +=
+                per_split_ * (plan_.stored ? (run.end - run.first + plan_.task_splits - 1) / plan_.task_splits : 1);
         }
     }
 
@@ -45,8 +47,8 @@ public:
         const std::int64_t head = rest % per_split_ * plan_.key_heads;
         const std::int64_t end_head = head + plan_.key_heads;
         if (!plan_.stored) return {run.b, run.end_b, head, end_head, run.first, run.end};
-        const std::int64_t split = run.first + rest / per_split_;
-        return {run.b, run.end_b, head, end_head, split, split + 1};
+        const std::int64_t split = run.first + rest / per_split_ * plan_.task_splits;
+        return {run.b, run.end_b, head, end_head, split, std::min(split + plan_.task_splits, run.end)};
     }
 
     // Whose parts are to be combined.

@@ -1,6 +1,8 @@
 // plan.cpp: see plan.h.
 #include "cpu/plan.h"
 
+#include <algorithm>
+
 #include "cpu/block_kinds.h"
 #include "cpu/features.h"
 #include "cpu/threads.h"
@@ -91,6 +93,14 @@ bool heads_fit(const Problem& p, std::int64_t few) {
     return std::min(few, p.seqlen_q) * p.heads <= kDecodeRows && row <= kMostBytes;
 }
 
+// How many splits a task of all key heads takes. Each task makes its rows ready anew, so they are few; but threads that
+// are not equally fast share tasks out well where each has many.
+std::int64_t splits_of_task(const Problem& p, const DecodePlan& decode, std::int32_t threads) {
+    constexpr std::int64_t kTasksAThread = 16;
+    if (threads == 1) return decode.splits;
+    return std::clamp<std::int64_t>(p.batch * decode.splits / (kTasksAThread * threads), 1, decode.splits);
+}
+
 // Sequences with few queries: their keys are divided over threads where sequences and heads are too few.
 void plan_decode(const Problem& p, const Operands& x, Plan& plan) {
     constexpr std::int64_t kTasksAThread = 4;
@@ -106,17 +116,20 @@ void plan_decode(const Problem& p, const Operands& x, Plan& plan) {
     const bool few_tasks = plan.threads > 1 && p.batch * p.kv_heads < kTasksAThread * plan.threads;
     decode.stored = decode.splits > 1 && (among_others || few_tasks || p.prefix_groups > 0);
     const bool enough = plan.threads == 1 || p.batch * decode.splits >= kTasksAThread * plan.threads;
-    if (decode.stored && among_others && p.prefix_groups == 0 && enough && heads_fit(p, few))
+    if (decode.stored && among_others && p.prefix_groups == 0 && enough && heads_fit(p, few)) {
         decode.key_heads = p.kv_heads;
+        decode.task_splits = splits_of_task(p, decode, plan.threads);
+    }
     Step step{.kernel = "decode",
               .rows_of = RowsOf::splits,
               .batch = p.batch,
               .heads = p.kv_heads / decode.key_heads,
               .length = decode.stored ? decode.splits : 1,
               .all_rows = p.batch * (decode.stored ? decode.splits : 1),
+              .rows = decode.task_splits,
               .why = !decode.stored         ? "all splits of the keys"
                      : p.prefix_groups > 0  ? "a split of keys, which sequences of a prefix share"
-                     : decode.key_heads > 1 ? "a split of keys of all heads, whose rows lie side by side"
+                     : decode.key_heads > 1 ? "splits of keys of all heads, whose rows lie side by side"
                      : few_tasks            ? "a split of keys, so that every thread has work"
                                             : "a split of keys, whose heads share pages of memory",
               .Br = std::min(few, p.seqlen_q) * p.group() * decode.key_heads,

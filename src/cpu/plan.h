@@ -38,11 +38,12 @@ struct Step {
 
 // Forward of sequences with few queries.
 struct DecodePlan {
-    std::int64_t queries = 0;    // sequences with more are not decoded; 0: none is
-    std::int64_t splits = 1;     // the most of a sequence
-    bool stored = false;         // each task has a part of a sequence's keys; else all
-    std::int64_t slots = 0;      // a sequence's, in stored parts; 0: they are q's rows
-    std::int64_t key_heads = 1;  // of a task: all or one
+    std::int64_t queries = 0;      // sequences with more are not decoded; 0: none is
+    std::int64_t splits = 1;       // the most of a sequence
+    bool stored = false;           // each task has a part of a sequence's keys; else all
+    std::int64_t slots = 0;        // a sequence's, in stored parts; 0: they are q's rows
+    std::int64_t key_heads = 1;    // of a task: all or one
+    std::int64_t task_splits = 1;  // of a task, where parts are stored
 };
 
 struct Plan {

@@ -55,17 +55,20 @@ TEST(DecodeTasks, TakeAllKeyHeadsTogether) {
     p.kv_heads = 4;
     p.seqlen_q = 1;
     p.seqlen_k = 1100;
-    const cpu::DecodePlan plan{.queries = 8, .splits = 3, .stored = true, .key_heads = 4};
     const Operands x;
-    const cpu::DecodeTasks tasks(p, x, plan);
-    std::map<std::array<std::int64_t, 2>, int> count;  // of a sequence and split
-    for (std::int64_t n = 0; n < tasks.count(); ++n) {
-        EXPECT_EQ(tasks[n].kv_head, 0);
-        EXPECT_EQ(tasks[n].end_kv_head, 4);
-        ++count[{tasks[n].b, tasks[n].first}];
+    for (const std::int64_t together : {1, 2, 5}) {
+        const cpu::DecodePlan plan{.queries = 8, .splits = 3, .stored = true, .key_heads = 4, .task_splits = together};
+        const cpu::DecodeTasks tasks(p, x, plan);
+        std::map<std::array<std::int64_t, 2>, int> count;  // of a sequence and split
+        for (std::int64_t n = 0; n < tasks.count(); ++n) {
+            EXPECT_EQ(tasks[n].kv_head, 0);
+            EXPECT_EQ(tasks[n].end_kv_head, 4);
+            for (std::int64_t split = tasks[n].first; split < tasks[n].end; ++split) ++count[{tasks[n].b, split}];
+        }
+        EXPECT_EQ(tasks.count(), 2 * (together == 1 ? 3 : together == 2 ? 2 : 1));
+        EXPECT_EQ(count.size(), 2u * 3);
+        for (const auto& [split, times] : count) EXPECT_EQ(times, 1) << split[0] << ' ' << split[1];
     }
-    EXPECT_EQ(tasks.count(), 2 * 3);
-    EXPECT_EQ(count.size(), 2u * 3);
 }
 
 }  // namespace

@@ -24,6 +24,13 @@ using WideVec = uint64_t __attribute__((vector_size(64)));
 inline Vec max(Vec a, Vec b) {
     return _mm512_max_ps(a, b);
 }
+#define FLASHTILE_FOLDS_LANES
+inline float largest_lane(Vec x) {
+    return _mm512_reduce_max_ps(x);
+}
+inline float sum_of_lanes(Vec x) {
+    return _mm512_reduce_add_ps(x);
+}
 inline bool all_one(Vec x) {
     return _mm512_cmp_ps_mask(x, 1.0f - Vec{}, _CMP_EQ_OQ) == 0xFFFF;
 }

@@ -68,6 +68,19 @@ inline Vec widen_bf16(const uint16_t* p) {
     memcpy(&halves, p, sizeof halves);
     return reinterpret_cast<Vec>(__builtin_convertvector(halves, UintVec) << 16);
 }
+#if !defined(FLASHTILE_FOLDS_LANES)
+inline float largest_lane(Vec x) {
+    float largest = x[0];
+    for (int lane = 1; lane < kLanes; ++lane)
+        if (x[lane] > largest) largest = x[lane];
+    return largest;
+}
+inline float sum_of_lanes(Vec x) {
+    float sum = 0.0f;
+    for (int lane = 0; lane < kLanes; ++lane) sum += x[lane];
+    return sum;
+}
+#endif
 #if !defined(FLASHTILE_WIDENS_E4M3)
 inline void widen_e4m3(const uint8_t* p, Vec& first, Vec& second) {
     const auto widened = [](const uint8_t* from) {

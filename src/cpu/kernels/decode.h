@@ -189,15 +189,33 @@ private:
     // In the order of e4m3's words, part after part.
     void load_query_words(const Head& head, int64_t i, bool negative, typename Math::Scalar* q) const {
         constexpr int64_t kUnit = Math::kE4m3Vectors * kLanes * Math::kPack;
+        const int64_t elements = words_ * Math::kPack;
         load_row(head.q.dtype, head.q.at(i), d_, line_);
-        for (int64_t n = 0; n < words_ * Math::kPack; ++n) {
-            const int64_t c = n / kUnit * kUnit + Math::Words::column_of_word(n % kUnit);
-            float rest = c >= d_ ? 0.0f : negative ? -line_[c] : line_[c];
-            for (int64_t part = 0; part < Math::kParts; ++part) {
-                const uint16_t bits = float_to_bf16(rest);
-                memcpy(reinterpret_cast<uint16_t*>(q + part * words_) + n, &bits, sizeof bits);
-                rest -= bf16_to_float(bits);
+        memset(line_ + d_, 0, static_cast<size_t>(elements - d_) * sizeof(float));
+        for (int64_t c = 0; c < elements; c += kUnit) {
+            alignas(64) float unit[kUnit];
+            FLASHTILE_UNROLL
+            for (int n = 0; n < kUnit; ++n) unit[n] = line_[c + Math::Words::column_of_word(n)];
+            typename Math::Scalar* words = q + c / Math::kPack;
+            for (int64_t n = 0; n < kUnit; n += 2 * kLanes, words += kLanes) {
+                Vec first = load(unit + n), second = load(unit + n + kLanes);
+                if (negative) {
+                    first = -first;
+                    second = -second;
+                }
+                store_parts(words, words_, first, second);
             }
+        }
+    }
+
+    // Two vectors as words of pairs, part after part, `step` words apart.
+    static void store_parts(typename Math::Scalar* words, int64_t step, Vec first, Vec second) {
+        for (int part = 0; part < Math::kParts; ++part, words += step) {
+            Math::store_row(words, first, second);
+            if (part + 1 == Math::kParts) return;
+            const auto* const halves = reinterpret_cast<const uint16_t*>(words);
+            first = first - widen_bf16(halves);
+            second = second - widen_bf16(halves + kLanes);
         }
     }
 
@@ -209,6 +227,7 @@ private:
             const int64_t first_tile = first / kTile * kTile, lanes = round_up(j1 - first_tile, kTile);
             const RowBlock block{first_tile, lanes, j1};
             const int64_t at = first_tile - j0;
+            ask_for_pages(rows_[0].head.k, j0);
             for (int64_t j = first_tile; j < j1; j += kTile)
                 for (int64_t head = 0; head < key_heads_; ++head) scores(head, j, lesser(to, j + kTile), s_ + (j - j0));
             if (rows_[0].head.k.has_scales())
@@ -221,6 +240,7 @@ private:
             for (int64_t n = 0; n < count_; ++n) softmax(rows_[n], block, s_ + n * kScores + at);
             if (!kPairs && rows_[0].head.v.has_scales())
                 scale_keys([](const Head& head) -> const KeyRows& { return head.v; }, block, at);
+            ask_for_pages(rows_[0].head.v, j0);
             for (int64_t j = first_tile; j < j1; j += kTile)
                 for (int64_t head = 0; head < key_heads_; ++head)
                     accumulate(head, j, greater(first, j), lesser(to, j + kTile), s_ + (j - j0),
@@ -247,6 +267,11 @@ private:
                 }
             }
         }
+    }
+
+    // The pages of the block after the one at j0. Inlined always, as what it calls.
+    [[gnu::always_inline]] void ask_for_pages(const KeyRows& first, int64_t j0) const {
+        prefetch_pages(first, lesser(j0 + Bc, end_), lesser(j0 + 2 * Bc, end_), key_heads_ > 1);
     }
 
     // A tile of K or V is read head by head, and its rows lie far apart, where the hardware does not look ahead by
@@ -388,19 +413,14 @@ private:
         Vec largest = broadcast(-__builtin_inff());
         for (int64_t n = 0; n < block.lanes; n += kLanes) largest = max(load(s + n), largest);
         float* const part = row.part;
-        float m = m_of(part);
-        for (int lane = 0; lane < kLanes; ++lane) {
-            const float score = largest[lane] * unit;
-            if (score > m) m = score;
-        }
+        const float m = largest_lane(max(largest * unit, broadcast(m_of(part))));  // NaN is none
         Vec sum{};
         for (int64_t n = 0; n < block.lanes; n += kLanes) {
             const Vec p = exp2((rounded(load(s + n) * unit) - m) * kLog2e);
             store(s + n, p);
             sum += p;
         }
-        float l = 0.0f;
-        for (int lane = 0; lane < kLanes; ++lane) l += sum[lane];
+        const float l = sum_of_lanes(sum);
         if (row.head.drops) drop_row(row.head, row.i, block, s);
         const float alpha = exp2(broadcast((m_of(part) - m) * kLog2e))[0];
         m_of(part) = m;
@@ -485,17 +505,11 @@ private:
     // P of `keys` keys of a tile, in pairs and parts, for the rows of a key head. A last odd one is beside 0.
     void pack_weights(const float* p, int64_t keys) {
         typename Math::Scalar* words = weights_;
-        for (int64_t row = 0; row < sharing_; ++row, p += kScores) {
-            Vec first = load(p), second = load(p + kLanes);
-            for (int part = 0; part < Math::kParts; ++part, words += kLanes) {
-                Math::store_row(words, first, second);
-                auto* const halves = reinterpret_cast<uint16_t*>(words);
-                if (part + 1 < Math::kParts) {
-                    first = first - widen_bf16(halves);
-                    second = second - widen_bf16(halves + kLanes);
-                }
-                if (keys % 2 != 0) halves[keys] = 0;
-            }
+        for (int64_t row = 0; row < sharing_; ++row, p += kScores, words += kWeights) {
+            store_parts(words, kLanes, load(p), load(p + kLanes));
+            if (keys % 2 == 0) continue;
+            for (int64_t part = 0; part < Math::kParts; ++part)
+                reinterpret_cast<uint16_t*>(words + part * kLanes)[keys] = 0;
         }
     }
 
