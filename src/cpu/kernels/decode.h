@@ -227,7 +227,7 @@ private:
             const int64_t first_tile = first / kTile * kTile, lanes = round_up(j1 - first_tile, kTile);
             const RowBlock block{first_tile, lanes, j1};
             const int64_t at = first_tile - j0;
-            ask_for_pages(rows_[0].head.k, j0);
+            ask_for_pages(rows_[0].head.k, x_.k, d_, j0);
             for (int64_t j = first_tile; j < j1; j += kTile)
                 for (int64_t head = 0; head < key_heads_; ++head) scores(head, j, lesser(to, j + kTile), s_ + (j - j0));
             if (rows_[0].head.k.has_scales())
@@ -240,7 +240,7 @@ private:
             for (int64_t n = 0; n < count_; ++n) softmax(rows_[n], block, s_ + n * kScores + at);
             if (!kPairs && rows_[0].head.v.has_scales())
                 scale_keys([](const Head& head) -> const KeyRows& { return head.v; }, block, at);
-            ask_for_pages(rows_[0].head.v, j0);
+            ask_for_pages(rows_[0].head.v, x_.v, dv_, j0);
             for (int64_t j = first_tile; j < j1; j += kTile)
                 for (int64_t head = 0; head < key_heads_; ++head)
                     accumulate(head, j, greater(first, j), lesser(to, j + kTile), s_ + (j - j0),
@@ -270,8 +270,9 @@ private:
     }
 
     // The pages of the block after the one at j0. Inlined always, as what it calls.
-    [[gnu::always_inline]] void ask_for_pages(const KeyRows& first, int64_t j0) const {
-        prefetch_pages(first, lesser(j0 + Bc, end_), lesser(j0 + 2 * Bc, end_), key_heads_ > 1);
+    [[gnu::always_inline]] void ask_for_pages(const KeyRows& first, const Operand& x, int64_t cols, int64_t j0) const {
+        const int64_t columns = (key_heads_ - 1) * x.stride_head + cols;  // of all heads
+        prefetch_pages(first, lesser(j0 + Bc, end_), lesser(j0 + 2 * Bc, end_), columns * first.bytes);
     }
 
     // A tile of K or V is read head by head, and its rows lie far apart, where the hardware does not look ahead by

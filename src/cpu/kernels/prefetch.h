@@ -52,17 +52,19 @@ private:
     int64_t next_ = 0;  // the row after row_, of pages
 };
 
-// Asks for one line of each page of memory that has rows [first, end); of rows that are whole pages apart and are not
-// `wide`, of each row. Where a page is not in the TLB a prefetch waits for the walk of the page tables, and nothing
-// behind it retires. Prefetches side by side wait together, where each alone would wait as long as all. Inlined always,
-// as step() below.
-[[gnu::always_inline]] inline void prefetch_pages(const KeyRows& x, int64_t first, int64_t end, bool wide) {
+// Asks for one line of each page of memory that has something of rows [first, end), of which `read_bytes` from their
+// first element on are read. Where a page is not in the TLB a prefetch waits for the walk of the page tables, and
+// nothing behind it retires. Prefetches side by side wait together, where each alone would wait as long as all. Inlined
+// always, as step() below.
+[[gnu::always_inline]] inline void prefetch_pages(const KeyRows& x, int64_t first, int64_t end, int64_t read_bytes) {
     constexpr int64_t kPage = 4096;
-    const int64_t row_bytes = x.stride_row * x.bytes, step = wide ? kPage : greater(kPage, row_bytes);
+    const int64_t row_bytes = x.stride_row * x.bytes;
+    const bool apart = row_bytes > kPage;  // then there may be much between rows that nobody reads
     for (int64_t row = first, next; row < end; row = next) {
-        next = x.end_of_run(row, end);
+        next = apart ? row + 1 : x.end_of_run(row, end);
         const char* const from = x.at(row);
-        for (int64_t at = 0; at < (next - row) * row_bytes; at += step) __builtin_prefetch(from + at, 0, 2);
+        const int64_t bytes = apart ? lesser(read_bytes, row_bytes) : (next - row) * row_bytes;
+        for (int64_t at = 0; at < bytes; at += kPage) __builtin_prefetch(from + at, 0, 2);
     }
 }
 
