@@ -27,6 +27,7 @@
 #include "placement.h"
 #include "progress.h"
 #include "result_files.h"
+#include "scale_flags.h"
 
 namespace flashtile::cli {
 namespace {
@@ -44,6 +45,7 @@ constexpr const char* examples = R"(Examples:
   flashtile attend --q q.npy --k k.npy --v v.npy --out out.npy --block-lists lists.safetensors --block-size=128,128
   flashtile attend --q q.npy --cache-k ck.npy --cache-v cv.npy --block-table table.npy --seqused-k=4,3 --out out.npy
   flashtile attend --q packed.npy --cu-seqlens-q=0,3,8 --cache-k ck.npy --cache-v cv.npy --out out.npy
+  flashtile attend --q q.safetensors --k f8.safetensors:k --v f8.safetensors:v --k-scale f8.safetensors:scale --out out.npy
   flashtile attend --q q.npy --cache-k ck.npy --head-dim-v=6 --append-k new.npy --seqused-k=3,0 --out out.npy
 
 Shapes: (s, d), (s, h, d) or (b, s, h, d), with --layout=bhsd (h, s, d) or (b, h, s, d). The heads of q are a multiple
@@ -59,12 +61,16 @@ Queries beside a cache may be packed, (s of all sequences, h, d): those of seque
 --append-k and --append-v are written to a copy of the cache behind --seqused-k and attended to as well; packed they are
 (new keys of all sequences, h, d) with --cu-seqlens-k-new. --rotary-cos and --rotary-sin, (positions, angles), rotate
 new keys and queries. The files of q and of the cache stay as they are: --q-out and --cache-k-out get what was made.
+Keys and values of .safetensors files may be F8_E4M3, beside a 16-bit q or one of F8_E4M3, whose result is bf16 or
+--dtype. Each is multiplied by its scale: one number, (b, heads of k), or with --scale-block (b, heads, blocks); of a
+cache (rows or pages, heads, blocks). Scales leave out what q leaves out.
 Exit codes: 0 ok, 2 usage or bad input.)";
 
 struct Arguments {
     AttentionOptions attention;
     FunctionFlags functions;
     BlockListFlags block_lists;
+    ScaleFlags scales;
     std::string q, k, v, cache_k, cache_v, out, lse, alibi, bias, mask, sinks, tree_mask;
     ListFlags lists;
     AppendFlags append;
@@ -91,6 +97,7 @@ struct Inputs {
     std::optional<AttendInput> v, alibi, bias, mask, sinks, tree_mask;
     std::vector<std::pair<std::string, AttendInput>> function_tensors;  // with their names
     BlockListInputs block_lists;
+    std::vector<ScaleInput> scales;
     std::optional<AppendInputs> append;
     std::vector<List> lists;
 
@@ -103,6 +110,7 @@ struct Inputs {
         if_given(v, alibi, bias, mask, sinks, tree_mask);
         for (auto& [name, tensor] : function_tensors) action(tensor);
         for (auto& [meaning, tensor] : block_lists) action(tensor);
+        for (ScaleInput& scale : scales) action(scale.file);
         if (!append) return;
         action(append->k);
         if_given(append->v, append->cos, append->sin);
@@ -126,6 +134,7 @@ Inputs open(const Arguments& a) {
                   .tree_mask = open_optional("--tree-mask", a.tree_mask),
                   .function_tensors = {},
                   .block_lists = a.block_lists.open(),
+                  .scales = a.scales.open(),
                   .append = a.append.open(),
                   .lists = {}};
     for (const auto& [name, file] : a.functions.tensors)
@@ -135,10 +144,11 @@ Inputs open(const Arguments& a) {
     return inputs;
 }
 
-// Says in which type each input is wanted; returns that of q, k, v and the result.
+// Says in which type each input is wanted; returns that of the result, and of q, k and v but where they are e4m3.
 io::DType choose_types(Inputs& inputs, const Arguments& arguments) {
+    AttendInput* const v = inputs.v ? &*inputs.v : nullptr;
     std::vector<AttendInput*> others = {&inputs.k};
-    if (inputs.v) others.push_back(&*inputs.v);
+    if (v != nullptr) others.push_back(v);
     check_ranks(inputs.q, {others.begin(), others.end()}, arguments.cache(), inputs.packed());
     if (inputs.append) {
         inputs.append->check();
@@ -147,13 +157,22 @@ io::DType choose_types(Inputs& inputs, const Arguments& arguments) {
         for (auto* table : {&inputs.append->cos, &inputs.append->sin})
             if (*table && (*table)->dtype() == io::DType::fp64) (*table)->want(io::DType::fp32);
     }
-    const io::DType compute = compute_dtype(inputs.q, {others.begin(), others.end()}, arguments.attention.dtype);
-    inputs.q.want(compute);
-    for (AttendInput* input : others) input->want(compute);
+    others.push_back(&inputs.q);
+    const bool any_e4m3 =
+        std::ranges::any_of(others, [](const AttendInput* input) { return input->dtype() == io::DType::e4m3; });
+    const std::string& wanted = arguments.attention.dtype;
+    const io::DType compute = any_e4m3 ? dtype_beside_e4m3(inputs.q, inputs.k, v, wanted)
+                                       : compute_dtype(inputs.q, {others.begin(), others.end()}, wanted);
+    for (AttendInput* input : others)
+        if (input->dtype() != io::DType::e4m3) input->want(compute);
+    for (ScaleInput& scale : inputs.scales) {
+        check_floating(scale.file);
+        scale.file.want(io::DType::fp32);
+    }
     for (auto* input : {&inputs.alibi, &inputs.bias, &inputs.sinks}) {
         if (!*input) continue;
         check_floating(**input);
-        const bool kept = input != &inputs.alibi && (*input)->dtype() == compute;
+        const bool kept = input != &inputs.alibi && (*input)->dtype() == inputs.q.wanted();
         (*input)->want(kept ? compute : io::DType::fp32);
     }
     for (auto& [name, tensor] : inputs.function_tensors)
@@ -270,16 +289,17 @@ void attend(const Arguments& arguments, Inputs& inputs) {
     inputs.for_each_list([&](const WholeNumbers& numbers) { needed += numbers.memory(); });
     needed += output_bytes(out_shape, dtype);
     if (!arguments.lse.empty()) needed += output_bytes(logsumexp_shape, io::DType::fp32);
-    if (!arguments.append.q_out.empty()) needed += output_bytes(inputs.q.shape(), dtype);
+    if (!arguments.append.q_out.empty()) needed += output_bytes(inputs.q.shape(), inputs.q.wanted());
     refuse_beyond(available, needed);
 
     ResultFiles results;
     void* const out = results.add(arguments.out, "out", dtype, out_shape);
     void* const lse = results.add(arguments.lse, "lse", io::DType::fp32, logsumexp_shape);
-    void* const q_out = results.add(arguments.append.q_out, "q", dtype, inputs.q.shape());
+    void* const q_out = results.add(arguments.append.q_out, "q", inputs.q.wanted(), inputs.q.shape());
     if (inputs.append) {
-        inputs.k.want_copy(results.add(arguments.append.cache_k_out, "k", dtype, inputs.k.shape()));
-        if (inputs.v) inputs.v->want_copy(results.add(arguments.append.cache_v_out, "v", dtype, inputs.v->shape()));
+        for (const auto& [input, file, name] : {std::tuple(&inputs.k, &arguments.append.cache_k_out, "k"),
+                                                {inputs.v ? &*inputs.v : nullptr, &arguments.append.cache_v_out, "v"}})
+            if (input != nullptr) input->want_copy(results.add(*file, name, input->wanted(), input->shape()));
     }
     inputs.for_each([](AttendInput& input) { input.reserve(); });
     // the library's checks read them
@@ -301,11 +321,14 @@ void attend(const Arguments& arguments, Inputs& inputs) {
     options.block_lists.block_q = arguments.block_lists.block_size.at(0);
     options.block_lists.block_k = arguments.block_lists.block_size.at(1);
     for (const auto& [meaning, tensor] : inputs.block_lists) options.block_lists.*meaning = place.input(tensor.view());
-    for (const List& list : inputs.lists) options.*list.meaning = place.input(list.numbers.view());
     const bool packed = inputs.packed();
+    options.scale_block = arguments.scales.block;
+    for (const ScaleInput& scale : inputs.scales)
+        options.*scale.meaning = place.input(scale.view(arguments.cache() ? 4 : inputs.q.shape().size(), packed));
+    for (const List& list : inputs.lists) options.*list.meaning = place.input(list.numbers.view());
     if (packed) options.max_seqlen_q = find(inputs.lists, &flashtile::options::cu_seqlens_q)->numbers.longest_step();
-    const auto rows_of_q = [&](void* data, const std::vector<std::int64_t>& shape) {
-        return place.output(rows_view(data, to_flashtile(dtype), shape, layout, packed));
+    const auto rows_of_q = [&](void* data, io::DType type, const std::vector<std::int64_t>& shape) {
+        return place.output(rows_view(data, to_flashtile(type), shape, layout, packed));
     };
     // A cache that is appended to is read and written.
     const auto place_cache = [&](const flashtile::tensor& host) {
@@ -314,7 +337,7 @@ void attend(const Arguments& arguments, Inputs& inputs) {
     const auto q = place.input(inputs.q.view(layout, packed)), k = place_cache(inputs.k.view(layout)),
                v = inputs.v ? place_cache(inputs.v->view(layout)) : first_columns(k, out_shape.back());
     // Rows past seqused_q are not written: they stay 0, as the files are.
-    const auto out_view = rows_of_q(out, out_shape);
+    const auto out_view = rows_of_q(out, dtype, out_shape);
     flashtile::tensor lse_view;
     if (lse != nullptr) {
         const auto& rows = out_view.raw().shape;
@@ -324,7 +347,7 @@ void attend(const Arguments& arguments, Inputs& inputs) {
     std::optional<append_args> append;
     if (inputs.append) {
         append = inputs.append->place(place, layout);
-        if (q_out != nullptr) append->q_out = rows_of_q(q_out, inputs.q.shape());
+        if (q_out != nullptr) append->q_out = rows_of_q(q_out, inputs.q.wanted(), inputs.q.shape());
     }
     // Checks every argument, before any time goes into conversion.
     const std::size_t workspace = append ? append_forward_workspace(options, *append, q, k, v, out_view, lse_view)
@@ -395,6 +418,7 @@ void add_attend(CLI::App& app, int& exit_code) {
     arguments->functions.add_texts_to(*command);
     arguments->functions.add_tensors_to(*command, "FILE[:TENSOR]", "A tensor that these two may name");
     arguments->block_lists.add_to(*command);
+    arguments->scales.add_to(*command);
     input("--tree-mask", arguments->tree_mask, "Which of the last keys a query sees, as many as queries");
     arguments->lists.add_to(*command, cache_k);
     arguments->append.add_to(*command, cache_k);

@@ -46,6 +46,8 @@ flashtile::dtype to_flashtile(io::DType dtype) {
             return fp16;
         case io::DType::bf16:
             return bf16;
+        case io::DType::e4m3:
+            return fp8_e4m3;
         case io::DType::boolean:
         case io::DType::uint8:
             return boolean;
@@ -124,7 +126,9 @@ void check_ranks(const AttendInput& q, const std::vector<const AttendInput*>& ot
     inputs.insert(inputs.end(), others.begin(), others.end());
     for (const AttendInput* input : inputs) {
         const auto shape = io::to_string(input->shape());
-        check_floating(*input);
+        if (input->dtype() != io::DType::e4m3 && !io::is_floating(input->dtype()))
+            throw std::invalid_argument(fmt::format("{} holds {}, allowed is fp64, fp32, fp16, bf16 or e4m3",
+                                                    input->title(), io::name(input->dtype())));
         const bool cached = cache && input != &q;
         if (packed && !cached && input->shape().size() != 3)
             throw std::invalid_argument(fmt::format(
@@ -152,6 +156,22 @@ io::DType compute_dtype(const AttendInput& q, const std::vector<const AttendInpu
             throw std::invalid_argument(fmt::format("{} holds {} and --q {}: say with --dtype which to compute in",
                                                     input->title(), io::name(input->dtype()), io::name(q.dtype())));
     return own(q);
+}
+
+io::DType dtype_beside_e4m3(const AttendInput& q, const AttendInput& k, const AttendInput* v,
+                            const std::string& wanted) {
+    for (const AttendInput* input : {&k, v})
+        if (input != nullptr && input->dtype() != io::DType::e4m3)
+            throw std::invalid_argument(
+                fmt::format("{} holds {}, allowed is e4m3: keys and values both are, or neither, and q never alone",
+                            input->title(), io::name(input->dtype())));
+    if (q.dtype() == io::DType::e4m3) return wanted.empty() ? io::DType::bf16 : to_io(parse_dtype(wanted));
+    const io::DType compute = wanted.empty() ? q.dtype() : to_io(parse_dtype(wanted));
+    if (compute != io::DType::fp16 && compute != io::DType::bf16)
+        throw std::invalid_argument(
+            fmt::format("{} is to be {}, allowed beside keys in e4m3 is fp16 or bf16, which --dtype may say, or e4m3",
+                        q.title(), io::name(compute)));
+    return compute;
 }
 
 flashtile::tensor rows_view(const void* data, flashtile::dtype dtype, const std::vector<std::int64_t>& shape,

@@ -33,6 +33,7 @@ public:
     void want(io::DType dtype);
     // Its values will be changed: says that a copy is wanted, in `memory` unless that is nullptr.
     void want_copy(void* memory);
+    io::DType wanted() const { return wanted_; }
     std::size_t memory() const;  // bytes of what will be read over and over: the copy, or else the file's
     void reserve();
     void fill();
@@ -60,12 +61,17 @@ std::optional<AttendInput> open_optional(const char* flag, const std::string& fi
 
 void check_floating(const AttendInput& input);  // throws std::invalid_argument
 
-// Throws std::invalid_argument unless q, and `others`, k and v, are floating-point arrays of one rank from 2 to 4;
-// those of a cache have rank 4 whatever that of q. Packed queries have rank 3.
+// Throws std::invalid_argument unless q, and `others`, k and v, are arrays of numbers, which may be e4m3, of one rank
+// from 2 to 4; those of a cache have rank 4 whatever that of q. Packed queries have rank 3.
 void check_ranks(const AttendInput& q, const std::vector<const AttendInput*>& others, bool cache, bool packed);
 
 // The type that all are computed in, if `wanted` is empty: theirs, where fp64 counts as fp32.
 io::DType compute_dtype(const AttendInput& q, const std::vector<const AttendInput*>& others, const std::string& wanted);
+
+// The same where k, and v if it is not nullptr, are e4m3, of what is not; of out alone, if q is e4m3, too: bf16 if
+// `wanted` is empty.
+io::DType dtype_beside_e4m3(const AttendInput& q, const AttendInput& k, const AttendInput* v,
+                            const std::string& wanted);
 
 // A view (batch, seqlen, heads, last) of an array of this layout and shape. Packed: see AttendInput::view.
 flashtile::tensor rows_view(const void* data, flashtile::dtype dtype, const std::vector<std::int64_t>& shape,

@@ -18,8 +18,15 @@ struct Traits {
     std::size_t size;
 };
 
-constexpr std::array<Traits, 8> traits = {
-    {{"fp64", 8}, {"fp32", 4}, {"fp16", 2}, {"bf16", 2}, {"bool", 1}, {"int64", 8}, {"int32", 4}, {"uint8", 1}}};
+constexpr std::array<Traits, 9> traits = {{{"fp64", 8},
+                                           {"fp32", 4},
+                                           {"fp16", 2},
+                                           {"bf16", 2},
+                                           {"e4m3", 1},
+                                           {"bool", 1},
+                                           {"int64", 8},
+                                           {"int32", 4},
+                                           {"uint8", 1}}};
 
 }  // namespace
 

@@ -17,7 +17,7 @@ public:
     using std::runtime_error::runtime_error;
 };
 
-enum class DType { fp64, fp32, fp16, bf16, boolean, int64, int32, uint8 };
+enum class DType { fp64, fp32, fp16, bf16, e4m3, boolean, int64, int32, uint8 };
 
 std::size_t size_of(DType dtype);
 const char* name(DType dtype);

@@ -7,7 +7,7 @@
 
 namespace flashtile::io {
 
-bool is_floating(DType dtype);
+bool is_floating(DType dtype);  // and convert() takes it: e4m3 alone says nothing without its scales
 
 // `from` may lie at any address. Both types are of fp32, fp16, bf16 and fp64, or the same, which is a copy.
 void convert(DType from_dtype, const void* from, DType to_dtype, void* to, std::size_t count);

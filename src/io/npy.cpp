@@ -212,6 +212,8 @@ NpyFile::NpyFile(const std::filesystem::path& path) : file_(path), array_(parse_
 std::string npy_header(DType dtype, std::span<const std::int64_t> shape, const std::string& file_name) {
     if (dtype == DType::bf16)
         throw FileError(fmt::format("{}: NumPy has no bf16: write a .safetensors file, or use fp32", file_name));
+    if (dtype == DType::e4m3)
+        throw FileError(fmt::format("{}: NumPy has no e4m3: write a .safetensors file", file_name));
     const auto* type = std::ranges::find(type_names, dtype, &TypeName::dtype);
     std::string text =
         fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}", type->descr, to_string(shape));

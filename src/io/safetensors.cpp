@@ -25,10 +25,11 @@ struct TypeName {
     std::string_view name;
     DType dtype;
 };
-constexpr std::array<TypeName, 8> type_names = {{{"F64", DType::fp64},
+constexpr std::array<TypeName, 9> type_names = {{{"F64", DType::fp64},
                                                  {"F32", DType::fp32},
                                                  {"F16", DType::fp16},
                                                  {"BF16", DType::bf16},
+                                                 {"F8_E4M3", DType::e4m3},
                                                  {"BOOL", DType::boolean},
                                                  {"I64", DType::int64},
                                                  {"I32", DType::int32},

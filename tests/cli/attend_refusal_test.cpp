@@ -89,7 +89,7 @@ TEST_F(Refused, Inputs) {
     expect_refused({"--k", "k.npy:k"}, "k.npy:k: a .npy file has no named tensors");
     expect_refused({"--k", "layer.safetensors:key"}, "key");
     expect_refused({"--k", "layer.safetensors"}, "layer.safetensors");
-    expect_refused({"--q", "int32.npy"}, "--q (int32.npy) holds int32, allowed is fp64, fp32, fp16 or bf16");
+    expect_refused({"--q", "int32.npy"}, "--q (int32.npy) holds int32, allowed is fp64, fp32, fp16, bf16 or e4m3");
     expect_refused({"--k", "fp16.npy"}, "--k (fp16.npy) holds fp16 and --q fp32: say with --dtype which to compute in");
     expect_refused({"--mask", "q.npy"}, "--mask (q.npy) holds fp32, allowed is bool or uint8");
     expect_refused({"--bias", "int32.npy"}, "--bias (int32.npy) holds int32, allowed is fp64, fp32, fp16 or bf16");

@@ -39,6 +39,13 @@ TEST(HelpOfAttend, HasExamplesThatWork) {
     write_safetensors(folder.file("layer.safetensors"), {{"q", files.q}, {"k", files.k}, {"v", files.v}});
     write_safetensors(folder.file("lists.safetensors"),
                       {{"counts", {"int32", {1, 1, 1}, {1}}}, {"indices", {"int32", {1, 1, 1, 1}, {0}}}});
+    const auto as = [](Tensor tensor, const char* dtype) {
+        tensor.dtype = dtype;
+        return tensor;
+    };
+    write_safetensors(folder.file("q.safetensors"), {{"q", as(files.q, "fp16")}});
+    write_safetensors(folder.file("f8.safetensors"),
+                      {{"k", as(files.k, "e4m3")}, {"v", as(files.v, "e4m3")}, {"scale", {"fp32", {}, {0.5}}}});
     write_npy(folder.file("keep.npy"), {"bool", {4}, {1, 0, 1, 1}});
     write_npy(folder.file("ck.npy"), files.k);  // two pages of 4 keys
     write_npy(folder.file("cv.npy"), files.v);

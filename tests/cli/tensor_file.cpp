@@ -25,7 +25,7 @@ struct Type {
 // NumPy saves ml_dtypes' bfloat16 as two bytes without a meaning.
 const std::vector<Type> types = {{"fp64", "<f8", "F64", 8},  {"fp32", "<f4", "F32", 4},  {"fp16", "<f2", "F16", 2},
                                  {"bf16", "|V2", "BF16", 2}, {"bool", "|b1", "BOOL", 1}, {"uint8", "|u1", "U8", 1},
-                                 {"int32", "<i4", "I32", 4}, {"int64", "<i8", "I64", 8}};
+                                 {"int32", "<i4", "I32", 4}, {"int64", "<i8", "I64", 8}, {"e4m3", "", "F8_E4M3", 1}};
 
 const Type& type_with(const std::string Type::*name, const std::string& value) {
     for (const Type& type : types)
@@ -52,6 +52,7 @@ std::string encode(const std::string& dtype, double value) {
     if (dtype == "fp32") return bytes_of(static_cast<float>(value));
     if (dtype == "fp16") return bytes_of(oracle::to_fp16_bits(static_cast<float>(value)));
     if (dtype == "bf16") return bytes_of(oracle::to_bf16_bits(static_cast<float>(value)));
+    if (dtype == "e4m3") return bytes_of(oracle::to_e4m3_bits(static_cast<float>(value)));
     if (dtype == "int32") return bytes_of(static_cast<std::int32_t>(value));
     if (dtype == "int64") return bytes_of(static_cast<std::int64_t>(value));
     return bytes_of(static_cast<std::uint8_t>(value));
@@ -61,6 +62,7 @@ double decode(const std::string& dtype, const std::string& bytes) {
     if (dtype == "fp32") return bits_of<float>(bytes);
     if (dtype == "fp16") return oracle::from_fp16_bits(bits_of<std::uint16_t>(bytes));
     if (dtype == "bf16") return oracle::from_bf16_bits(bits_of<std::uint16_t>(bytes));
+    if (dtype == "e4m3") return oracle::from_e4m3_bits(bits_of<std::uint8_t>(bytes));
     throw std::runtime_error("a result in " + dtype);
 }
 

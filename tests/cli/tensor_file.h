@@ -10,7 +10,7 @@
 namespace flashtile::tests {
 
 struct Tensor {
-    std::string dtype = "fp32";  // fp64, fp32, fp16, bf16, bool, uint8, int32 or int64
+    std::string dtype = "fp32";  // fp64, fp32, fp16, bf16, e4m3 (.safetensors only), bool, uint8, int32 or int64
     std::vector<std::int64_t> shape;
     std::vector<double> values;  // row-major
 };

@@ -31,15 +31,16 @@ std::string drawn_file(FuzzedDataProvider& draw) {
         const char* name;
         std::size_t size;
     };
-    constexpr std::array<Type, 9> types = {{{"F64", 8},
-                                            {"F32", 4},
-                                            {"F16", 2},
-                                            {"BF16", 2},
-                                            {"BOOL", 1},
-                                            {"I64", 8},
-                                            {"I32", 4},
-                                            {"U8", 1},
-                                            {"F8_E4M3", 1}}};
+    constexpr std::array<Type, 10> types = {{{"F64", 8},
+                                             {"F32", 4},
+                                             {"F16", 2},
+                                             {"BF16", 2},
+                                             {"BOOL", 1},
+                                             {"I64", 8},
+                                             {"I32", 4},
+                                             {"U8", 1},
+                                             {"F8_E4M3", 1},
+                                             {"F8_E5M2", 1}}};
     std::vector<std::string> entries;
     if (draw.ConsumeBool()) entries.push_back(R"("__metadata__":{"format":"pt","by":"\u00e9"})");
     std::size_t end = 0;

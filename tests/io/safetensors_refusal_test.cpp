@@ -181,7 +181,7 @@ TEST(SafetensorsRefusal, OffsetsOutOfRangeOverlappingOrWithHoles) {
     expect_tensors_refused({},
                            "malformed .safetensors: the tensors end at byte 0, and the file holds 8 bytes of values");
     // A type that nobody here reads hides nothing either.
-    expect_tensors_refused({k, entry("q", "F8_E4M3", "[4]", 0, 4)}, q + "[0, 4], which overlaps another tensor");
+    expect_tensors_refused({k, entry("q", "F8_E5M2", "[4]", 0, 4)}, q + "[0, 4], which overlaps another tensor");
 }
 
 // What a terminal would obey is not shown as it is, nor without end.

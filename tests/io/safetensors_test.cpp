@@ -73,10 +73,18 @@ TEST(Safetensors, ReadsAFileOfNoTensors) {
     }
 }
 
+TEST(Safetensors, ReadsE4m3) {
+    const PageEnd file(safetensors_file(header_of({entry("k", "F8_E4M3", "[2,3]", 0, 6)}), "abcdef"));
+    const auto content = io::parse_safetensors(file.bytes(), "file");
+    EXPECT_EQ(content.tensors.at("k").dtype, DType::e4m3);
+    EXPECT_EQ(content.tensors.at("k").shape, (Shape{2, 3}));
+    EXPECT_EQ(values_of(content.tensors.at("k")), "abcdef");
+}
+
 // A tensor of a type that flashtile has no use for keeps nobody from the others.
 TEST(Safetensors, LeavesTypesThatItDoesNotKnow) {
     const TemporaryFolder folder;
-    const std::string header = header_of({entry("scale", "F8_E4M3", "[4]", 0, 4), entry("q", "F32", "[1]", 4, 8)});
+    const std::string header = header_of({entry("scale", "F8_E5M2", "[4]", 0, 4), entry("q", "F32", "[1]", 4, 8)});
     write(folder.file("a.safetensors"), safetensors_file(header, "abcd" + bytes_of(1.0f)));
     const io::SafetensorsFile file(folder.file("a.safetensors"));
     EXPECT_EQ(values_of(file.at("q")), bytes_of(1.0f));
@@ -86,8 +94,8 @@ TEST(Safetensors, LeavesTypesThatItDoesNotKnow) {
         ADD_FAILURE() << "found";
     } catch (const io::FileError& error) {
         EXPECT_EQ(error.what(), folder.file("a.safetensors") +
-                                    ": tensor \"scale\" is of type \"F8_E4M3\", "
-                                    "allowed is F64, F32, F16, BF16, BOOL, I64, I32, U8");
+                                    ": tensor \"scale\" is of type \"F8_E5M2\", "
+                                    "allowed is F64, F32, F16, BF16, F8_E4M3, BOOL, I64, I32, U8");
     }
 }
 
