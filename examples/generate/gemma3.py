@@ -6,8 +6,8 @@ import torch
 from torch.nn.functional import gelu, linear
 
 
-def forward(config, weights, tokens):
-    """The logits after every token, (tokens, vocabulary)."""
+def forward(config, weights, tokens, seen=None):
+    """The logits after every token, (tokens, vocabulary). `seen` gets q, k and v of each layer, (tokens, heads, d)."""
     heads, kv_heads, d = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
 
     def norm(name, x):
@@ -27,6 +27,8 @@ def forward(config, weights, tokens):
             for part, count in (("q", heads), ("k", kv_heads), ("v", kv_heads))
         )
         q, k = rotate(norm(name + "q_norm", q), theta), rotate(norm(name + "k_norm", k), theta)
+        if seen is not None:
+            seen.append((q, k, v))
         k, v = (part.repeat_interleave(heads // kv_heads, 1) for part in (k, v))
         scores = torch.einsum("ihd,jhd->hij", q, k) / math.sqrt(config["query_pre_attn_scalar"])
         distance = torch.arange(len(tokens))[:, None] - torch.arange(len(tokens))
