@@ -45,7 +45,9 @@ private:
     __device__ static __forceinline__ void widen_rows(Scalar* to, const unsigned char* from) {
         constexpr int kCount = kColumns % 8 == 0 ? 8 : kColumns % 4 == 0 ? 4 : 1, kVectors = kColumns / kCount;
         constexpr int kAll = config.Bc * kVectors;
-        constexpr int kAtOnce = 4;  // loads of a thread: to the compiler, a store might be of what a later one reads
+        // Loads of a thread: to the compiler, a store might be of what a later one reads. The widest heads leave no
+        // registers for more than one.
+        constexpr int kAtOnce = config.head_dim > 256 ? 1 : 4;
         for (int first = static_cast<int>(threadIdx.x); first < kAll; first += kAtOnce * kThreads) {
             const auto place = [&](int n, int pitch) { return n / kVectors * pitch + n % kVectors * kCount; };
             Piece<unsigned char, kCount> narrow[kAtOnce];
