@@ -157,14 +157,14 @@ io::DType choose_types(Inputs& inputs, const Arguments& arguments) {
         for (auto* table : {&inputs.append->cos, &inputs.append->sin})
             if (*table && (*table)->dtype() == io::DType::fp64) (*table)->want(io::DType::fp32);
     }
-    others.push_back(&inputs.q);
-    const bool any_e4m3 =
-        std::ranges::any_of(others, [](const AttendInput* input) { return input->dtype() == io::DType::e4m3; });
+    const auto is_e4m3 = [](const AttendInput* input) { return input->dtype() == io::DType::e4m3; };
     const std::string& wanted = arguments.attention.dtype;
-    const io::DType compute = any_e4m3 ? dtype_beside_e4m3(inputs.q, inputs.k, v, wanted)
-                                       : compute_dtype(inputs.q, {others.begin(), others.end()}, wanted);
+    const io::DType compute = is_e4m3(&inputs.q) || std::ranges::any_of(others, is_e4m3)
+                                  ? dtype_beside_e4m3(inputs.q, inputs.k, v, wanted)
+                                  : compute_dtype(inputs.q, {others.begin(), others.end()}, wanted);
+    others.push_back(&inputs.q);
     for (AttendInput* input : others)
-        if (input->dtype() != io::DType::e4m3) input->want(compute);
+        if (!is_e4m3(input)) input->want(compute);
     for (ScaleInput& scale : inputs.scales) {
         check_floating(scale.file);
         scale.file.want(io::DType::fp32);
@@ -297,9 +297,11 @@ void attend(const Arguments& arguments, Inputs& inputs) {
     void* const lse = results.add(arguments.lse, "lse", io::DType::fp32, logsumexp_shape);
     void* const q_out = results.add(arguments.append.q_out, "q", inputs.q.wanted(), inputs.q.shape());
     if (inputs.append) {
-        for (const auto& [input, file, name] : {std::tuple(&inputs.k, &arguments.append.cache_k_out, "k"),
-                                                {inputs.v ? &*inputs.v : nullptr, &arguments.append.cache_v_out, "v"}})
-            if (input != nullptr) input->want_copy(results.add(*file, name, input->wanted(), input->shape()));
+        const auto want_copy = [&](AttendInput& cache, const std::string& file, const char* name) {
+            cache.want_copy(results.add(file, name, cache.wanted(), cache.shape()));
+        };
+        want_copy(inputs.k, arguments.append.cache_k_out, "k");
+        if (inputs.v) want_copy(*inputs.v, arguments.append.cache_v_out, "v");
     }
     inputs.for_each([](AttendInput& input) { input.reserve(); });
     // the library's checks read them

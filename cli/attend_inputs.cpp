@@ -115,10 +115,10 @@ std::optional<AttendInput> open_optional(const char* flag, const std::string& fi
     return std::make_optional<AttendInput>(flag, file);
 }
 
-void check_floating(const AttendInput& input) {
-    if (!io::is_floating(input.dtype()))
-        throw std::invalid_argument(
-            fmt::format("{} holds {}, allowed is fp64, fp32, fp16 or bf16", input.title(), io::name(input.dtype())));
+void check_floating(const AttendInput& input, bool or_e4m3) {
+    if (io::is_floating(input.dtype()) || (or_e4m3 && input.dtype() == io::DType::e4m3)) return;
+    throw std::invalid_argument(fmt::format("{} holds {}, allowed is fp64, fp32, fp16{}", input.title(),
+                                            io::name(input.dtype()), or_e4m3 ? ", bf16 or e4m3" : " or bf16"));
 }
 
 void check_ranks(const AttendInput& q, const std::vector<const AttendInput*>& others, bool cache, bool packed) {
@@ -126,9 +126,7 @@ void check_ranks(const AttendInput& q, const std::vector<const AttendInput*>& ot
     inputs.insert(inputs.end(), others.begin(), others.end());
     for (const AttendInput* input : inputs) {
         const auto shape = io::to_string(input->shape());
-        if (input->dtype() != io::DType::e4m3 && !io::is_floating(input->dtype()))
-            throw std::invalid_argument(fmt::format("{} holds {}, allowed is fp64, fp32, fp16, bf16 or e4m3",
-                                                    input->title(), io::name(input->dtype())));
+        check_floating(*input, /*or_e4m3=*/true);
         const bool cached = cache && input != &q;
         if (packed && !cached && input->shape().size() != 3)
             throw std::invalid_argument(fmt::format(

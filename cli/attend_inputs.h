@@ -59,7 +59,7 @@ private:
 // Nothing without a file's name.
 std::optional<AttendInput> open_optional(const char* flag, const std::string& file);
 
-void check_floating(const AttendInput& input);  // throws std::invalid_argument
+void check_floating(const AttendInput& input, bool or_e4m3 = false);  // throws std::invalid_argument
 
 // Throws std::invalid_argument unless q, and `others`, k and v, are arrays of numbers, which may be e4m3, of one rank
 // from 2 to 4; those of a cache have rank 4 whatever that of q. Packed queries have rank 3.

@@ -17,8 +17,7 @@ import torch
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "examples" / "generate"))
 
-from gemma3 import forward  # noqa: E402
-from model_file import read_model  # noqa: E402
+from gemma3 import forward, load  # noqa: E402
 from sentencepiece_model import processor  # noqa: E402
 
 MAX_TOKENS = 512  # as many as a local layer's window
@@ -26,9 +25,7 @@ MAX_TOKENS = 512  # as many as a local layer's window
 
 def tensors_of(model: str, text: str) -> list[tuple[torch.Tensor, ...]]:
     """(q, k, v) of each layer, (1, seqlen, heads, d), of a text's first tokens."""
-    config, arrays, pieces, _ = read_model(model)
-    weights = {name: torch.tensor(array) for name, array in arrays.items()}
-    weights["embedding_scale"] = torch.tensor(config["hidden_size"] ** 0.5).bfloat16().float()
+    config, weights, pieces, _ = load(model)
     tokens = [config["bos_token_id"], *processor(pieces).encode(text)][:MAX_TOKENS]
     layers: list[tuple[torch.Tensor, ...]] = []
     with torch.no_grad():

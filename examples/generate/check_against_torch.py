@@ -19,8 +19,7 @@ from pathlib import Path
 import numpy
 import torch
 
-from gemma3 import forward
-from model_file import read_model
+from gemma3 import forward, load
 from tiny_model import write_tiny_model
 
 SKIPPED = 77  # what CTest takes for a skipped test
@@ -62,10 +61,7 @@ class Checks:
 
     def __init__(self, program, model):
         self.program, self.model, self.failures = program, model, []
-        self.config, weights, self.pieces, self.dtype = read_model(model)
-        self.weights = {name: torch.from_numpy(numpy.array(values)) for name, values in weights.items()}
-        stored = torch.float32 if self.dtype == "fp32" else torch.bfloat16
-        self.weights["embedding_scale"] = torch.tensor(self.config["hidden_size"] ** 0.5).to(stored).float()
+        self.config, self.weights, self.pieces, self.dtype = load(model)
 
     def expect(self, condition, message):
         if not condition:

@@ -2,8 +2,20 @@
 
 import math
 
+import numpy
 import torch
 from torch.nn.functional import gelu, linear
+
+from model_file import read_model
+
+
+def load(path):
+    """A model's configuration, the weights as forward() takes them, its tokenizer's pieces and the dtype's name."""
+    config, arrays, pieces, dtype = read_model(path)
+    weights = {name: torch.from_numpy(numpy.array(values)) for name, values in arrays.items()}
+    stored = torch.float32 if dtype == "fp32" else torch.bfloat16
+    weights["embedding_scale"] = torch.tensor(config["hidden_size"] ** 0.5).to(stored).float()
+    return config, weights, pieces, dtype
 
 
 def forward(config, weights, tokens, seen=None):

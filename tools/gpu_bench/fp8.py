@@ -210,14 +210,15 @@ def prefill_and_tiles(run, of):
 
 
 # In the order in which they run, with names for --points.
-POINTS = {**{"e4m3-d{}-{}{}".format(d, n, "-causal" * causal): partial(prefill_and_tiles, of=(d, n, causal))
-             for d, n, causal in PREFILL},
-          **{f"e4m3-cache-{what}": partial(decode, what=what) for what in DECODE},
-          "quantize": quantizing}
+PREFILL_POINTS = {"e4m3-d{}-{}{}".format(d, n, "-causal" * causal): (d, n, causal) for d, n, causal in PREFILL}
+OTHER_POINTS = {**{f"e4m3-cache-{what}": partial(decode, what=what) for what in DECODE}, "quantize": quantizing}
+POINTS = [*PREFILL_POINTS, *OTHER_POINTS]
 
 
 def fp8(run):
-    head_dims = {*run.arguments.head_dim, 192}
-    for what, do in POINTS.items():
-        if what in run.arguments.points and (not isinstance(do, partial) or do.keywords.get("of", (192,))[0] in head_dims):
+    for what, of in PREFILL_POINTS.items():
+        if what in run.arguments.points and (of[0] in run.arguments.head_dim or of[0] == 192):
+            run.point(f"fp8 {what}", prefill_and_tiles, of)
+    for what, do in OTHER_POINTS.items():
+        if what in run.arguments.points:
             run.point(f"fp8 {what}", do)

@@ -50,10 +50,13 @@ bool shares_keys(const Question& q) {
     return few_alike(q.config, q.problem) && q.problem.num_splits == 0 && share_fits(q.config);
 }
 
-// A consumer has a row for each head of a group and each of its queries.
-bool fills_one_consumer(const Question& q) {
-    const auto heads = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(q.problem.group())));
-    return shares_keys(q) && q.problem.seqlen_q * heads <= kConsumerRows;
+// Rows of a query where the heads of a group share a tile.
+int rows_of_group(const Problem& p) {
+    return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(p.group())));
+}
+
+bool fits_one_consumer(const Question& q) {
+    return shares_keys(q) && q.problem.seqlen_q * rows_of_group(q.problem) <= kConsumerRows;
 }
 
 constexpr Condition kConditions[] = {
@@ -70,7 +73,7 @@ constexpr Condition kConditions[] = {
      [](const Question& q) {
          const KernelConfig& c = q.config;
          const bool more = (c.scale_blocks && c.paged) || c.first_k || c.chunk || q.problem.prefix_groups != 0;
-         return !c.converts_kv || all_e4m3(c) || (!more && (widest(c) <= 128 || fills_one_consumer(q)));
+         return !c.converts_kv || all_e4m3(c) || (!more && (widest(c) <= 128 || fits_one_consumer(q)));
      }},
     {"e4m3 with a cache or what serving asks for beside one, which the general kernel has",
      [](const Question& q) { return !all_e4m3(q.config) || !asks_for_serving(q.config); }},
@@ -126,7 +129,7 @@ constexpr Condition kConditions[] = {
 // Rows of a tile for each query, where the heads of a group share it.
 int group_rows(const KernelConfig& c, const Problem& p) {
     if (!few_alike(c, p) || (c.packed && !c.shares)) return 1;
-    return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(p.group())));
+    return rows_of_group(p);
 }
 
 std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
