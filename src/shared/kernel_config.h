@@ -102,7 +102,8 @@ struct KernelConfig {
     bool score_function = false;
     bool mask_function = false;  // or lists of blocks, or both
     bool block_lists = false;
-    bool lists_alone = false;  // without a mask function
+    bool lists_alone = false;   // without a mask function
+    bool narrow_lists = false;  // Hopper's backward: the two consumers' keys lie in different blocks of the lists
     // Functions: places and lengths are at least 0 and less than kNearPositions, and 32 bits hold offsets in tensors.
     bool near_positions = false;
     bool map_of_keys = false;  // mask_blocks: the map is walked from blocks of keys (block_map.h)

@@ -324,7 +324,7 @@ constexpr int shared_bytes(const KernelConfig& c) {
         case Kernel::backward_sinks:
             return c.warps * 32 * 8;  // a thread's sum in fp64
         case Kernel::mask_blocks:
-            return c.warps;  // what a warp has found
+            return 32;  // what is found of each block
         default:
             return 0;
     }

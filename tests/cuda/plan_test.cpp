@@ -565,14 +565,14 @@ TEST(Plan, AMaskFunctionHasAMapOfBlocks) {
             EXPECT_EQ(map.config.map_of_keys, of_keys);
             const std::int64_t pairs = of_keys ? count(777, main.Bc) * count(1000, 32 * main.Br)
                                                : count(1000, main.Br) * count(777, 32 * main.Bc);
-            EXPECT_EQ(map.blocks, 4 * pairs) << "a warp a block, of one head and one sequence for all";
+            EXPECT_EQ(map.blocks, pairs) << "of one head and one sequence for all";
             const PlannedRegion* const region = plan.workspace.find(Region::block_map);
             ASSERT_NE(region, nullptr);
             EXPECT_EQ(region->bytes, static_cast<std::size_t>(pairs) * 8) << "two bits a block";
             EXPECT_FALSE(region->cleared) << "every word is written";
 
             const Plan by_head = plan_of("", "i >= j * h", 777, false);
-            EXPECT_EQ(by_head.launches[0].blocks, 12 * 4 * pairs);
+            EXPECT_EQ(by_head.launches[0].blocks, 12 * pairs);
             EXPECT_EQ(by_head.block_map_heads, 12);
             EXPECT_EQ(plan_of("", "i >= j", 255, false).find(Kernel::mask_blocks) != nullptr,
                       main.kernel == Kernel::forward_sm90 || main.kernel == Kernel::backward_sm90)
@@ -612,10 +612,22 @@ TEST(Plan, ListsOfBlocksAreReadBeforeTheMap) {
                     EXPECT_EQ(kinds->bytes, static_cast<std::size_t>(lines * ((p.seqlen_k + 191) / 192)));
                     EXPECT_EQ(plan.block_map_batch, p.batch);
                     EXPECT_EQ(plan.block_map_heads, by_head ? p.heads : 1);
+                    if (plan.main().config.kernel == Kernel::backward_sm90) {
+                        EXPECT_TRUE(plan.main().config.narrow_lists) << "a consumer's 64 keys may lie in other blocks";
+                        p.block_k = 256;
+                        EXPECT_FALSE(
+                            plan_pass(p, contiguous_access(p), known_device(name), {}).main().config.narrow_lists);
+                    }
                     if (plan.main().config.kernel != Kernel::forward_sm90) continue;
-                    EXPECT_EQ(plan.main().config.Bc, 64) << "which divides 192";
+                    const auto tile = [&] {
+                        const KernelConfig c = plan_pass(p, contiguous_access(p), known_device(name), {}).main().config;
+                        return std::pair(c.Br, c.Bc);
+                    };
+                    EXPECT_EQ(tile(), std::pair(64, 64)) << "which divides 192";
                     p.block_k = 256;
-                    EXPECT_EQ(plan_pass(p, contiguous_access(p), known_device(name), {}).main().config.Bc, 128);
+                    EXPECT_EQ(tile(), std::pair(64, 64)) << "blocks have 64 queries";
+                    p.block_q = 128;
+                    EXPECT_EQ(tile(), std::pair(128, 128));
                 }
 }
 

@@ -166,6 +166,8 @@ def add_rows(run, what, problem, pattern, methods, **more):
     """Adds a row of times and speeds for each pass and regime."""
     flops = 4.0 * problem.head_dim * problem.heads * pairs(pattern, problem)
     for work, factor in zip(PASSES, (1.0, 2.5)):
+        if work not in run.arguments.passes:
+            continue
         calls = {m.name: getattr(m, work) for m in methods if getattr(m, work) is not None}
         if run.arguments.kernels:
             for name, call in calls.items():
@@ -260,7 +262,7 @@ def functions(run):
                 methods[method.name] = method
         methods["dense"] = Flashtile(run.library, problem, "dense")
         add_rows(run, "block_sparse", problem, Pattern(), methods.values())
-        for row in run.extra["functions"][-len(PASSES) * len(a.regimes):]:
+        for row in run.extra["functions"][-len(a.passes) * len(a.regimes):]:
             faster = {name: row["ms"]["dense"] / ms for name, ms in row["ms"].items()}
             print(f"block_sparse d={head_dim} n={seqlen} {row['pass']} {row['regime']}, times as fast as dense: "
                   + ", ".join(f"{name} {x:.2f}" for name, x in faster.items()), flush=True)

@@ -56,7 +56,7 @@ def parse_arguments(description):
     parser.add_argument("--causal", choices=("0", "1", "both"), default="both")
     parser.add_argument("--points", type=points_of, help="of the works decode and fp8: names or parts of names; default: all")
     parser.add_argument("--passes", type=names_of(speeds.ONE_WAY), default=list(speeds.ONE_WAY),
-                        help="of the works gqa, head_dims, fp16 and varlen")
+                        help="of the works gqa, head_dims, fp16, varlen and functions")
     parser.add_argument("--patterns", type=lambda text: text.split(","), help="of the work functions; default: all")
     parser.add_argument("--flex", choices=("autotuned", "default", "none"), default="autotuned",
                         help="how the work functions compiles FlexAttention")

@@ -62,6 +62,7 @@ constexpr void visit_members(Visit&& visit) {
     visit("mask_function", &C::mask_function, option);
     visit("block_lists", &C::block_lists, option);
     visit("lists_alone", &C::lists_alone, option);
+    visit("narrow_lists", &C::narrow_lists, manner);
     visit("near_positions", &C::near_positions, option);
     visit("map_of_keys", &C::map_of_keys, manner);
     visit("dropout", &C::dropout, option);

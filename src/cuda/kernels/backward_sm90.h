@@ -58,7 +58,9 @@ struct BackwardSm90 : KeyBlock<config> {
         const int first = first_seen(consumer);
         const Seen seen = this->seen_by(consumer * 64, own_row(consumer));
         this->each_step([&](const Step& step) {
-            process_block(consumer, step, !kLeavesOut || step.block >= first, seen, kept, seed, dk, dv);
+            const bool sees =
+                (!kLeavesOut || step.block >= first) && (!config.narrow_lists || (step.seen >> consumer & 1) != 0);
+            process_block(consumer, step, sees, seen, kept, seed, dk, dv);
         });
         ptx::named_barrier(barriers::kBoth, kConsumerThreads);  // K and V have been read for the last time
         if constexpr (config.head_parts == 2) {

@@ -16,7 +16,7 @@
 namespace flashtile::gpu {
 namespace {
 
-constexpr int kConsumerWarps = 8;
+constexpr int kConsumerWarps = 8, kConsumerKeys = 64;
 constexpr std::int64_t kAnyLength[] = {1};
 constexpr int kWidestApart = 128;  // columns of heads of which each consumer holds dK and dV of 64 keys
 constexpr int kPairedColumns = 256, kPairedKeys = 64;  // of both heads, and of each thread block of a pair
@@ -100,6 +100,8 @@ std::optional<Launch> main_launch(const Question& q) {
                                          : Kernel::backward_wide_sm90;
     c.bias_mapped = c.bias == BiasElement::same && q.access.bias_map;
     c.map_of_keys = c.mask_function;
+    c.narrow_lists =
+        c.block_lists && !c.score_function && widest(c) <= kWidestApart && q.problem.block_k % (2 * kConsumerKeys) != 0;
     c.lazy_rescale = c.softcap;  // a warp may choose how it computes tanh
     std::optional<Launch> launch = first_fit(c, sm90::kBackward, q.device);
     if (launch && shares_heads(q, launch->config)) launch->config.head_parts = 2;

@@ -10,7 +10,7 @@ namespace {
 
 // Of fewer keys a launch costs more than the blocks that it may save.
 constexpr std::int64_t kWorthAMap = 256;
-constexpr int kWarps = 8;  // each has a block of scores
+constexpr int kWarps = 8;  // share 32 blocks of scores
 
 // What the function depends on, and which blocks the band hides anyway.
 KernelConfig map_config(const KernelConfig& main) {
@@ -66,8 +66,8 @@ void add_block_map(const Question& q, const KernelConfig& main, Plan& plan) {
     const KernelConfig config = map_config(main);
     plan.launches.push_back({.config = config,
                              .shared_memory = shared_bytes(config),
-                             .blocks = checked_blocks(pairs * (32 / kWarps)),
-                             .why = "a warp for each block of scores"});
+                             .blocks = pairs,
+                             .why = "a lane, or a warp, for each block of scores"});
     plan.workspace.add(Region::block_map, static_cast<std::size_t>(pairs) * 2 * sizeof(std::uint32_t));
 }
 

@@ -16,9 +16,10 @@ namespace flashtile::gpu {
 namespace {
 
 constexpr std::int64_t kShort = 2048, kLong = 4096;  // queries and keys at which the tiles change
+constexpr std::int64_t kLongLists = 8192;            // keys at which they do where lists of blocks hide some
 constexpr std::int64_t kMostOfGroup = 64;            // heads that share a tile: a consumer's rows are whole queries
 
-constexpr std::int64_t kSeqlensQ[] = {1, kFewQueries + 1, kShort, kLong}, kSeqlensK[] = {1, kLong};
+constexpr std::int64_t kSeqlensQ[] = {1, kFewQueries + 1, kShort, kLong}, kSeqlensK[] = {1, kLong, kLongLists};
 
 int widest(const KernelConfig& c) {
     return std::max(c.head_dim, c.head_dim_v);
@@ -132,6 +133,15 @@ int group_rows(const KernelConfig& c, const Problem& p) {
     return rows_of_group(p);
 }
 
+std::span<const Tile> table_for_functions(const KernelConfig& c, const Problem& p) {
+    if (c.block_lists && (p.block_q % 128 != 0 || p.block_k % 128 != 0)) {
+        const std::span<const Tile> all = sm90::kForwardNarrowLists;
+        return c.score_function ? all.subspan(1) : all;  // three blocks leave it no registers
+    }
+    const bool long_lists = c.block_lists && p.seqlen_k >= kLongLists;
+    return c.score_function || long_lists ? std::span<const Tile>(sm90::kForwardFunctions) : sm90::kForwardMaskFunction;
+}
+
 std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
     if (c.element == Element::e4m3) {
         // which has registers, too, for groups of keys of sequences whose places lie in memory
@@ -163,8 +173,7 @@ std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {
         return c.mask ? std::span<const Tile>(sm90::kForwardMask) : sm90::kForwardBias;
     }
     if (c.dropout) return sm90::kForwardDropout;
-    if (c.block_lists && p.block_k % 128 != 0) return sm90::kForwardNarrowLists;
-    if (c.has_functions()) return sm90::kForwardFunctions;
+    if (c.has_functions()) return table_for_functions(c, p);
     if (p.seqlen_q < (c.band ? kLong : kShort) || c.lengths_differ()) return sm90::kForwardShort;
     return p.seqlen_k >= kLongKeys && !has_uneven_tiles(c) ? std::span<const Tile>(sm90::kForwardLong) : sm90::kForward;
 }

@@ -8,8 +8,8 @@
 
 namespace flashtile::intervals {
 
-// Elements of a tensor that a warp looks through for their least and greatest.
-constexpr int kMostElements = 1024;
+// Lanes that ask for the same, and elements of a tensor that they look through for the least and greatest.
+constexpr int kSharers = 8, kMostElements = 1024;
 
 // The values that the language makes of elements, and every value of a type of elements.
 __device__ __forceinline__ Reals only_element(float x) {
@@ -50,24 +50,23 @@ __device__ __forceinline__ Reals of_lane(const Reals& mine, int bit) {
             __shfl_xor_sync(~0u, static_cast<int>(mine.known), bit) != 0};
 }
 
-// The elements of a tensor whose indices lie in intervals, and 0 if some of these lie outside. A warp's lanes, which
-// all ask for the same, share the work.
+// The elements of a tensor whose indices lie in intervals, and 0 if some of these lie outside. All lanes of a warp call
+// this together; kSharers lanes beside each other ask for the same, and share the work.
 template <class T, class... Intervals>
 __device__ __forceinline__ auto loaded(const DeviceFunctionTensor& tensor, const Intervals&... intervals) {
     constexpr int kRank = sizeof...(Intervals);
     const Ints index[] = {intervals...};
-    const auto zero = only_element(T{});
     Index offset = 0;
     int size[kRank], count = 1;
-    bool outside = false;
+    bool outside = false, none = false, many = false;
 #pragma unroll
     for (int d = 0; d < kRank; ++d) {
         const Index first = greater(index[d].low, Index{0}), last = lesser(index[d].high, tensor.shape[d] - 1);
-        if (first > last) return zero;
-        if (last - first >= kMostElements / count) return any_element(T{});
-        size[d] = static_cast<int>(last - first) + 1;
+        none = none || first > last;
+        many = many || (!none && last - first >= kMostElements / count);
+        size[d] = none || many ? 1 : static_cast<int>(last - first) + 1;
         count *= size[d];
-        outside |= first != index[d].low || last != index[d].high;
+        outside = outside || first != index[d].low || last != index[d].high;
         offset += first * tensor.stride[d];
     }
     const auto element = [&](int n) {
@@ -79,11 +78,18 @@ __device__ __forceinline__ auto loaded(const DeviceFunctionTensor& tensor, const
         }
         return only_element(static_cast<const T*>(tensor.data)[at + n * tensor.stride[0]]);
     };
-    const int lane = static_cast<int>(lane_id());
-    auto all = element(lesser(lane, count - 1));
-    for (int n = lane + 32; n < count; n += 32) all = join(all, element(n));
+    const auto zero = only_element(T{});
+    auto all = zero;
+    if (!none && !many) {
+        const int own = static_cast<int>(lane_id()) % kSharers;
+        all = element(lesser(own, count - 1));
+#pragma unroll 4  // several loads are under way
+        for (int n = own + kSharers; n < count; n += kSharers) all = join(all, element(n));
+    }
 #pragma unroll
-    for (int bit = 16; bit > 0; bit /= 2) all = join(all, of_lane(all, bit));
+    for (int bit = kSharers / 2; bit > 0; bit /= 2) all = join(all, of_lane(all, bit));
+    if (none) return zero;
+    if (many) return any_element(T{});
     return outside ? join(all, zero) : all;
 }
 

@@ -8,12 +8,15 @@
 
 namespace flashtile {
 
-// The blocks of this head.
-__device__ __forceinline__ BlockKinds<int> block_kinds_of(const KernelParams& p, const Sequence& seq) {
+// The blocks of a head.
+__device__ __forceinline__ BlockKinds<int> block_kinds_of(const KernelParams& p, Index b, Index h) {
     const int rows = (static_cast<int>(p.seqlen_q) + p.block_q - 1) / p.block_q;
     const int columns = (static_cast<int>(p.seqlen_k) + p.block_k - 1) / p.block_k;
-    const Index list = (p.list_batch > 1 ? seq.b : 0) * p.list_heads + (p.list_heads > 1 ? seq.h : 0);
+    const Index list = (p.list_batch > 1 ? b : 0) * p.list_heads + (p.list_heads > 1 ? h : 0);
     return {p.ws_block_kinds + list * rows * columns, p.block_q, p.block_k, columns};
+}
+__device__ __forceinline__ BlockKinds<int> block_kinds_of(const KernelParams& p, const Sequence& seq) {
+    return block_kinds_of(p, seq.b, seq.h);
 }
 
 // Calls body(m, n, kind) for the fragments of a warp's scores, of 16 rows and 8 columns each: each lies in one block,

@@ -136,6 +136,7 @@ struct KeyBlock {
         int block, head;
         unsigned unit;      // of the sequence's first queries in that head
         bool whole = true;  // the mask function shows all of it
+        unsigned seen = 3;  // a bit for each consumer of whose keys lists of blocks show something
     };
     __device__ __forceinline__ Step first_step() const {
         const Index unit = first_head * params.units + seq.first_unit(params, config.packed, config.Br);
@@ -179,15 +180,29 @@ struct KeyBlock {
                 }
             }
     }
+    // Lists may show something of one consumer's 64 keys alone.
+    __device__ __forceinline__ unsigned seen_at(const Step& step) const {
+        if constexpr (!config.narrow_lists) return 3;
+        const BlockKinds<int> kinds = block_kinds_of(params, seq.b, step.head);
+        unsigned seen = 0;
+#pragma unroll 1
+        for (int i = query_of(step), end = smaller(i + config.Br, seq.seqlen_q); i < end; i += kLeastListedBlock)
+#pragma unroll
+            for (int consumer = 0; consumer < 2; ++consumer)
+                if (const int j = j0 + consumer * kLeastListedBlock; j < seq.seqlen_k)
+                    seen |= (kinds.at(i, j) != BlockKind::hidden ? 1u : 0u) << consumer;
+        return seen;
+    }
     __device__ __forceinline__ void tell(const Step& step) const {
-        ptx::store_shared(told + q_ring.stage * 8, static_cast<unsigned>(step.block * 2 + (step.whole ? 1 : 0)));
+        const unsigned block = static_cast<unsigned>(step.block) * 8 + seen_at(step) * 2 + (step.whole ? 1 : 0);
+        ptx::store_shared(told + q_ring.stage * 8, block);
         ptx::store_shared(told + q_ring.stage * 8 + 4, static_cast<unsigned>(step.head));
     }
     __device__ __forceinline__ Step told_step() const {
         const unsigned block = ptx::load_shared_word(told + q_ring.stage * 8);
         const int head = static_cast<int>(ptx::load_shared_word(told + q_ring.stage * 8 + 4));
         const Index unit = head * params.units + seq.first_unit(params, config.packed, config.Br);
-        return {static_cast<int>(block / 2), head, static_cast<unsigned>(unit), block % 2 != 0};
+        return {static_cast<int>(block / 8), head, static_cast<unsigned>(unit), block % 2 != 0, block / 2 % 4};
     }
 
     // Calls body(step) for every step. The innermost loop keeps only the block and where the run of blocks ends.
