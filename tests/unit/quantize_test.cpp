@@ -137,6 +137,7 @@ struct Whole {
     bool rotary = false, interleaved = false, offsets = false, positions = false;
     Layout layout{};
     std::int64_t rotary_begin = 1, pairs = 0;  // 0: a quarter of the columns
+    dtype type = fp32;
 };
 
 // Row times M, by the definition: signs, then Sylvester's matrix on blocks of the largest power of two.
@@ -165,7 +166,7 @@ class QuantizeWhole : public Quantize {
 protected:
     void check(const Whole& w) {
         const Shape& s = w.shape;
-        GuardedTensor x = laid_out(fp32, s.shape(), w.layout), quantized = laid_out(fp8_e4m3, s.shape(), w.layout);
+        GuardedTensor x = laid_out(w.type, s.shape(), w.layout), quantized = laid_out(fp8_e4m3, s.shape(), w.layout);
         conformance::RandomSource random(at(s.d + s.seqlen));
         for (std::size_t n = 0; n < x.size(); ++n) x.set(n, random.normal() * (random.chance(0.01) ? 30.0 : 1.0));
         GuardedTensor scale = fresh(fp32, scale_shape(w)), cu, cos, sin, offsets, positions;
@@ -333,6 +334,8 @@ TEST_P(QuantizeWhole, RotatesFirst) {
     check({.shape = {2, 100, 3, 64}, .hadamard = 5, .rotary = true, .rotary_begin = 0, .pairs = 32});
     check({.shape = {2, 100, 3, 64}, .hadamard = 5, .rotary = true, .rotary_begin = 16, .pairs = 16});
     check({.shape = {9, 150, 3, 64}, .rotary = true, .rotary_begin = 0, .pairs = 32});
+    check({.shape = {9, 150, 3, 64}, .rotary = true, .rotary_begin = 0, .pairs = 32, .type = bf16});
+    check({.shape = {2, 100, 3, 64}, .hadamard = 5, .rotary = true, .rotary_begin = 16, .pairs = 16, .type = bf16});
 }
 
 TEST_P(QuantizeWhole, Layouts) {
