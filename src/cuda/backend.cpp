@@ -207,6 +207,7 @@ public:
         const QuantizePlan plan = plan_quantize(p, quantize_vector_bytes(p, x), x.scale.blocks, gpu.facts());
         const ContextScope scope(gpu);
         QuantizeParams params = params_of(p, x);
+        params.shares = static_cast<unsigned>(plan.shares);
         for (std::size_t n = 0; n < plan.launches.size(); ++n) {
             params.step = plan.steps[n];
             launch(plan.launches[n], &params, gpu, stream_of(execution));

@@ -296,6 +296,42 @@ constexpr int backward_sm90_shared_bytes(const KernelConfig& c) {
            1024;
 }
 
+// quantize and dequantize: how many elements a lane has side by side, how many lanes share a row, and how many such
+// pieces a lane has of it.
+constexpr int quantize_piece(const KernelConfig& c) {
+    return c.vector_bytes / size_of(c.element);
+}
+// A lane has up to 32 columns, so that most of M and all of the rotation happens in its own registers; but the lanes of
+// a row load 64 bytes side by side, where it has so many.
+constexpr int quantize_row_lanes(const KernelConfig& c) {
+    int lanes = 1;
+    while (lanes < 32 && lanes * quantize_piece(c) < c.head_dim &&
+           (lanes * 32 < c.head_dim || lanes * c.vector_bytes < 64))
+        lanes *= 2;
+    return lanes;
+}
+constexpr int quantize_pieces(const KernelConfig& c) {
+    const int columns = quantize_row_lanes(c) * quantize_piece(c);
+    return (c.head_dim + columns - 1) / columns;
+}
+// Elements of a block of Br rows that a lane has. Rows of up to kQuantizeKept are read once.
+constexpr int kQuantizeKept = 64;
+constexpr int quantize_elements(const KernelConfig& c) {
+    return c.Br * quantize_row_lanes(c) / (c.warps * 32) * quantize_pieces(c) * quantize_piece(c);
+}
+// Whether shared memory gets a block while the one before it is quantised: 64 KB for a multiprocessor at most.
+constexpr bool quantize_ahead(const KernelConfig& c) {
+    return size_of(c.element) == 2 && c.vector_bytes >= 4 && quantize_elements(c) <= kQuantizeKept;
+}
+// Of how many heads a thread block does the same rows at a time: a lane then loads its angles once for all of them.
+constexpr int quantize_heads(const KernelConfig& c) {
+    return quantize_ahead(c) && 2 * quantize_elements(c) <= kQuantizeKept ? 2 : 1;
+}
+// First what shared memory gets, then the largest magnitude of each warp, of two blocks in turns.
+constexpr int quantize_ahead_bytes(const KernelConfig& c) {
+    return quantize_ahead(c) ? quantize_heads(c) * quantize_elements(c) * c.warps * 32 * size_of(c.element) : 0;
+}
+
 constexpr int shared_bytes(const KernelConfig& c) {
     switch (c.kernel) {
         case Kernel::forward_sm80:
@@ -320,7 +356,7 @@ constexpr int shared_bytes(const KernelConfig& c) {
         case Kernel::deal_splits:
             return c.warps * 32 * 4;  // a thread's units
         case Kernel::quantize:
-            return c.warps * 4;  // a warp's largest magnitude
+            return quantize_ahead_bytes(c) + 2 * quantize_heads(c) * c.warps * 4;
         case Kernel::backward_sinks:
             return c.warps * 32 * 8;  // a thread's sum in fp64
         case Kernel::mask_blocks:

@@ -24,7 +24,8 @@ struct QuantizeParams {
 
     DeviceLengths cu_seqlens, rotary_offsets, positions;
     Index batch, heads, seqlen, total;
-    Index blocks;  // of rows, of a head; of all sequences, where these are packed
+    Index blocks;     // of rows, of a head; of all sequences, where these are packed
+    unsigned shares;  // how many blocks of rows a thread block does, one after the other
 
     const void *cos, *sin;
     Index cos_stride, sin_stride, table_rows;
@@ -33,24 +34,6 @@ struct QuantizeParams {
     int hadamard;
     unsigned long long hadamard_seed;
 };
-
-// How many elements a lane has side by side, how many lanes share a row, and how many such pieces a lane has of it.
-constexpr int quantize_piece(const KernelConfig& c) {
-    return c.vector_bytes / size_of(c.element);
-}
-constexpr int quantize_row_lanes(const KernelConfig& c) {
-    int lanes = 1;
-    while (lanes < 32 && lanes * quantize_piece(c) < c.head_dim) lanes *= 2;
-    return lanes;
-}
-constexpr int quantize_pieces(const KernelConfig& c) {
-    const int columns = quantize_row_lanes(c) * quantize_piece(c);
-    return (c.head_dim + columns - 1) / columns;
-}
-// Elements of a block of Br rows that a lane has.
-constexpr int quantize_elements(const KernelConfig& c) {
-    return c.Br * quantize_row_lanes(c) / (c.warps * 32) * quantize_pieces(c) * quantize_piece(c);
-}
 
 }  // namespace FLASHTILE_TARGET
 }  // namespace flashtile

@@ -158,6 +158,28 @@ TEST(E4m3Plan, QuantisingReadsTwiceWhereAScaleIsForMoreThanABlock) {
     EXPECT_EQ(steps(), std::vector{quantize});
 }
 
+// Rows of two heads share a lane's angles, and units are dealt to fewer thread blocks where there are many.
+TEST(E4m3Plan, QuantisingRotatedRowsTakesTwoHeadsAtATime) {
+    QuantizeProblem p;
+    p.dtype = DType::bf16;
+    p.batch = 1;
+    p.seqlen = 16384;
+    p.heads = p.scale_heads = 63;
+    p.head_dim = 128;
+    p.scale = ScaleKind::block;
+    p.scale_block = 128;
+    const auto planned = [&] { return plan_quantize(p, 16, 128, known_device("H100")); };
+    EXPECT_EQ(quantize_heads(planned().launches[0].config), 1);
+    EXPECT_EQ(planned().shares, 4);
+    EXPECT_EQ(planned().launches[0].blocks, 128 * 63 / 4);
+    p.pairs = 64;
+    EXPECT_EQ(quantize_heads(planned().launches[0].config), 2);
+    EXPECT_EQ(planned().shares, 8);
+    EXPECT_EQ(planned().launches[0].blocks, 128 * 32 / 8);
+    p.seqlen = 64;
+    EXPECT_EQ(planned().shares, 1);
+}
+
 // Every lane of a thread block has a part of some row, for every width.
 TEST(E4m3Plan, QuantisingHasAWarpForEveryRow) {
     for (std::int64_t d = 1; d <= 1024; ++d)

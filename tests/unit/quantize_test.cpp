@@ -136,6 +136,8 @@ struct Whole {
     std::optional<std::uint64_t> hadamard{};
     bool rotary = false, interleaved = false, offsets = false, positions = false;
     Layout layout{};
+    std::int64_t rotary_begin = 1, pairs = 0;  // 0: a quarter of the columns
+    dtype type = fp32;
 };
 
 // Row times M, by the definition: signs, then Sylvester's matrix on blocks of the largest power of two.
@@ -164,7 +166,7 @@ class QuantizeWhole : public Quantize {
 protected:
     void check(const Whole& w) {
         const Shape& s = w.shape;
-        GuardedTensor x = laid_out(fp32, s.shape(), w.layout), quantized = laid_out(fp8_e4m3, s.shape(), w.layout);
+        GuardedTensor x = laid_out(w.type, s.shape(), w.layout), quantized = laid_out(fp8_e4m3, s.shape(), w.layout);
         conformance::RandomSource random(at(s.d + s.seqlen));
         for (std::size_t n = 0; n < x.size(); ++n) x.set(n, random.normal() * (random.chance(0.01) ? 30.0 : 1.0));
         GuardedTensor scale = fresh(fp32, scale_shape(w)), cu, cos, sin, offsets, positions;
@@ -172,7 +174,7 @@ protected:
             cu = fresh(dtype::int64, {s.sequences() + 1});
             for (std::int64_t b = 0; b <= s.sequences(); ++b) cu.set(at(b), static_cast<double>(s.start(b)));
         }
-        const std::int64_t pairs = s.d / 4, table = s.seqlen + 40;
+        const std::int64_t pairs = w.pairs != 0 ? w.pairs : s.d / 4, table = s.seqlen + 40;
         if (w.rotary) {
             cos = fresh(fp32, {table, pairs}), sin = fresh(fp32, {table, pairs});
             for (std::int64_t n = 0; n < table * pairs; ++n) {
@@ -203,7 +205,7 @@ protected:
                   .rotary_sin = sin.view(),
                   .rotary_offsets = offsets.view(),
                   .positions = positions.view(),
-                  .rotary_begin = w.rotary ? 1 : 0,
+                  .rotary_begin = w.rotary ? w.rotary_begin : 0,
                   .rotary_interleaved = w.interleaved,
                   .hadamard = w.hadamard},
                  {&x, &quantized, &scale, &cu, &cos, &sin, &offsets, &positions});
@@ -227,7 +229,7 @@ protected:
                             of_cos.push_back(cos.get(position * at(pairs) + n));
                             of_sin.push_back(sin.get(position * at(pairs) + n));
                         }
-                        row = oracle::rotate(row, of_cos, of_sin, 1, w.interleaved);
+                        row = oracle::rotate(row, of_cos, of_sin, w.rotary_begin, w.interleaved);
                     }
                     if (w.hadamard) row = times_m(row, *w.hadamard);
                     double& most = largest[scale_of(w, b, i, h)];
@@ -327,6 +329,13 @@ TEST_P(QuantizeWhole, RotatesFirst) {
             w.positions = true;
             check(w);
         }
+    // Columns that vectors hold: both halves of a row, a part of it; of an odd number of heads, and of more blocks than
+    // a small device has thread blocks for.
+    check({.shape = {2, 100, 3, 64}, .hadamard = 5, .rotary = true, .rotary_begin = 0, .pairs = 32});
+    check({.shape = {2, 100, 3, 64}, .hadamard = 5, .rotary = true, .rotary_begin = 16, .pairs = 16});
+    check({.shape = {9, 150, 3, 64}, .rotary = true, .rotary_begin = 0, .pairs = 32});
+    check({.shape = {9, 150, 3, 64}, .rotary = true, .rotary_begin = 0, .pairs = 32, .type = bf16});
+    check({.shape = {2, 100, 3, 64}, .hadamard = 5, .rotary = true, .rotary_begin = 16, .pairs = 16, .type = bf16});
 }
 
 TEST_P(QuantizeWhole, Layouts) {

@@ -15,6 +15,8 @@ __device__ __forceinline__ void dequantize(const QuantizeParams& p) {
     if (block.count <= 0) return;
     const float scale = p.scale[block.b * p.scale_stride_batch + block.h / p.group * p.scale_stride_head +
                                 block.number * p.scale_stride_block];
+    typename Row::Signs signs{};
+    if (p.hadamard != 0) signs = Row::signs_of(p);
     for (int first = static_cast<int>(warp_id()) * kRowsOfWarp; first < config.Br;
          first += config.warps * kRowsOfWarp) {
         const int n = first + static_cast<int>(lane_id()) / Row::kLanesOfRow;
@@ -22,7 +24,8 @@ __device__ __forceinline__ void dequantize(const QuantizeParams& p) {
         const auto row_of = [&](const DeviceTensor& x) {
             return block.outer * x.stride_batch + (block.at + n) * x.stride_row + block.h * x.stride_head;
         };
-        Row row;
+        Row rows[1];
+        Row& row = rows[0];
 #pragma unroll
         for (int k = 0; k < Row::kPieces; ++k) {
             Piece<unsigned char, Row::kPiece> piece{};
@@ -34,7 +37,7 @@ __device__ __forceinline__ void dequantize(const QuantizeParams& p) {
         }
         if (p.hadamard != 0) {
             row.transform();
-            row.apply_signs(p);
+            Row::apply(signs, rows);
         }
         if (!exists) continue;
 #pragma unroll

@@ -3,6 +3,8 @@
 #pragma once
 
 #include "cuda/kernels/parts/common/scaled_rows.h"
+#include "cuda/kernels/ptx/cp_async.h"
+#include "cuda/kernels/ptx/largest.h"
 
 namespace flashtile {
 
@@ -17,34 +19,85 @@ struct QuantizeRows {
     // The instruction that makes e4m3 numbers of finite ones.
     static constexpr bool kPacks = __CUDA_ARCH__ >= 890 && Row::kPiece % 4 == 0;
     // Wider heads do not fit the registers, and are read twice.
-    static constexpr bool kKeeps = quantize_elements(config) <= 64;
-    // What is not kept is made one row after the other: more at once would spill.
-    static constexpr int kStepsAtOnce = kKeeps ? kSteps : 1;
+    static constexpr bool kKeeps = quantize_elements(config) <= kQuantizeKept, kAhead = quantize_ahead(config);
+    static constexpr int kHeads = quantize_heads(config);
+    // What is not kept is made one row after the other: more at once would spill. Else row r is row r % kSteps of head
+    // r / kSteps.
+    static constexpr int kRowsAtOnce = kKeeps ? kHeads * kSteps : 1;
     static_assert(kSteps > 0, "");
 
     const QuantizeParams& p;
-    const RowBlock block;
+    const typename Row::Signs signs;
 
     __device__ __forceinline__ static int row_of(int step) {
         return (step * config.warps + static_cast<int>(warp_id())) * kRowsOfWarp +
                static_cast<int>(lane_id()) / Row::kLanesOfRow;
     }
 
-    // A row as it is to be quantised; a row that does not exist is zero.
-    template <Rotation kRotation>
-    __device__ __forceinline__ void prepare(Row& row, int step) const {
-        const int n = row_of(step);
-        const bool exists = n < block.count;
-        row.load(exists ? static_cast<const Scalar*>(p.x.data) + block.outer * p.x.stride_batch +
-                              (block.at + n) * p.x.stride_row + block.h * p.x.stride_head
-                        : nullptr);
-        if constexpr (kRotation != Rotation::none) row.template rotate<kRotation>(p, exists ? position_of(n) : 0);
-        if (p.hadamard != 0) {
-            row.apply_signs(p);
-            row.transform();
+    __device__ __forceinline__ bool exists(const RowBlock& block, int r) const {
+        return row_of(r % kSteps) < block.count && block.h + r / kSteps < p.heads;
+    }
+    template <class T>
+    __device__ __forceinline__ T* place_of(const DeviceTensor& x, const RowBlock& block, int r) const {
+        return static_cast<T*>(x.data) + block.outer * x.stride_batch + (block.at + row_of(r % kSteps)) * x.stride_row +
+               (block.h + r / kSteps) * x.stride_head;
+    }
+    // Null: there is no such row.
+    __device__ __forceinline__ const Scalar* row_at(const RowBlock& block, int r) const {
+        return exists(block, r) ? place_of<const Scalar>(p.x, block, r) : nullptr;
+    }
+    // Where this thread alone keeps piece k of a row that is on its way.
+    __device__ static __forceinline__ typename Row::Elements* slot(int r, int k) {
+        return reinterpret_cast<typename Row::Elements*>(shared_memory) + (r * Row::kPieces + k) * config.warps * 32 +
+               threadIdx.x;
+    }
+    __device__ __forceinline__ void fetch(const RowBlock& block) const {
+#pragma unroll
+        for (int r = 0; r < kRowsAtOnce; ++r) {
+            const Scalar* const row = row_at(block, r);
+#pragma unroll
+            for (int k = 0; k < Row::kPieces; ++k) {
+                const bool exists = row != nullptr && Row::column(k) < config.head_dim;
+                ptx::cp_async<config.vector_bytes>(static_cast<unsigned>(__cvta_generic_to_shared(slot(r, k))),
+                                                   exists ? row + Row::column(k) : p.x.data, exists);
+            }
+        }
+        ptx::cp_async_commit();
+    }
+    // Rows as they are in memory, from `step` on; those of `next` are on their way then.
+    __device__ __forceinline__ void load(Row (&rows)[kRowsAtOnce], const RowBlock& block, const RowBlock& next,
+                                         int step) const {
+        if constexpr (kAhead) ptx::cp_async_wait<0>();
+#pragma unroll
+        for (int r = 0; r < kRowsAtOnce; ++r) {
+            if constexpr (kAhead)
+                rows[r].load([&](int k) { return *slot(r, k); });
+            else
+                rows[r].load(row_at(block, step + r));
+        }
+        if constexpr (kAhead) {
+            __syncwarp();  // Slots are read before they are written again.
+            fetch(next);
         }
     }
-    __device__ __forceinline__ Index position_of(int n) const {
+    // Rows from `step` on, as they are to be quantised; a row that does not exist is zero.
+    __device__ __forceinline__ void prepare(Row (&rows)[kRowsAtOnce], const RowBlock& block, int step) const {
+        if (p.pairs != 0) {
+            typename Row::Source from[kRowsAtOnce];
+#pragma unroll
+            for (int r = 0; r < kRowsAtOnce; ++r) {
+                const int n = row_of((step + r) % kSteps);  // all heads have its position
+                from[r] = {row_at(block, step + r), n < block.count ? position_of(block, n) : 0};
+            }
+            Row::rotate(p, rows, from);
+        }
+        if (p.hadamard != 0) {
+            Row::apply(signs, rows);
+#pragma unroll
+            for (Row& row : rows) row.transform();
+        }
+    }
+    __device__ __forceinline__ Index position_of(const RowBlock& block, int n) const {
         Index position = block.first + n;
         if (p.positions.data != nullptr)
             position = value_at(p.positions, block.outer * p.seqlen + block.at + n);
@@ -53,97 +106,104 @@ struct QuantizeRows {
         return clamped(position, 0, p.table_rows - 1);
     }
 
-    // The largest of all threads.
-    __device__ static __forceinline__ float largest_of_all(float mine) {
-        float* const of_warp = reinterpret_cast<float*>(shared_memory);
+    // The largest of all threads, of each head. Two turns have a memory each: one barrier lies between a read and the
+    // next write.
+    __device__ __forceinline__ void find_largest_of_all(float (&most)[kHeads], int turn) const {
+        float* const of_warps =
+            reinterpret_cast<float*>(shared_memory + quantize_ahead_bytes(config)) + turn * kHeads * config.warps;
 #pragma unroll
-        for (int distance = 16; distance > 0; distance /= 2) mine = fmaxf(mine, __shfl_xor_sync(~0u, mine, distance));
-        if (lane_id() == 0) of_warp[warp_id()] = mine;
+        for (int u = 0; u < kHeads; ++u) {
+            const float of_warp = ptx::largest_of_warp(most[u]);
+            if (lane_id() == 0) of_warps[u * config.warps + warp_id()] = of_warp;
+        }
         __syncthreads();
-        float most = 0.0f;
-        for (int n = 0; n < config.warps; ++n) most = fmaxf(most, of_warp[n]);
-        return most;
+#pragma unroll
+        for (int u = 0; u < kHeads; ++u)
+            most[u] = ptx::largest_of_warp(of_warps[u * config.warps + lane_id() % config.warps]);
     }
 
-    __device__ __forceinline__ void store(const Row& row, int step, float inverse) const {
-        const int n = row_of(step);
-        if (n >= block.count) return;
-        unsigned char* const to = static_cast<unsigned char*>(p.quantized.data) +
-                                  block.outer * p.quantized.stride_batch + (block.at + n) * p.quantized.stride_row +
-                                  block.h * p.quantized.stride_head;
+    // `fits`: the instruction makes the row's e4m3 numbers.
+    __device__ __forceinline__ void store(const Row& row, const RowBlock& block, int r, float inverse,
+                                          bool fits) const {
+        if (!exists(block, r)) return;
+        unsigned char* const to = place_of<unsigned char>(p.quantized, block, r);
+        if constexpr (kPacks) {
+            if (fits) return store(row, to, [&](const auto& x) { return packed(x, inverse); });
+        }
+        store(row, to, [&](const auto& x) { return e4m3(x, inverse); });
+    }
+    template <class Convert>
+    __device__ static __forceinline__ void store(const Row& row, unsigned char* to, Convert convert) {
 #pragma unroll
         for (int k = 0; k < Row::kPieces; ++k) {
-            if (Row::column(k) >= config.head_dim) continue;
-            *reinterpret_cast<Piece<unsigned char, Row::kPiece>*>(to + Row::column(k)) = e4m3(row.x[k], inverse);
+            const auto piece = convert(row.x[k]);
+            if (Row::column(k) < config.head_dim)
+                *reinterpret_cast<decltype(convert(row.x[k]))*>(to + Row::column(k)) = piece;
         }
     }
-    __device__ static __forceinline__ Piece<unsigned char, Row::kPiece> e4m3(const float (&x)[Row::kPiece],
-                                                                             float inverse) {
-        if constexpr (kPacks) {
-            float scaled[Row::kPiece], nothing = 0.0f;
+    __device__ static __forceinline__ auto packed(const float (&x)[Row::kPiece], float inverse) {
+        Piece<unsigned, Row::kPiece / 4> words;
 #pragma unroll
-            for (int e = 0; e < Row::kPiece; ++e) {
-                scaled[e] = x[e] * inverse;
-                nothing = fmaf(scaled[e], 0.0f, nothing);  // NaN of what is not finite
-            }
-            if (nothing == 0.0f) {
-                union {
-                    Piece<unsigned char, Row::kPiece> bytes;
-                    unsigned words[Row::kPiece / 4];
-                } piece;
-#pragma unroll
-                for (int n = 0; n < Row::kPiece / 4; ++n)
-                    piece.words[n] =
-                        ptx::pack_e4m3(scaled[4 * n], scaled[4 * n + 1], scaled[4 * n + 2], scaled[4 * n + 3]);
-                return piece.bytes;
-            }
-        }
+        for (int n = 0; n < Row::kPiece / 4; ++n)
+            words.x[n] = ptx::pack_e4m3(x[4 * n] * inverse, x[4 * n + 1] * inverse, x[4 * n + 2] * inverse,
+                                        x[4 * n + 3] * inverse);
+        return words;
+    }
+    __device__ static __forceinline__ auto e4m3(const float (&x)[Row::kPiece], float inverse) {
         Piece<unsigned char, Row::kPiece> piece;
 #pragma unroll
         for (int e = 0; e < Row::kPiece; ++e) piece.x[e] = static_cast<unsigned char>(float_to_e4m3(x[e] * inverse));
         return piece;
     }
 
-    __device__ __forceinline__ float* scale() const {
-        return p.scale + block.b * p.scale_stride_batch + block.h / p.group * p.scale_stride_head +
+    __device__ __forceinline__ float* scale_of(const RowBlock& block, int u) const {
+        const unsigned h = static_cast<unsigned>(block.h) + u;
+        return p.scale + block.b * p.scale_stride_batch + h / static_cast<unsigned>(p.group) * p.scale_stride_head +
                block.number * p.scale_stride_block;
     }
 
-    __device__ __forceinline__ void run() const {
-        const Rotation rotation = Row::rotation_of(p);
-        if (rotation == Rotation::none) return run<Rotation::none>();
-        if constexpr (Row::kPieces == 1) {
-            if (rotation == Rotation::pieces_fp32) return run<Rotation::pieces_fp32>();
-            if (rotation == Rotation::pieces_fp16) return run<Rotation::pieces_fp16>();
-            if (rotation == Rotation::pieces_bf16) return run<Rotation::pieces_bf16>();
-        }
-        run<Rotation::columns>();
-    }
-    template <Rotation kRotation>
-    __device__ __forceinline__ void run() const {
+    __device__ __forceinline__ void run(const RowBlock& block, const RowBlock& next, int turn) const {
         const bool makes = p.makes_scales != 0 && p.step == QuantizeStep::quantize;
-        Row rows[kKeeps ? kSteps : 1];
-        float most = 0.0f;
+        Row rows[kRowsAtOnce];
+        float bound[kHeads]{}, most[kHeads]{};
         if (kKeeps || makes || p.step == QuantizeStep::find_largest) {
-#pragma unroll kStepsAtOnce
-            for (int step = 0; step < kSteps; ++step) {
-                prepare<kRotation>(rows[kKeeps ? step : 0], step);
-                most = fmaxf(most, rows[kKeeps ? step : 0].largest());
+#pragma unroll 1
+            for (int step = 0; step < kHeads * kSteps; step += kRowsAtOnce) {
+                load(rows, block, next, step);
+                prepare(rows, block, step);
+#pragma unroll
+                for (int r = 0; r < kRowsAtOnce; ++r) {
+                    const float of_row = rows[r].bound();
+                    bound[r / kSteps] = ptx::larger_or_nan(bound[r / kSteps], of_row);
+                    most[r / kSteps] = fmaxf(most[r / kSteps], is_finite(of_row) ? of_row : rows[r].largest());
+                }
             }
         }
-        if (makes || p.step == QuantizeStep::find_largest) most = largest_of_all(most);
-        if (p.step == QuantizeStep::find_largest) {
+        if (makes || p.step == QuantizeStep::find_largest) find_largest_of_all(most, turn);
+        float inverse[kHeads];
+#pragma unroll
+        for (int u = 0; u < kHeads; ++u) {
+            if (block.h + u >= p.heads) break;
+            float* const scale = scale_of(block, u);
             // magnitudes are in the order of their bits
-            if (threadIdx.x == 0) atomicMax(reinterpret_cast<int*>(scale()), __float_as_int(most));
-            return;
+            if (p.step == QuantizeStep::find_largest && threadIdx.x == 0)
+                atomicMax(reinterpret_cast<int*>(scale), __float_as_int(most[u]));
+            const float own = makes ? e4m3_scale(most[u]) : *scale;
+            if (makes && threadIdx.x == 0) *scale = own;
+            inverse[u] = 1.0f / own;
         }
-        const float own = makes ? e4m3_scale(most) : *scale();
-        if (makes && threadIdx.x == 0) *scale() = own;
-        const float inverse = 1.0f / own;
-#pragma unroll kStepsAtOnce
-        for (int step = 0; step < kSteps; ++step) {
-            if constexpr (!kKeeps) prepare<kRotation>(rows[0], step);
-            store(rows[kKeeps ? step : 0], step, inverse);
+        if (p.step == QuantizeStep::find_largest) return;
+#pragma unroll 1
+        for (int step = 0; step < kHeads * kSteps; step += kRowsAtOnce) {
+            if constexpr (!kKeeps) {
+                load(rows, block, next, step);
+                prepare(rows, block, step);
+                bound[0] = rows[0].bound();
+            }
+#pragma unroll
+            for (int r = 0; r < kRowsAtOnce; ++r)
+                store(rows[r], block, step + r, inverse[r / kSteps],
+                      is_finite(bound[r / kSteps] * inverse[r / kSteps]));
         }
     }
 };
@@ -161,13 +221,26 @@ __device__ __forceinline__ void change_scales(const QuantizeParams& p) {
 
 template <KernelConfig config>
 __device__ __forceinline__ void quantize(const QuantizeParams& p) {
+    using Rows = QuantizeRows<config>;
     if (p.step == QuantizeStep::clear_scales || p.step == QuantizeStep::finish_scales) return change_scales(p);
-    const QuantizeRows<config> rows{p, RowBlock::of<config.Br>(p, blockIdx.x)};
-    if (rows.block.count > 0)
-        rows.run();
-    else if (p.makes_scales != 0 && p.step == QuantizeStep::quantize && threadIdx.x == 0 &&
-             rows.block.number < p.scale_blocks)
-        *rows.scale() = 1.0f;  // of no rows
+    const Rows rows{p, p.hadamard != 0 ? Rows::Row::signs_of(p) : typename Rows::Row::Signs{}};
+    const unsigned first = blockIdx.x * p.shares;
+    RowBlock block = RowBlock::of<config.Br, Rows::kHeads>(p, first);
+    if constexpr (Rows::kAhead) rows.fetch(block);
+    for (unsigned n = 0; n < p.shares; ++n) {
+        RowBlock next = block;  // where blocks do not exist, none that follows does
+        if (n + 1 == p.shares)
+            next.count = -1;
+        else if ((next.h += Rows::kHeads) >= p.heads)
+            next = RowBlock::of<config.Br, Rows::kHeads>(p, first + n + 1);
+        if (block.count > 0)
+            rows.run(block, next, n % 2);
+        else if (p.makes_scales != 0 && p.step == QuantizeStep::quantize && threadIdx.x == 0 &&
+                 block.number < p.scale_blocks)
+            for (int u = 0; u < Rows::kHeads && block.h + u < p.heads; ++u)
+                *rows.scale_of(block, u) = 1.0f;  // of no rows
+        block = next;
+    }
 }
 
 }  // namespace flashtile

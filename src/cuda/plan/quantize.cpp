@@ -10,8 +10,14 @@ namespace flashtile::gpu {
 namespace {
 
 constexpr int kRows = 64;  // of a block without a scale of its own
-constexpr int kMostWarps = 16;
 
+// Whether 16-byte loads bring 16-bit elements, which is worth all of a multiprocessor's registers.
+bool is_fast(const KernelConfig& c) {
+    return c.vector_bytes == 16 && size_of(c.element) == 2;
+}
+
+// Enough warps for a block in registers, no more than it has rows for. Where rows are rotated, a lane has half as much
+// of a head, and so the same rows of two heads.
 KernelConfig config_of(const QuantizeProblem& p, int vector_bytes) {
     KernelConfig c;
     c.kernel = Kernel::quantize;
@@ -19,14 +25,30 @@ KernelConfig config_of(const QuantizeProblem& p, int vector_bytes) {
     c.head_dim = static_cast<int>(p.head_dim);
     c.vector_bytes = vector_bytes;
     c.Br = p.scale_block != 0 ? static_cast<int>(p.scale_block) : kRows;
-    // enough warps for a block in registers, of whole vectors in half of them, no more than it has rows for
     c.warps = 4;
-    constexpr int kKept = 64, kVector = 16;
-    while (c.warps < kMostWarps && quantize_elements(c) > (vector_bytes == kVector ? kKept / 2 : kKept)) c.warps *= 2;
+    const int most_warps = is_fast(c) ? 16 : 8, kept = is_fast(c) && p.pairs != 0 ? kQuantizeKept / 2 : kQuantizeKept;
+    while (c.warps < most_warps && quantize_elements(c) > kept) c.warps *= 2;
     // A block that fits no registers is read twice; its rows of many columns have twice the registers of 16 warps'.
-    if (quantize_elements(c) > kKept) c.warps = 8;
+    if (quantize_elements(c) > kQuantizeKept) c.warps = 8;
     while (c.warps * 32 / quantize_row_lanes(c) > c.Br) c.warps /= 2;
+    if (is_fast(c) && quantize_elements(c) <= kQuantizeKept) c.blocks_per_sm = most_warps / c.warps;
     return c;
+}
+
+// All units of work: a block of rows of one head, or of as many as a thread block does at a time.
+std::int64_t units_of(const QuantizeProblem& p, std::int64_t scale_blocks, int heads) {
+    return checked_blocks(quantize_blocks(p, scale_blocks) * blocks_of(p.heads, heads) * (p.packed ? 1 : p.batch));
+}
+
+// A thread block does several units, and loads one while it does another, as long as there are thread blocks enough.
+// Rotated rows of all heads have the same angles, which then lie in the cache.
+int shares_of(const QuantizeProblem& p, const KernelConfig& c, std::int64_t units, const DeviceFacts& device) {
+    constexpr int kTurns = 3;  // that a multiprocessor takes at least
+    const int most = p.pairs != 0 ? 8 : 4;
+    int shares = 1;
+    while (shares < most && units / (2 * shares) >= std::int64_t{kTurns} * device.multiprocessors * c.blocks_per_sm)
+        shares *= 2;
+    return shares;
 }
 
 }  // namespace
@@ -53,13 +75,13 @@ QuantizePlan plan_quantize(const QuantizeProblem& p, int vector_bytes, std::int6
                            const DeviceFacts& device) {
     check_architecture(device);
     const KernelConfig c = config_of(p, vector_bytes);
-    const std::int64_t blocks = checked_blocks(quantize_blocks(p, scale_blocks) * p.heads * (p.packed ? 1 : p.batch));
+    const std::int64_t units = units_of(p, scale_blocks, quantize_heads(c));
+    QuantizePlan plan{.shares = shares_of(p, c, units, device)};
     const Launch all = {.config = c,
                         .shared_memory = shared_bytes(c),
-                        .blocks = blocks,
+                        .blocks = blocks_of(units, plan.shares),
                         .why = "a block of rows in a thread block's registers"};
     const Launch scales = {.config = c, .blocks = device.multiprocessors, .why = "a thread a scale"};
-    QuantizePlan plan;
     const auto add = [&](QuantizeStep step, const Launch& launch) {
         plan.steps.push_back(step);
         plan.launches.push_back(launch);
@@ -78,9 +100,7 @@ Launch plan_dequantize(const QuantizeProblem& p, int vector_bytes, std::int64_t 
     check_architecture(device);
     KernelConfig c = config_of(p, vector_bytes);
     c.kernel = Kernel::dequantize;
-    return {.config = c,
-            .blocks = checked_blocks(quantize_blocks(p, scale_blocks) * p.heads * (p.packed ? 1 : p.batch)),
-            .why = "a block of rows a thread block"};
+    return {.config = c, .blocks = units_of(p, scale_blocks, 1), .why = "a block of rows a thread block"};
 }
 
 }  // namespace flashtile::gpu

@@ -10,6 +10,7 @@ namespace flashtile::gpu {
 // A launch for each step: one where blocks have scales of their own or scales are given, else also those that find
 // scales.
 struct QuantizePlan {
+    int shares = 1;  // blocks of rows of a thread block
     FixedList<Launch, 4> launches{};
     FixedList<QuantizeStep, 4> steps{};
 };
