@@ -19,7 +19,7 @@ enum class Kernel : int {
     backward_prepare,       // D, LSE in log2 units, dQ = 0
     backward_sm80,          // dK, dV, and dQ in fp32: mma.sync, every GPU since Ampere
     backward_sm90,          // the same: wgmma and TMA, Hopper
-    backward_wide_sm90,     // the same, where d or dv is over 128
+    backward_wide_sm90,     // the same, where d is over 192 or dv over 128
     backward_pair_sm90,     // the same, where both are over 192: two thread blocks share their dS
     backward_finish,        // converts dQ to q's type
     backward_bias_sm80,     // dbias, in a pass of its own that adds in a fixed order

@@ -50,6 +50,7 @@ public:
         e4m3_caches();
         e4m3_options();
         outputs_in_fp32();
+        narrow_values();
         return std::move(cases_);
     }
 
@@ -127,23 +128,15 @@ private:
             }
     }
 
-    // Heads so wide that pairs of Hopper's thread blocks share 128 keys: pairs whose second half is empty, full or cut,
-    // bands that see one half only, and many steps.
-    void wide_pairs() {
-        struct Shape {
-            std::int64_t q, k, heads, kv_heads, d, dv;
-            causal_mode causal;
-            window_size window;
-        };
-        const Shape shapes[] = {
-            {70, 65, 1, 1, 256, 256, false, {}},        {200, 192, 2, 1, 256, 256, false, {}},
-            {450, 300, 1, 1, 200, 248, false, {}},      {333, 320, 3, 1, 256, 256, bottom_right, {}},
-            {64, 256, 1, 1, 256, 256, top_left, {}},    {300, 128, 1, 1, 224, 200, bottom_right, {}},
-            {250, 290, 1, 1, 256, 256, false, {30, 5}}, {130, 400, 2, 2, 200, 256, false, {0, 70}},
-        };
+    struct WideShape {
+        std::int64_t q, k, heads, kv_heads, d, dv;
+        causal_mode causal;
+        window_size window;
+    };
+    void wide_shapes(const std::string& group, std::initializer_list<WideShape> list) {
         std::size_t n = 0;
-        for (const Shape& shape : shapes) {
-            Case& c = add("wide_pairs/" + std::to_string(n++));
+        for (const WideShape& shape : list) {
+            Case& c = add(group + "/" + std::to_string(n++));
             size(c, shape.q, shape.k, shape.heads, shape.d);
             c.kv_heads = shape.kv_heads;
             c.head_dim_v = shape.dv;
@@ -152,6 +145,19 @@ private:
             c.causal = shape.causal;
             c.window = shape.window;
         }
+    }
+
+    // Heads so wide that pairs of Hopper's thread blocks share 128 keys: pairs whose second half is empty, full or cut,
+    // bands that see one half only, and many steps.
+    void wide_pairs() {
+        wide_shapes("wide_pairs", {{70, 65, 1, 1, 256, 256, false, {}},
+                                   {200, 192, 2, 1, 256, 256, false, {}},
+                                   {450, 300, 1, 1, 200, 248, false, {}},
+                                   {333, 320, 3, 1, 256, 256, bottom_right, {}},
+                                   {64, 256, 1, 1, 256, 256, top_left, {}},
+                                   {300, 128, 1, 1, 224, 200, bottom_right, {}},
+                                   {250, 290, 1, 1, 256, 256, false, {30, 5}},
+                                   {130, 400, 2, 2, 200, 256, false, {0, 70}}});
     }
 
     void many_heads() {
@@ -1159,11 +1165,29 @@ private:
 
     // wide_pairs with what makes both thread blocks of a pair look lengths up, take turns or hand P over in fp32:
     // sequences whose last pair is half empty or has hidden keys, and such as have none.
-    void wide_pairs_with_options() {
+    void wide_pairs_with_options() { wide_with_options("wide_pairs", {256, 256}, {200, 200}); }
+
+    // Heads of which Hopper's two consumers have 64 keys each, and whose dK and dV fill the registers: blocks of which
+    // one consumer has all keys, and such as the band hides from one.
+    void narrow_values() {
+        wide_shapes("narrow_values", {{70, 65, 1, 1, 192, 128, false, {}},
+                                      {200, 192, 2, 1, 192, 128, false, {}},
+                                      {450, 300, 1, 1, 160, 128, false, {}},
+                                      {333, 320, 3, 1, 192, 128, bottom_right, {}},
+                                      {64, 256, 1, 1, 192, 128, top_left, {}},
+                                      {300, 128, 4, 2, 136, 80, bottom_right, {}},
+                                      {250, 290, 1, 1, 192, 128, false, {30, 5}},
+                                      {130, 400, 2, 2, 192, 64, false, {0, 70}}});
+        wide_with_options("narrow_values", {192, 128}, {160, 104});
+    }
+
+    void wide_with_options(const std::string& group, std::pair<int, int> often, std::pair<int, int> now_and_then) {
         std::size_t n = 0;
         const auto wide = [&](std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t heads, auto apply) {
-            Case& c = add("wide_pairs/options_" + std::to_string(n++));
-            size(c, seqlen_q, seqlen_k, heads, n % 3 == 0 ? 200 : 256);
+            const auto& [d, dv] = n % 3 == 0 ? now_and_then : often;
+            Case& c = add(group + "/options_" + std::to_string(n++));
+            size(c, seqlen_q, seqlen_k, heads, d);
+            c.head_dim_v = dv;
             c.type = n % 2 == 0 ? fp16 : bf16;
             apply(c);
         };

@@ -766,9 +766,21 @@ TEST(Plan, HoppersBackwardOfTheWidestHeadsWorksInPairs) {
         {"one block of keys", [](Problem& p, Access&) { p.seqlen_k = 64; }},
         {"narrower", [](Problem& p, Access&) { p.head_dim = p.head_dim_v = 192; }},
         {"narrower v", [](Problem& p, Access&) { p.head_dim_v = 128; }},
+        {"P in fp32", [](Problem& p, Access&) { p.head_dim = 192, p.head_dim_v = 128, p.exact_max = true; }},
     };
     for (const Change& change : apart)
         EXPECT_EQ(plan_of(256, 256, change.make).main().config.kernel, Kernel::backward_wide_sm90) << change.name;
+}
+
+TEST(Plan, HoppersBackwardOfNarrowValuesHas128Keys) {
+    for (const auto& [d, dv] : {std::pair{192, 128}, {192, 64}, {160, 104}, {136, 80}})
+        for (const bool deterministic : {false, true}) {
+            Problem p = problem(DType::bf16, d, dv);
+            p.deterministic = deterministic;
+            const Plan plan = plan_backward(p, contiguous_access(p), known_device("H200"));
+            EXPECT_EQ(plan.main().config.kernel, Kernel::backward_sm90) << d << "x" << dv;
+            EXPECT_EQ(plan.main().config.Bc, 128);
+        }
 }
 
 TEST(Plan, HoppersBackwardSharesHeadsWhereBlocksOfKeysAreFew) {

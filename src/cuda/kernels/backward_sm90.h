@@ -2,7 +2,8 @@
 // thread block owns 128 keys of one key head, 64 for each of its two consumer warpgroups. A producer warp loads with
 // TMA the blocks of Q and dO that see these keys, of every query head of the group. S and dP are computed transposed,
 // so that P^T and dS^T are in the registers from which wgmma takes its left factor for dV and dK. Only dS goes through
-// shared memory, for dQ, which is added to in fp32 in global memory. (Heads wider than 128 have backward_wide_sm90.h.)
+// shared memory, for dQ, which is added to in fp32 in global memory. (Heads whose dK and dV of 64 keys take more than
+// 160 registers a lane have backward_wide_sm90.h.)
 #pragma once
 
 #include "cuda/kernels/parts/hopper/key_block_sm90.h"
@@ -21,9 +22,9 @@ struct BackwardSm90 : KeyBlock<config> {
     // The first chunk of V lies in registers, because products of two factors in shared memory take all of its
     // bandwidth. The producer gives up some of its registers for that, where it has no lengths to look up and keeps no
     // turns.
-    static constexpr bool kKeepsValues = config.Br == 64 && !config.lengths_differ() && !config.deterministic &&
-                                         !config.softcap && !config.dropout && !config.has_bias_or_mask() &&
-                                         !config.score_function;
+    static constexpr bool kKeepsValues = config.Br == 64 && !Base::kPacksP && !config.lengths_differ() &&
+                                         !config.deterministic && !config.softcap && !config.dropout &&
+                                         !config.has_bias_or_mask() && !config.score_function;
     // A bias that is loaded element by element, or a score function, takes the registers that dP has.
     static constexpr bool kScoresFirst =
         (config.bias != BiasElement::none && !config.bias_mapped) || config.score_function;
@@ -32,12 +33,13 @@ struct BackwardSm90 : KeyBlock<config> {
     static constexpr int kOtherColumns = padded(config, config.head_dim_v) - kKeptColumns;
     using Kept = typename M::template Left<1, kChunk / 8>;
     using Left = typename M::template Left<1, NT>;
-    static constexpr bool kManyRegisters = kKeepsValues || kRoundsLate;
+    static constexpr bool kManyRegisters = kKeepsValues || kRoundsLate || Base::kPacksP;
     // P goes to dV's factor before S becomes P times a derivative.
     static constexpr bool kMultipliesP = config.softcap || Base::kHasDerivative;
     static constexpr int kProducerRegisters = kManyRegisters ? 24 : 40, kConsumerRegisters = kManyRegisters ? 240 : 232;
     // Each of the two consumers makes 64 x 64 of dQ: half of the columns of 64 rows, or half of the rows of 64 columns.
-    static_assert(config.Br * Base::kColumns == 128 * 64 && config.Bc == 128, "");
+    // Where d is over 128, it makes half of the third chunk of columns, too.
+    static_assert(config.Br * Base::kColumns == (Base::kPacksP ? 192 : 128) * 64 && config.Bc == 128, "");
 
     int parity = 0;
 
@@ -75,13 +77,14 @@ struct BackwardSm90 : KeyBlock<config> {
             both.finish();
         } else {
             this->template store<config.head_dim>(dk, params.scale, k, params.dk, consumer * 64);
-            this->template store<config.head_dim_v>(dv, kept_factor<config>(params), v, params.dv, consumer * 64);
+            this->template store<config.head_dim_v>(dv, Base::kFactorP * kept_factor<config>(params), v, params.dv,
+                                                    consumer * 64);
         }
     }
 
     // The first block with a query that sees one of this consumer's keys: under a causal mask those of a thread block's
-    // first one need not.
-    static constexpr bool kLeavesOut = config.band && config.Br == 64;
+    // first one need not. (Where P is packed, such blocks take registers that products need.)
+    static constexpr bool kLeavesOut = config.band && config.Br == 64 && !Base::kPacksP;
     __device__ __forceinline__ int first_seen(int consumer) const {
         if constexpr (!kLeavesOut) return 0;
         return seq.template first_query<config>(this->j0 + consumer * 64) / config.Br - this->queries.first_block;
@@ -116,6 +119,10 @@ struct BackwardSm90 : KeyBlock<config> {
         ptx::fence_async_proxy();
         // dS of both consumers is written, and dS of two blocks ago was read
         ptx::named_barrier(barriers::kBoth, kConsumerThreads);
+        if constexpr (Base::kPacksP) {  // dQ takes the registers of P
+            ptx::wgmma_wait<0>();
+            finish_dv(dv);
+        }
 
         // dQ = dS K, dK += dS^T Q
         Fragments<1, 8> dq;
@@ -136,15 +143,36 @@ struct BackwardSm90 : KeyBlock<config> {
             if (this->in_group(next)) this->bring_mask(next, own_row(consumer));
         }
         ptx::wgmma_wait<1>();
-        pin(dv);
+        if constexpr (!Base::kPacksP) finish_dv(dv);
         pin(dq);
-        dout_ring.release_by_warp();
-        dout_ring.advance();
-        this->add(n, to, column, dq);
+        this->template add<!Base::kPacksP>(n, to, column, dq);
         ptx::wgmma_wait<0>();
         pin(dk);
         q_ring.release_by_warp();
         q_ring.advance();
+        if constexpr (Base::kPacksP) add_third_chunk(consumer, n, ds_now, step);
+    }
+
+    __device__ __forceinline__ void finish_dv(Fragments<1, VT>& dv) {
+        pin(dv);
+        dout_ring.release_by_warp();
+        dout_ring.advance();
+    }
+
+    // This consumer's half of dQ's third chunk of columns. It comes last: what the next step loads waits behind the
+    // last additions, and these are the fewest.
+    __device__ __forceinline__ void add_third_chunk(int consumer, int n, unsigned ds_now, const Step& step) const {
+        constexpr int kHalf = kChunk / 2;
+        const int column = 2 * kChunk / 8 + consumer * (kHalf / 8);
+        Fragments<1, kHalf / 8> dq;
+        pin(dq);
+        ptx::wgmma_fence();
+        start_transposed<config.element, config.Bc>(
+            dq, ds_now, k + 2 * config.Bc * kChunkRowBytes + consumer * (kHalf * Base::kSize));
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<0>();
+        pin(dq);
+        this->add(n, this->place_of_dq(step, 0, column), column, dq);
     }
 
     // Clears the rows of Q or dO of queries that see no key.
@@ -154,23 +182,73 @@ struct BackwardSm90 : KeyBlock<config> {
         if (some_see_no_key) this->template clear_empty_queries<kTileColumns>(consumer, tile);
     }
 
+    // S^T = K Q^T
+    __device__ __forceinline__ void start_s(int consumer, int i0, bool some_see_no_key, Fragments<1, NT>& s) const {
+        const unsigned q_now = q + q_ring.stage * kBytesQ;
+        clear_queries<Base::kColumns>(consumer, i0, q_now, some_see_no_key);
+        pin(s);
+        ptx::wgmma_fence();
+        start_scores<config.element, padded(config, config.head_dim), config.Bc, config.Br>(
+            s, k + consumer * 64 * kChunkRowBytes, q_now);
+        ptx::wgmma_commit();
+    }
+    // dP^T = V dO^T
+    __device__ __forceinline__ void start_dp(int consumer, int i0, bool some_see_no_key, const Kept& kept,
+                                             Fragments<1, NT>& dp) const {
+        const unsigned dout_now = dout + dout_ring.stage * kBytesDO;
+        dout_ring.wait_full();
+        clear_queries<Base::kColumnsV>(consumer, i0, dout_now, some_see_no_key);
+        pin(dp);
+        ptx::wgmma_fence();
+        if constexpr (kKeepsValues) start_scores<config.element, kKeptColumns, config.Br>(dp, kept, dout_now);
+        constexpr int kKeptChunks = kKeepsValues ? 1 : 0;
+        if constexpr (kOtherColumns > 0)
+            start_scores<config.element, kOtherColumns, config.Bc, config.Br>(
+                dp, (Base::kPacksP ? this->anew(v) : v) + (kKeptChunks * config.Bc + consumer * 64) * kChunkRowBytes,
+                dout_now + kKeptChunks * config.Br * kChunkRowBytes, kKeepsValues);
+        ptx::wgmma_commit();
+    }
+    // dV += P^T dO
+    __device__ __forceinline__ void start_dv(const Left& p, Fragments<1, VT>& dv) const {
+        pin(dv);
+        ptx::wgmma_fence();
+        start_output<config.element, config.Br, NT>(dv, p, dout + dout_ring.stage * kBytesDO);
+        ptx::wgmma_commit();
+    }
+
+    // make_ds with P packed before dP is computed; there are no options then.
+    __device__ __forceinline__ Left make_ds_of_packed(int consumer, const Step& step, const Seen& seen, unsigned ds_now,
+                                                      Fragments<1, VT>& dv, Left& p) {
+        const int i0 = this->query_of(step);
+        Fragments<1, NT> s, dp;
+        q_ring.wait_full();
+        start_s(consumer, i0, false, s);
+        ptx::wgmma_wait<0>();
+        pin(s);
+        this->make_scores(s, step, seen, own_row(consumer));
+        this->exponentiate(s);
+        const typename Base::PackedP packed = Base::Packed::left_of(s);
+        start_dp(consumer, i0, false, {}, dp);
+        ptx::wgmma_wait<0>();
+        pin(dp);
+        this->differentiate(dp, [&](int t, int half) { return Base::of_packed(packed, t, half); });
+        const Left left_ds = M::left_of(dp);
+        this->write_ds(left_ds, ds_now, own_row(consumer));
+        p = Base::left_of_packed(packed);
+        start_dv(p, dv);
+        return left_ds;
+    }
+
     // This consumer's part of dS, in registers and in its tile, and dV, whose product of P is left
     // running.
     __device__ __forceinline__ Left make_ds(int consumer, const Step& step, const Seen& seen, unsigned ds_now,
                                             const Kept& kept, const Dropout& dropout, Fragments<1, VT>& dv, Left& p) {
+        if constexpr (Base::kPacksP) return make_ds_of_packed(consumer, step, seen, ds_now, dv, p);
         const int i0 = this->query_of(step);
-        const unsigned own_rows = consumer * 64 * kChunkRowBytes;
-        const unsigned q_now = q + q_ring.stage * kBytesQ, dout_now = dout + dout_ring.stage * kBytesDO;
-
-        // S^T = K Q^T, dP^T = V dO^T
         Fragments<1, NT> s, dp;
         q_ring.wait_full();
         const bool some_see_no_key = this->some_see_no_key();
-        clear_queries<Base::kColumns>(consumer, i0, q_now, some_see_no_key);
-        pin(s);
-        ptx::wgmma_fence();
-        start_scores<config.element, padded(config, config.head_dim), config.Bc, config.Br>(s, k + own_rows, q_now);
-        ptx::wgmma_commit();
+        start_s(consumer, i0, some_see_no_key, s);
         this->find_values(i0, own_row(consumer), step.whole);
         KeptTransposed<NT> kept_of;
         if constexpr (config.dropout && Base::kMayHide)  // where the registers of dP are free
@@ -181,17 +259,7 @@ struct BackwardSm90 : KeyBlock<config> {
             this->make_scores(s, step, seen, own_row(consumer));
             if constexpr (Base::kHasDerivative) exponentiate_function(s, p, {this->j0 + own_row(consumer), i0});
         }
-        dout_ring.wait_full();
-        clear_queries<Base::kColumnsV>(consumer, i0, dout_now, some_see_no_key);
-        pin(dp);
-        ptx::wgmma_fence();
-        if constexpr (kKeepsValues) start_scores<config.element, kKeptColumns, config.Br>(dp, kept, dout_now);
-        constexpr int kKeptChunks = kKeepsValues ? 1 : 0;
-        if constexpr (kOtherColumns > 0)
-            start_scores<config.element, kOtherColumns, config.Bc, config.Br>(
-                dp, v + kKeptChunks * config.Bc * kChunkRowBytes + own_rows,
-                dout_now + kKeptChunks * config.Br * kChunkRowBytes, kKeepsValues);
-        ptx::wgmma_commit();
+        start_dp(consumer, i0, some_see_no_key, kept, dp);
 
         // P = 2^(S - LSE)
         if constexpr (!kScoresFirst) {
@@ -225,13 +293,10 @@ struct BackwardSm90 : KeyBlock<config> {
         const Left left_ds = M::left_of(dp);
         this->write_ds(left_ds, ds_now, own_row(consumer));
 
-        // dV += P^T dO, which starts before dS is published: the other consumer waits for that no longer than for dV
+        // dV starts before dS is published: the other consumer waits for that no longer than for dV
         if constexpr (kRoundsLate && !kMultipliesP) p = M::left_of(s);
         if constexpr (config.dropout) drop(p, kept_of);
-        pin(dv);
-        ptx::wgmma_fence();
-        start_output<config.element, config.Br, NT>(dv, p, dout_now);
-        ptx::wgmma_commit();
+        start_dv(p, dv);
         return left_ds;
     }
 

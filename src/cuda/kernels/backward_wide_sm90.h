@@ -1,9 +1,9 @@
-// backward_wide_sm90.h: Hopper's backward pass where d or dv is over 128. dK and dV of 64 keys then fill the registers
-// of a warpgroup each, so that the two consumers share the same 64 keys. The first makes P and keeps dV, the second
-// makes dS and keeps dK, and each makes half of the columns of dQ. P goes from the first to the second through shared
-// memory, and dS goes back. The first is a block ahead: the scores of its next block are computed beside dV. P is
-// handed over in fp16 whatever the tensors' type is, since of a P in bf16 dS would have errors of its own; with
-// exact_max, in fp32, one block at a time.
+// backward_wide_sm90.h: Hopper's backward pass where d is over 192 or dv over 128, or d over 128 with exact_max. dK and
+// dV of 64 keys then fill the registers of a warpgroup each, so that the two consumers share the same 64 keys. The
+// first makes P and keeps dV, the second makes dS and keeps dK, and each makes half of the columns of dQ. P goes from
+// the first to the second through shared memory, and dS goes back. The first is a block ahead: the scores of its next
+// block are computed beside dV. P is handed over in fp16 whatever the tensors' type is, since of a P in bf16 dS would
+// have errors of its own; with exact_max, in fp32, one block at a time.
 #pragma once
 
 #include "cuda/kernels/parts/hopper/key_block_sm90.h"
@@ -18,8 +18,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
     using Base::params, Base::seq, Base::steps, Base::q_ring, Base::dout_ring, Base::kConsumerThreads;
     using typename Base::M, typename Base::Step, typename Base::Seen;
     using Left = typename M::template Left<1, NT>;
-    using Handed = Math<Element::fp16>;
-    using HandedP = typename Handed::template Left<1, NT>;  // of which each lane has what it has of P
+    using typename Base::Packed, typename Base::PackedP;
     static constexpr bool kWidest = Base::kColumns + Base::kColumnsV > 384;
     static constexpr int kProducerRegisters = kWidest ? 24 : 40, kConsumerRegisters = kWidest ? 240 : 232;
     static constexpr int kTilesP = config.exact_max ? 1 : 2;     // one in fp32 takes the place of two
@@ -93,14 +92,8 @@ struct BackwardWideSm90 : KeyBlock<config> {
                                                              dout + dout_ring.stage * kBytesDO);
     }
 
-    // Hides from the compiler that an address does not change: else it keeps those of each product in registers, and
-    // spills others.
-    __device__ static __forceinline__ unsigned anew(unsigned address) {
-        asm volatile("" : "+r"(address));
-        return address;
-    }
     __device__ __forceinline__ unsigned dout_now() const {
-        return anew(dout + dout_ring.stage * kBytesDO);
+        return this->anew(dout + dout_ring.stage * kBytesDO);
     }
 
     // S^T = K Q^T
@@ -109,7 +102,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
         clear_q(0, step);
         pin(s);
         ptx::wgmma_fence();
-        start_scores<config.element, padded(config, config.head_dim), config.Bc, config.Br>(s, anew(k),
+        start_scores<config.element, padded(config, config.head_dim), config.Bc, config.Br>(s, this->anew(k),
                                                                                             q + q_ring.stage * kBytesQ);
         ptx::wgmma_commit();
     }
@@ -157,7 +150,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
 #pragma unroll
                 for (int r = 0; r < 4; ++r) {
                     const float* pair = s.c[0][2 * c + r / 2] + r % 2 * 2;
-                    handed[r] = Handed::pack(pair[0], pair[1]);
+                    handed[r] = Packed::pack(pair[0], pair[1]);
                     left_p.a[0][c][r] = M::pack(pair[0], pair[1]);
                 }
                 ptx::store_shared(place_of_p(n, c), make_uint4(handed[0], handed[1], handed[2], handed[3]));
@@ -167,19 +160,14 @@ struct BackwardWideSm90 : KeyBlock<config> {
     }
 
     // The same lane of either consumer needs the same part of P.
-    __device__ __forceinline__ HandedP read_handed(int n) const {
-        HandedP handed;
+    __device__ __forceinline__ PackedP read_handed(int n) const {
+        PackedP handed;
 #pragma unroll
         for (int c = 0; c < NT / 2; ++c) {
             const uint4 x = ptx::load_shared(place_of_p(n, c));
             handed.a[0][c][0] = x.x, handed.a[0][c][1] = x.y, handed.a[0][c][2] = x.z, handed.a[0][c][3] = x.w;
         }
         return handed;
-    }
-    // Accumulators 2 half and 2 half + 1 of t.
-    __device__ static __forceinline__ float2 of_handed(const HandedP& handed, int t, int half) {
-        const float2 pair = Handed::unpack(handed.a[0][t / 2][t % 2 * 2 + half]);
-        return make_float2(pair.x * Base::kFactorP, pair.y * Base::kFactorP);
     }
     // The left factor of dV, read back: registers that a running product reads may not be written.
     __device__ __forceinline__ Left read_p(int n) const {
@@ -194,16 +182,7 @@ struct BackwardWideSm90 : KeyBlock<config> {
                 }
             return M::left_of(x);
         } else {
-            const HandedP handed = read_handed(n);
-            Left left_p;
-#pragma unroll
-            for (int c = 0; c < NT / 2; ++c)
-#pragma unroll
-                for (int r = 0; r < 4; ++r) {
-                    const float2 pair = Handed::unpack(handed.a[0][c][r]);
-                    left_p.a[0][c][r] = M::pack(pair.x, pair.y);
-                }
-            return left_p;
+            return Base::left_of_packed(read_handed(n));
         }
     }
     // Accumulators 2 half and 2 half + 1 of t in fp32. A tile of P in fp32 takes the place of two.
@@ -284,10 +263,10 @@ struct BackwardWideSm90 : KeyBlock<config> {
             this->differentiate(dp, [&](int t, int half) { return read_exact(t, half); });
             if (n + kTilesP < steps) arrive(barriers::kReadP, n);
         } else {
-            const HandedP handed = read_handed(n);
+            const PackedP handed = read_handed(n);
             if (n + kTilesP < steps) arrive(barriers::kReadP, n);
             finish_dp();
-            this->differentiate(dp, [&](int t, int half) { return of_handed(handed, t, half); });
+            this->differentiate(dp, [&](int t, int half) { return Base::of_packed(handed, t, half); });
         }
         if constexpr (!Base::kRowsWithQ) release_dout();  // D comes with dO
     }

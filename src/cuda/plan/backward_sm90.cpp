@@ -18,9 +18,10 @@ namespace {
 
 constexpr int kConsumerWarps = 8, kConsumerKeys = 64;
 constexpr std::int64_t kAnyLength[] = {1};
-constexpr int kWidestApart = 128;  // columns of heads of which each consumer holds dK and dV of 64 keys
-constexpr int kPairedColumns = 256, kPairedKeys = 64;  // of both heads, and of each thread block of a pair
-constexpr std::int64_t kManyKeys = 1 << 20;            // of which each multiprocessor of any GPU has several blocks
+constexpr int kWidestWithOptions = 128;                      // columns of heads
+constexpr int kWidestApart = 192, kWidestValuesApart = 128;  // of which each consumer holds dK and dV of 64 keys
+constexpr int kPairedColumns = 256, kPairedKeys = 64;        // of both heads, and of each thread block of a pair
+constexpr std::int64_t kManyKeys = 1 << 20;  // of which each multiprocessor of any GPU has several blocks
 constexpr std::int64_t kFewPairsMany[] = {1, kPairedKeys + 1, kManyKeys};
 
 int widest(const KernelConfig& c) {
@@ -36,7 +37,7 @@ constexpr Condition kConditions[] = {
     {"attention_chunk", [](const Question& q) { return !q.config.chunk; }},
     {"softcap, ALiBi, a bias, a mask, functions, dropout or a scale that is not positive, with a head dimension over "
      "128",
-     [](const Question& q) { return !works_on_scores(q.config) || widest(q.config) <= kWidestApart; }},
+     [](const Question& q) { return !works_on_scores(q.config) || widest(q.config) <= kWidestWithOptions; }},
     {"softcap with ALiBi, a bias or a mask, which take more registers",
      [](const Question& q) { return !q.config.softcap || !(q.config.alibi || q.config.has_bias_or_mask()); }},
     {"a mask with ALiBi or a bias, which take more registers",
@@ -61,6 +62,12 @@ constexpr Condition kConditions[] = {
          return dv <= d || dv > 128;
      }},
 };
+
+// Each consumer has keys of its own. Wider heads leave no registers for P in fp32.
+bool works_apart(const KernelConfig& c) {
+    if (widest(c) <= kWidestWithOptions) return true;
+    return chunk_columns(c.head_dim) <= kWidestApart && c.head_dim_v <= kWidestValuesApart && !c.exact_max;
+}
 
 // Both thread blocks of a pair have something to do, as far as the host knows.
 bool works_in_pairs(const Question& q, const KernelConfig& c) {
@@ -95,15 +102,16 @@ std::optional<Launch> main_launch(const Question& q) {
     KernelConfig c = q.config;
     c.deterministic = q.problem.deterministic;
     c.exact_max = q.problem.exact_max;
-    c.kernel = widest(c) <= kWidestApart ? Kernel::backward_sm90
-               : works_in_pairs(q, c)    ? Kernel::backward_pair_sm90
-                                         : Kernel::backward_wide_sm90;
+    c.kernel = works_apart(c)         ? Kernel::backward_sm90
+               : works_in_pairs(q, c) ? Kernel::backward_pair_sm90
+                                      : Kernel::backward_wide_sm90;
     c.bias_mapped = c.bias == BiasElement::same && q.access.bias_map;
     c.map_of_keys = c.mask_function;
     c.narrow_lists =
         c.block_lists && !c.score_function && widest(c) <= kWidestApart && q.problem.block_k % (2 * kConsumerKeys) != 0;
     c.lazy_rescale = c.softcap;  // a warp may choose how it computes tanh
-    std::optional<Launch> launch = first_fit(c, sm90::kBackward, q.device);
+    const std::span<const Tile> tiles = works_apart(c) ? std::span<const Tile>(sm90::kBackward) : sm90::kBackwardWide;
+    std::optional<Launch> launch = first_fit(c, tiles, q.device);
     if (launch && shares_heads(q, launch->config)) launch->config.head_parts = 2;
     return launch;
 }

@@ -85,9 +85,14 @@ inline constexpr Tile kBackward[] = {
 
 // How the consumers share dQ fixes these tiles; only the number of stages may vary.
 inline constexpr Tile kBackwardSm90[] = {
-    {64, 128, 128, 12, 2, 1, kFewerStages}, {64, 128, 128, 12, 3, 1, kMoreStages},
-    {128, 64, 128, 12, 2, 1, kFewerStages}, {128, 64, 128, 12, 3, 1, kMoreStages},
-    {192, 64, 64, 12, 2, 1, kFewerStages},  {192, 64, 64, 12, 3, 1, kMoreStages},
+    {64, 128, 128, 12, 2, 1, kFewerStages},
+    {64, 128, 128, 12, 3, 1, kMoreStages},
+    {128, 64, 128, 12, 2, 1, kFewerStages},
+    {128, 64, 128, 12, 3, 1, kMoreStages},
+};
+inline constexpr Tile kBackwardWideSm90[] = {
+    {192, 64, 64, 12, 2, 1, kFewerStages},
+    {192, 64, 64, 12, 3, 1, kMoreStages},
 };
 
 constexpr std::span<const Tile> of(Kernel kernel, Element element) {
@@ -100,8 +105,9 @@ constexpr std::span<const Tile> of(Kernel kernel, Element element) {
         case Kernel::backward_sm80:
             return kBackward;
         case Kernel::backward_sm90:
-        case Kernel::backward_wide_sm90:
             return kBackwardSm90;
+        case Kernel::backward_wide_sm90:
+            return kBackwardWideSm90;
         default:
             return {};
     }

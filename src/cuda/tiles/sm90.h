@@ -166,11 +166,15 @@ inline constexpr Tile kLatentForward[] = {
     {576, 64, 64, 12, 2, 1, "Q and two blocks of keys take 221 KB of shared memory, and O all registers"},
 };
 
-// For backward. In the first two rows each of two consumers has a share of the keys. In the last row both work on the
-// same 64 keys (backward_wide_sm90.h, backward_pair_sm90.h).
+// For backward. Each of two consumers has a share of the keys.
 inline constexpr Tile kBackward[] = {
     {64, 128, 128, 12, 2, 1, "64 keys a consumer"},
     {128, 64, 128, 12, 2, 1, "dK and dV of 64 keys take 128 registers a lane"},
+    {192, 64, 128, 12, 2, 1, "dK and dV of 64 keys take 160 registers a lane"},
+};
+
+// Both consumers work on the same 64 keys (backward_wide_sm90.h, backward_pair_sm90.h).
+inline constexpr Tile kBackwardWide[] = {
     {256, 64, 64, 12, 2, 1, "dK of 64 keys takes 128 registers a lane, and so does dV"},
 };
 

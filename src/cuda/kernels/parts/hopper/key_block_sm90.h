@@ -36,9 +36,11 @@ struct KeyBlock {
     static constexpr bool kRowsWithQ = kStagesDO == 1;  // D comes with Q, so that dO's one stage is free early
     static constexpr int kBytesDS = config.Bc * config.Br * kSize;
     static constexpr int kBytesP = handed_over_bytes(config);
-    // Where P is handed over in fp16, it is 2^15 P, which is at most half of fp16's largest number, and down to 2^-29 P
-    // has all of fp16's digits.
-    static constexpr bool kScalesP = kBytesP > 0 && !config.exact_max;
+    // dK and dV of wider heads leave the consumers of backward_sm90.h no registers for P in fp32 beside dP.
+    static constexpr bool kPacksP = config.kernel == Kernel::backward_sm90 && kColumns > 128;
+    // Where P is handed over or packed in fp16, it is 2^15 P, which is at most half of fp16's largest number, and down
+    // to 2^-29 P has all of fp16's digits.
+    static constexpr bool kScalesP = (kBytesP > 0 || kPacksP) && !config.exact_max;
     static constexpr float kExponentP = kScalesP ? 15.0f : 0.0f, kFactorP = kScalesP ? 1.0f / 32768.0f : 1.0f;
     static constexpr int kBytesRow = config.Br * 4;  // of LSE or D
     static constexpr bool kKeepsAddresses = true;    // of shared memory
@@ -306,6 +308,13 @@ struct KeyBlock {
         }
     }
 
+    // Hides from the compiler that an address does not change: else it keeps those of each product in registers, and
+    // spills others.
+    __device__ static __forceinline__ unsigned anew(unsigned address) {
+        asm volatile("" : "+r"(address));
+        return address;
+    }
+
     // The bias of a block of queries. It is read when their scores are there, and the next one comes behind that.
     __device__ __forceinline__ void load_bias(int head, int i0) {
         bias_ring.wait_empty();
@@ -526,6 +535,27 @@ struct KeyBlock {
         }
     }
 
+    // P in fp16, times 1 / kFactorP, each lane's in the places of a left factor.
+    using Packed = Math<Element::fp16>;
+    using PackedP = typename Packed::template Left<1, NT>;
+    // Accumulators 2 half and 2 half + 1 of t.
+    __device__ static __forceinline__ float2 of_packed(const PackedP& packed, int t, int half) {
+        const float2 pair = Packed::unpack(packed.a[0][t / 2][t % 2 * 2 + half]);
+        return make_float2(pair.x * kFactorP, pair.y * kFactorP);
+    }
+    // The left factor of dV, times 1 / kFactorP.
+    __device__ static __forceinline__ auto left_of_packed(const PackedP& packed) {
+        typename M::template Left<1, NT> left_p;
+#pragma unroll
+        for (int c = 0; c < NT / 2; ++c)
+#pragma unroll
+            for (int r = 0; r < 4; ++r) {
+                const float2 pair = Packed::unpack(packed.a[0][c][r]);
+                left_p.a[0][c][r] = M::pack(pair.x, pair.y);
+            }
+        return left_p;
+    }
+
     // dP of the current block of dO becomes dS = P (dP - D), transposed. probability(t, half) is P at accumulators 2
     // half and 2 half + 1 of t.
     template <class Probability>
@@ -553,11 +583,12 @@ struct KeyBlock {
     __device__ __forceinline__ float* place_of_dq(const Step& step, int row, int column) const {
         return Gradient::at(params, unit_of(step), row + static_cast<int>(warp_id() % 4), column);
     }
-    template <int OT>
+    // A step's last addition lets the turn pass on.
+    template <bool kLast = true, int OT>
     __device__ __forceinline__ void add(int n, float* to, int column, const Fragments<1, OT>& dq) const {
         if constexpr (config.deterministic) ptx::mbarrier_wait(turn_come, n % 2);
         Gradient::add(to, column, dq);
-        if constexpr (config.deterministic) arrive_by_warp(added);
+        if constexpr (config.deterministic && kLast) arrive_by_warp(added);
     }
 
     // Stores 64 rows of dK or dV, from row `own` of the block on, by way of K's or V's place in shared memory.

@@ -15,6 +15,7 @@
 #include "cuda/kernels/ptx/wgmma_n128.h"
 #include "cuda/kernels/ptx/wgmma_n192.h"
 #include "cuda/kernels/ptx/wgmma_n256.h"
+#include "cuda/kernels/ptx/wgmma_n32.h"
 #include "cuda/kernels/ptx/wgmma_n64.h"
 #include "cuda/kernels/ptx/wgmma_n80.h"
 
