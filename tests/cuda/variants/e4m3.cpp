@@ -158,7 +158,10 @@ std::vector<Variant> quantizing() {
         QuantizeOperands contiguous;  // without addresses and strides, which would be multiples of a row
         const int bytes =
             std::max(gpu::quantize_vector_bytes(p, contiguous) >> row[4], static_cast<int>(size_of(p.dtype)));
-        result.push_back({device.architecture, gpu::plan_quantize(p, bytes, 16, device).launches[0].config});
+        for (const std::int64_t pairs : {std::int64_t{0}, p.head_dim / 2}) {  // rotated rows have other shares
+            p.pairs = pairs;
+            result.push_back({device.architecture, gpu::plan_quantize(p, bytes, 16, device).launches[0].config});
+        }
         result.push_back({device.architecture, gpu::plan_dequantize(p, bytes, 16, device).config});
     }
     for (const char* name : kDevices) {
