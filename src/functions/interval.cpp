@@ -310,6 +310,13 @@ private:
     std::array<Interval, kMostNodes> values_;  // of the nodes so far
 };
 
+// Tensors that are unknown but for their types.
+std::array<FunctionTensor, kMostTensors> unknown(const std::vector<TensorType>& types) {
+    std::array<FunctionTensor, kMostTensors> tensors{};
+    for (std::size_t n = 0; n < types.size(); ++n) tensors[n].dtype = static_cast<std::int32_t>(types[n].dtype);
+    return tensors;
+}
+
 }  // namespace
 
 Visible visible(const Graph& graph, int mask, const FunctionTensor* tensors, const Region& region) {
@@ -322,9 +329,12 @@ bool may_hide(const Graph& graph, int score, const FunctionTensor* tensors, cons
     return !given.known || given.low <= kHiddenScore;
 }
 
+Visible visible(const Graph& graph, int mask, const std::vector<TensorType>& types, const Region& region) {
+    return visible(graph, mask, unknown(types).data(), region);
+}
+
 std::vector<IntBounds> bounds_near(const Graph& graph, const std::vector<TensorType>& types, std::int64_t near) {
-    std::array<FunctionTensor, kMostTensors> tensors{};  // unknown but for their types
-    for (std::size_t n = 0; n < types.size(); ++n) tensors[n].dtype = static_cast<std::int32_t>(types[n].dtype);
+    const auto tensors = unknown(types);
     const Ints any = {0, near - 1};
     Evaluation evaluation(graph, tensors.data(), Given{any, any, any, any, any, any});
     if (graph.size() > 0) evaluation.of(graph.size() - 1);

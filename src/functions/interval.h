@@ -12,6 +12,8 @@
 namespace flashtile::functions {
 
 Visible visible(const Graph& graph, int mask, const FunctionTensor* tensors, const Region& region);
+// Whatever tensors hold.
+Visible visible(const Graph& graph, int mask, const std::vector<TensorType>& tensors, const Region& region);
 bool may_hide(const Graph& graph, int score, const FunctionTensor* tensors, const Region& region);
 bool fits_32_bits(const Graph& graph, const FunctionTensor* tensors, const Region& region);
 

@@ -582,6 +582,24 @@ TEST(Plan, AMaskFunctionHasAMapOfBlocks) {
         }
 }
 
+// Narrow heads have tiles of 64 x 64, more of which a mask hides whole, unless the sequences are long and it hides
+// little.
+TEST(Plan, TilesBesideAMaskFunction) {
+    const auto tile = [](const char* mask, std::int64_t keys, int d = 64) {
+        Problem p = problem(DType::bf16, d, d);
+        p.seqlen_q = p.seqlen_k = keys;
+        p.functions = functions::number_of("", mask, {{"document", 1, functions::Type::integer, DType::int32}});
+        const KernelConfig c = plan_forward(p, contiguous_access(p), known_device("H200"), {}).main().config;
+        return std::pair(c.Br, c.Bc);
+    };
+    EXPECT_EQ(tile("i >= j", 16384), std::pair(192, 128));
+    EXPECT_EQ(tile("j < document[0] || i >= j", 16384), std::pair(192, 128));
+    EXPECT_EQ(tile("i >= j", 4096), std::pair(64, 64));
+    EXPECT_EQ(tile("i >= j && i - j < 1024", 16384), std::pair(64, 64));
+    EXPECT_EQ(tile("document[i] == document[j]", 16384), std::pair(64, 64)) << "only the device knows";
+    EXPECT_EQ(tile("i >= j", 16384, 128), std::pair(128, 128));
+}
+
 // A byte for each block comes first, and the map of blocks comes of these.
 TEST(Plan, ListsOfBlocksAreReadBeforeTheMap) {
     for (const char* name : {"A100-80", "H200"})

@@ -10,16 +10,18 @@
 #include "cuda/plan/limits.h"
 #include "cuda/plan/tile_fit.h"
 #include "cuda/tiles/sm90.h"
+#include "functions/functions.h"
+#include "functions/interval.h"
 #include "shared/kernel_layout.h"
 
 namespace flashtile::gpu {
 namespace {
 
 constexpr std::int64_t kShort = 2048, kLong = 4096;  // queries and keys at which the tiles change
-constexpr std::int64_t kLongLists = 8192;            // keys at which they do where lists of blocks hide some
+constexpr std::int64_t kLongFunctions = 8192;        // keys at which they do beside functions and lists of blocks
 constexpr std::int64_t kMostOfGroup = 64;            // heads that share a tile: a consumer's rows are whole queries
 
-constexpr std::int64_t kSeqlensQ[] = {1, kFewQueries + 1, kShort, kLong}, kSeqlensK[] = {1, kLong, kLongLists};
+constexpr std::int64_t kSeqlensQ[] = {1, kFewQueries + 1, kShort, kLong}, kSeqlensK[] = {1, kLong, kLongFunctions};
 
 int widest(const KernelConfig& c) {
     return std::max(c.head_dim, c.head_dim_v);
@@ -133,13 +135,23 @@ int group_rows(const KernelConfig& c, const Problem& p) {
     return rows_of_group(p);
 }
 
+// Whether the last query sees the first key whatever tensors hold: as under a causal mask, and not in a window.
+bool shows_most(const Problem& p) {
+    const functions::Functions& of = functions::functions_of(p.functions);
+    return functions::visible(of.mask_graph(), of.mask(), of.tensors(),
+                              {0, 0, p.seqlen_q - 1, p.seqlen_q, 0, 1, p.seqlen_q, p.seqlen_k}) ==
+           functions::Visible::all;
+}
+
 std::span<const Tile> table_for_functions(const KernelConfig& c, const Problem& p) {
     if (c.block_lists && (p.block_q % 128 != 0 || p.block_k % 128 != 0)) {
         const std::span<const Tile> all = sm90::kForwardNarrowLists;
         return c.score_function ? all.subspan(1) : all;  // three blocks leave it no registers
     }
-    const bool long_lists = c.block_lists && p.seqlen_k >= kLongLists;
-    return c.score_function || long_lists ? std::span<const Tile>(sm90::kForwardFunctions) : sm90::kForwardMaskFunction;
+    const bool is_long = p.seqlen_k >= kLongFunctions;
+    if (c.score_function || (c.block_lists && is_long)) return sm90::kForwardFunctions;
+    if (!c.block_lists && !c.lengths_differ() && is_long && shows_most(p)) return sm90::kForwardMaskFunctionLong;
+    return sm90::kForwardMaskFunction;
 }
 
 std::span<const Tile> table_for(const KernelConfig& c, const Problem& p) {

@@ -154,6 +154,13 @@ inline constexpr Tile kForwardMaskFunction[] = {
     {192, 128, 64, 12, 2, 1, "O takes 96 registers a lane"},
 };
 
+// The same over long sequences of which it hides little.
+inline constexpr Tile kForwardMaskFunctionLong[] = {
+    {64, 192, 128, 16, 3, 1, "three consumers; 1.08 to 1.15 of 64x64's speed"},
+    {128, 128, 128, 12, 2, 1, "two consumers, whose registers hold what functions compute"},
+    {192, 128, 64, 12, 2, 1, "O takes 96 registers a lane"},
+};
+
 // For lists of blocks that 128 queries and keys do not divide: of 64 x 64 a tile is a block.
 inline constexpr Tile kForwardNarrowLists[] = {
     {64, 64, 64, 8, 3, 3, "one consumer, three blocks share a multiprocessor"},
