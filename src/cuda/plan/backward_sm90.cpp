@@ -102,16 +102,16 @@ std::optional<Launch> main_launch(const Question& q) {
     KernelConfig c = q.config;
     c.deterministic = q.problem.deterministic;
     c.exact_max = q.problem.exact_max;
-    c.kernel = works_apart(c)         ? Kernel::backward_sm90
+    const bool apart = works_apart(c);
+    c.kernel = apart                  ? Kernel::backward_sm90
                : works_in_pairs(q, c) ? Kernel::backward_pair_sm90
                                       : Kernel::backward_wide_sm90;
     c.bias_mapped = c.bias == BiasElement::same && q.access.bias_map;
     c.map_of_keys = c.mask_function;
-    c.narrow_lists =
-        c.block_lists && !c.score_function && widest(c) <= kWidestApart && q.problem.block_k % (2 * kConsumerKeys) != 0;
+    c.narrow_lists = c.block_lists && !c.score_function && q.problem.block_k % (2 * kConsumerKeys) != 0;
     c.lazy_rescale = c.softcap;  // a warp may choose how it computes tanh
-    const std::span<const Tile> tiles = works_apart(c) ? std::span<const Tile>(sm90::kBackward) : sm90::kBackwardWide;
-    std::optional<Launch> launch = first_fit(c, tiles, q.device);
+    std::optional<Launch> launch =
+        first_fit(c, apart ? std::span<const Tile>(sm90::kBackward) : sm90::kBackwardWide, q.device);
     if (launch && shares_heads(q, launch->config)) launch->config.head_parts = 2;
     return launch;
 }

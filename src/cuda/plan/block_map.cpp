@@ -67,7 +67,7 @@ void add_block_map(const Question& q, const KernelConfig& main, Plan& plan) {
     plan.launches.push_back({.config = config,
                              .shared_memory = shared_bytes(config),
                              .blocks = pairs,
-                             .why = "a lane, or a warp, for each block of scores"});
+                             .why = "a few lanes, or a warp, for each block of scores"});
     plan.workspace.add(Region::block_map, static_cast<std::size_t>(pairs) * 2 * sizeof(std::uint32_t));
 }
 

@@ -59,7 +59,8 @@ template <KernelConfig config>
 struct ScoreFunction;
 template <KernelConfig config>
 struct MaskFunction;
-// What the mask function may give for queries and keys in these intervals; the same to all lanes of a warp.
+// What the mask function may give for queries and keys in these intervals. All lanes of a warp call it together, and
+// kSharers beside each other with the same intervals.
 template <KernelConfig config>
 __device__ __forceinline__ intervals::Bools mask_interval(const FunctionArguments& given, const intervals::Ints& i,
                                                           const intervals::Ints& j);
