@@ -10,8 +10,8 @@ Work:
     few_queries        decoding with groups of heads: the memory bandwidth at which K and V are read
     head_dims, fp16    head dimensions 96, 192 and 192/128; fp16
     window             the time for each block that is visited, with a window and without
-    varlen             a packed batch beside a dense batch with as many FLOPs
-    options            how much slower each option is
+    varlen             a packed batch beside a dense batch with as many FLOPs, both of the first --head-dim
+    options            how much slower each option is, of the first --head-dim
     deterministic      how much slower deterministic backward is than the default
     dropout            how much slower dropout makes forward, of flashtile and of PyTorch
     memory             what a call allocates beside its results

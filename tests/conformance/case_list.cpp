@@ -1190,6 +1190,7 @@ private:
             c.head_dim_v = dv;
             c.type = n % 2 == 0 ? fp16 : bf16;
             apply(c);
+            if (c.exact_max) c.name += "_exact_p";  // as racecheck's step knows it
         };
         const auto packed = [&](std::vector<std::int64_t> q, std::vector<std::int64_t> k, auto apply) {
             wide(1, 1, 2, [&](Case& c) {

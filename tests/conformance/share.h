@@ -24,16 +24,17 @@ inline Share share_of_list() {
 }
 
 // Whether FLASHTILE_TEST_NAMES, words separated by commas, lets a case of this name be judged: one of them is in it, or
-// with a minus before the only one, that one is not.
+// with a minus before the first, none of them is.
 inline bool is_asked_for(std::string_view name) {
     const char* const words = std::getenv("FLASHTILE_TEST_NAMES");
     if (words == nullptr) return true;
     std::string_view rest = words;
-    if (rest.starts_with('-')) return name.find(rest.substr(1)) == name.npos;
+    const bool wanted = !rest.starts_with('-');
+    if (!wanted) rest.remove_prefix(1);
     while (true) {
         const std::size_t comma = rest.find(',');
-        if (name.find(rest.substr(0, comma)) != name.npos) return true;
-        if (comma == rest.npos) return false;
+        if (name.find(rest.substr(0, comma)) != name.npos) return wanted;
+        if (comma == rest.npos) return !wanted;
         rest.remove_prefix(comma + 1);
     }
 }

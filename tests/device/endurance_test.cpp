@@ -37,6 +37,11 @@ constexpr Variant kVariants[] = {
          c.seqlen_k = 260;
          c.head_dim = c.head_dim_v = 256;
      }},
+    {"dense, d = 192, values of 128",
+     [](Case& c) {
+         c.head_dim = 192;
+         c.head_dim_v = 128;
+     }},
     {"dense, fp16", [](Case& c) { c.type = fp16; }},
     {"dense, fp32", [](Case& c) { c.type = fp32; }},
     {"causal", [](Case& c) { c.causal = true; }},
@@ -44,6 +49,12 @@ constexpr Variant kVariants[] = {
      [](Case& c) {
          c.causal = true;
          c.head_dim = c.head_dim_v = 128;
+     }},
+    {"causal, d = 192, values of 128",
+     [](Case& c) {
+         c.causal = true;
+         c.head_dim = 192;
+         c.head_dim_v = 128;
      }},
     {"a maximum that comes late",
      [](Case& c) {

@@ -52,6 +52,8 @@ def parse_arguments(description):
     parser.add_argument("--methods", type=names_of(METHODS), help="default: all, fa3 only with --fa3")
     parser.add_argument("--fa3", help="folder of fa3.py, which loads FlashAttention-3")
     parser.add_argument("--head-dim", type=whole_numbers, default=[128, 64, 256])
+    parser.add_argument("--head-dim-v", type=int, help="head dimension of V; default: that of q and k. Of the works deterministic, "
+                                                       "varlen and options, and of the grid")
     parser.add_argument("--seqlen", type=whole_numbers, default=[512, 1024, 2048, 4096, 8192, 16384])
     parser.add_argument("--causal", choices=("0", "1", "both"), default="both")
     parser.add_argument("--points", type=points_of, help="of the works decode and fp8: names or parts of names; default: all")

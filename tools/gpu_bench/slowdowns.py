@@ -100,9 +100,10 @@ def varlen(run):
         a = run.arguments
         lengths = [run.gpu.size(n) for n in VARLEN]
         batch, seqlen = VARLEN_DENSE
-        shape = a.dtype, 128, True
-        problems = {"varlen": Problem(run.gpu, *shape, max(lengths), len(lengths), 16, lengths=lengths),
-                    "dense": Problem(run.gpu, *shape, run.gpu.size(seqlen), batch, 16)}
+        shape = a.dtype, a.head_dim[0], True
+        problems = {"varlen": Problem(run.gpu, *shape, max(lengths), len(lengths), 16, head_dim_v=a.head_dim_v,
+                                      lengths=lengths),
+                    "dense": Problem(run.gpu, *shape, run.gpu.size(seqlen), batch, 16, head_dim_v=a.head_dim_v)}
         backward = "backward" in a.passes
         methods = make_flashtile(run.library, problems, backward)
         right = {}
@@ -139,10 +140,12 @@ def options(run):
         chosen = {"full": {}, "alibi": {"alibi": True}, "softcap": {"softcap": SOFTCAP}, "bias": {"bias": True},
                   "mask": {"mask": True}, "dropout": {"dropout": DROPOUT}, "window": {"window": (seqlen, seqlen)},
                   "seqused": {"seqused": True}}
-        problems = {name: Problem(run.gpu, a.dtype, 128, False, seqlen, batch, heads, **option)
-                    for name, option in chosen.items()}
-        problems["causal"] = Problem(run.gpu, a.dtype, 128, True, seqlen, batch, heads)
-        problems["causal_alibi"] = Problem(run.gpu, a.dtype, 128, True, seqlen, batch, heads, alibi=True)
+
+        def problem(causal, **option):
+            return Problem(run.gpu, a.dtype, a.head_dim[0], causal, seqlen, batch, heads, head_dim_v=a.head_dim_v, **option)
+
+        problems = {name: problem(False, **option) for name, option in chosen.items()}
+        problems |= {"causal": problem(True), "causal_alibi": problem(True, alibi=True)}
         methods = make_flashtile(run.library, problems, backward=True)
         kept = run.library.dropout_mask(DROPOUT, SEED, (1, heads, seqlen, seqlen), run.gpu.device)
         right = [name for name, method in methods.items()

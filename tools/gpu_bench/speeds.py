@@ -37,7 +37,7 @@ def paper_problem(run, head_dim, causal, seqlen, dtype=None, head_dim_v=None, dr
     """As in the FlashAttention-2 paper: hidden dimension 2048, 16384 tokens."""
     a = run.arguments
     return Problem(run.gpu, dtype or a.dtype, head_dim, causal, seqlen, a.batch or max(1, a.tokens // seqlen),
-                   a.heads or max(1, 2048 // head_dim), head_dim_v=head_dim_v, dropout=dropout)
+                   a.heads or max(1, 2048 // head_dim), head_dim_v=head_dim_v or a.head_dim_v, dropout=dropout)
 
 
 def grid(run, works):
