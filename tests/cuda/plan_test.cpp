@@ -802,8 +802,10 @@ TEST(Plan, HoppersBackwardOfNarrowValuesHas128Keys) {
 }
 
 TEST(Plan, HoppersBackwardSharesHeadsWhereBlocksOfKeysAreFew) {
-    const auto plan_of = [](int d, int heads, int kv_heads, int batch, int seqlen, bool causal) {
+    const auto plan_of = [](int d, int heads, int kv_heads, int batch, int seqlen, bool causal,
+                            bool deterministic = false) {
         Problem p = problem(DType::bf16, d, d);
+        p.deterministic = deterministic;
         p.heads = heads, p.kv_heads = kv_heads, p.batch = batch;
         p.seqlen_q = p.seqlen_k = seqlen;
         if (causal) p.window_right = 0;
@@ -833,6 +835,10 @@ TEST(Plan, HoppersBackwardSharesHeadsWhereBlocksOfKeysAreFew) {
     EXPECT_EQ(plan_of(128, 16, 16, 1, 16384, true).section_heads, 2);
     EXPECT_EQ(plan_of(128, 16, 16, 4, 4096, true).section_heads, 8);
     EXPECT_EQ(plan_of(256, 8, 8, 1, 16384, true).section_heads, 1) << "66 pairs of thread blocks begin at a time";
+    // Where they add in turns, all that the heads read and add to is in use at once.
+    EXPECT_EQ(plan_of(128, 16, 16, 1, 16384, true, true).section_heads, 1);
+    EXPECT_EQ(plan_of(128, 16, 16, 4, 4096, true, true).section_heads, 2);
+    EXPECT_EQ(plan_of(64, 16, 16, 4, 4096, true, true).section_heads, 4);
 }
 
 TEST(Plan, HoppersBackwardCountsTheBlocksOfPackedSequences) {

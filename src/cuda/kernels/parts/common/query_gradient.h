@@ -95,11 +95,9 @@ struct Turn {
     __device__ __forceinline__ void wait() const {
         while (ptx::load_acquire(word) != turn) __nanosleep(32);
     }
-    // One thread calls this, when it knows that all others have added.
-    __device__ __forceinline__ void pass() const {
-        __threadfence();
-        ptx::store_release(word, turn + 1);
-    }
+    // One thread calls this, when it has learnt at a barrier that all others have added. The release covers their
+    // additions, too.
+    __device__ __forceinline__ void pass() const { ptx::store_release(word, turn + 1); }
 };
 
 // Which of its head's key blocks a thread block takes. In a causal problem the first has most to do, and so they
