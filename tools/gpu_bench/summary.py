@@ -146,7 +146,8 @@ def slow_downs(table, extra):
                   f"{r['over_dense']:.2f}" + (f", {r['tflops']['varlen'] / fa3:.2f} of fa3's" if fa3 else ""),
                   f"floor {VARLEN}", r["over_dense"] >= VARLEN)
     for r in extra.get("options", []):
-        table.add(f"{r['option']} {r['pass']} over {r['over']}, d=128 n={r['seqlen']}, {r['regime']}",
+        values = f"/{r['head_dim_v']}" if "head_dim_v" in r else ""
+        table.add(f"{r['option']} {r['pass']} over {r['over']}, d={r['head_dim']}{values} n={r['seqlen']}, {r['regime']}",
                   f"{r['slow_down']:.2f} times as long", f"at most {OPTION}", r["slow_down"] <= OPTION)
 
 
